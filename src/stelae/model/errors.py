@@ -1,0 +1,107 @@
+"""Every error a caller can meet, by what the caller does next.
+
+`Retryable` means: the same call may succeed later, nothing needs to change. All others need the caller to change
+something, or to look. Messages name the table, column, key or file, and the rule that was broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class StelaeError(Exception):
+    """The root: whatever Stelae raises on purpose derives from this."""
+
+
+class Retryable(StelaeError):
+    """The same call may succeed later; clients retry these within their deadline."""
+
+
+class NotFound(StelaeError):
+    """What was named does not exist."""
+
+
+class AlreadyExists(StelaeError):
+    """What should be made is there already."""
+
+
+class InvalidSchema(StelaeError):
+    """A table definition, or a change to one, breaks a rule. Nothing of it was applied."""
+
+
+class InvalidArgument(StelaeError):
+    """A value, key, name or option cannot be what it is. Nothing was written."""
+
+
+class InvalidPredicate(InvalidArgument):
+    """A scan text that does not parse: says where, with the text and a caret under the place."""
+
+    def __init__(self, message: str, text: str, position: int) -> None:
+        super().__init__(f"{message} at position {position}\n  {text}\n  {' ' * position}^")
+        self.text = text
+        self.position = position
+
+
+class Conflict(StelaeError):
+    """A row changed after the txn the write was conditioned on. Read again, then decide."""
+
+
+class PartialWrite(StelaeError):
+    """Some rows of a large write are durable and some are not; `durable` counts the rows that are."""
+
+    def __init__(self, message: str, durable: int) -> None:
+        super().__init__(message)
+        self.durable = durable
+
+
+class Overloaded(Retryable):
+    """A bounded queue or memory limit is full. Wait, then try again."""
+
+
+class Unavailable(Retryable):
+    """What would serve the request is not there right now."""
+
+
+class DiskFull(Unavailable):
+    """There is no room to write. Reads go on; writes go on once there is room."""
+
+
+class DiskFailed(Unavailable):
+    """The device refused a read or a write. What was not acknowledged may or may not be on it."""
+
+
+class ClockTooFarAhead(Unavailable):
+    """A remote time lies further ahead of the local clock than the allowed skew; accepting it would drag every clock."""
+
+
+class SnapshotTooOld(StelaeError):
+    """The history needed for this read may have been dropped. Read at a newer time."""
+
+
+class Corruption(StelaeError):
+    """Bytes at rest are not what was written. Says which file and where; nothing is changed or deleted."""
+
+    def __init__(self, message: str, file: str, offset: int | None = None) -> None:
+        place = file if offset is None else f"{file} at byte {offset}"
+        super().__init__(f"{place}: {message}")
+        self.file = file
+        self.offset = offset
+
+
+class UnsupportedFormat(StelaeError):
+    """The bytes are whole, but of a format version this release cannot read. A newer release can."""
+
+
+class PermissionDenied(StelaeError):
+    """The operating system or the store refuses access."""
+
+
+class Closed(StelaeError):
+    """The object was closed; open it again."""
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """A hint to append to a NotFound message, empty if nothing is near."""
+    matches = get_close_matches(name, list(candidates), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,26 @@
+"""Which names files and objects may have: the same on every store, so that no adapter invents its own rule."""
+
+from __future__ import annotations
+
+import re
+
+from stelae.model.errors import InvalidArgument
+
+_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+
+LOG_NAME_MAX = 200
+BLOB_NAME_MAX = 900
+
+
+def check_log_name(name: str) -> str:
+    if len(name) > LOG_NAME_MAX or not _PART.fullmatch(name):
+        raise InvalidArgument(f"{name!r} is not a log file name: use letters, digits, '.', '_', '-', no leading dot")
+    return name
+
+
+def check_blob_name(name: str) -> str:
+    if len(name) > BLOB_NAME_MAX or not all(_PART.fullmatch(part) for part in name.split("/")):
+        raise InvalidArgument(
+            f"{name!r} is not an object name: use parts of letters, digits, '.', '_', '-' joined by '/', no leading dot"
+        )
+    return name
