@@ -35,12 +35,32 @@ class InvalidArgument(StelaeError):
 
 
 class InvalidPredicate(InvalidArgument):
-    """A scan text that does not parse: says where, with the text and a caret under the place."""
+    """A scan text that does not parse: says where, with the line and a caret under the place.
+
+    Of a long line a window around the place is shown; `text` is the whole text, `position` counts from its start.
+    """
 
     def __init__(self, message: str, text: str, position: int) -> None:
-        super().__init__(f"{message} at position {position}\n  {text}\n  {' ' * position}^")
+        lines_before = text.count("\n", 0, position)
+        place = f"line {lines_before + 1}, position {position}" if "\n" in text.rstrip() else f"position {position}"
+        shown, caret = _line_around(text, position)
+        super().__init__(f"{message}, at {place}\n  {shown}\n  {' ' * caret}^")
         self.text = text
         self.position = position
+
+
+_SHOWN_BEFORE_MAX, _SHOWN_AFTER_MAX = 60, 40
+
+
+def _line_around(text: str, position: int) -> tuple[str, int]:
+    """What can be printed of the line around a position, and how far into it the position lies."""
+    start = max(text.rfind("\n", 0, position) + 1, position - _SHOWN_BEFORE_MAX)
+    newline = text.find("\n", position)
+    stop = min(len(text) if newline < 0 else newline, position + _SHOWN_AFTER_MAX)
+    before = "..." if start and text[start - 1] != "\n" else ""
+    after = "..." if stop < len(text) and text[stop] != "\n" else ""
+    line = "".join([c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text[start:stop]])
+    return before + line + after, len(before) + position - start
 
 
 class Conflict(StelaeError):
@@ -72,7 +92,7 @@ class DiskFailed(Unavailable):
 
 
 class ClockTooFarAhead(Unavailable):
-    """A remote time lies further ahead of the local clock than the allowed skew; accepting it would drag every clock."""
+    """A remote time is further ahead of the local clock than the allowed skew."""
 
 
 class SnapshotTooOld(StelaeError):

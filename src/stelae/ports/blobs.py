@@ -18,6 +18,8 @@ from typing import Protocol
 
 from typing_extensions import Buffer
 
+from stelae.model.errors import InvalidArgument
+
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
@@ -25,9 +27,15 @@ class BlobInfo:
     size_bytes: int
 
 
+def check_range(info: BlobInfo, offset: int, length: int) -> None:
+    """What every `Blob.read` refuses, in the same words."""
+    if offset < 0 or length < 0 or offset + length > info.size_bytes:
+        raise InvalidArgument(f"{info.name} has {info.size_bytes} bytes; cannot read {length} bytes at {offset}")
+
+
 class Blob(Protocol):
     """One object open for reading; safe for threads. Goes on reading even if the name is deleted meanwhile, or raises
-    NotFound: never other bytes."""
+    NotFound: never other bytes. After `close`, which may be called twice, `read` raises Closed."""
 
     @property
     def name(self) -> str: ...
@@ -43,7 +51,10 @@ class Blob(Protocol):
 
 
 class BlobWriter(Protocol):
-    """One object in the making, invisible until `commit`. Not safe for threads."""
+    """One object in the making, invisible until `commit`. Not safe for threads.
+
+    A `write` or `commit` that raises ends the writer as `abort` does: half of an object is never committed later.
+    """
 
     def write(self, data: Buffer) -> None: ...
 
@@ -59,8 +70,11 @@ class BlobWriter(Protocol):
 class BlobStore(Protocol):
     """Names are paths of [A-Za-z0-9._-] parts joined by '/', no part empty, '.' or '..', at most 900 characters.
 
-    No part starts with a dot. A missing object raises NotFound; access refused raises PermissionDenied; no room
-    raises DiskFull; a store that cannot be reached raises Unavailable.
+    No part starts with a dot or has more than 200 characters. No name is the directory of another ('a' and 'a/b'): a
+    store made of directories refuses the second with InvalidArgument at `commit`, others may not notice.
+
+    A missing object raises NotFound; access refused raises PermissionDenied; no room raises DiskFull; a store that
+    cannot be reached raises Unavailable.
     """
 
     def create(self, name: str) -> BlobWriter:

@@ -7,7 +7,9 @@ What survives a crash (power loss, not only kill -9):
 - A file whose `sync` never returned may be gone, name and all.
 - After a `sync` that raised, everything since the last good one is in doubt for ever: a later `sync` proves nothing
   about it. Close the file, and say in the next one where this one ends.
-- `truncate` and `delete` are durable once they return; before that, either state may be found.
+- `truncate` and `delete` are durable once they return; before that, either state may be found. A `truncate` that
+  returned also makes the bytes it left and the name survive (but for those in doubt): recovery after a mere kill reads
+  bytes that no `sync` ever covered, and truncates to where they are whole before it trusts them.
 
 An `append` that raises has put nothing, a part, or all of its bytes after the old end; `size` then says where the
 file ends now, and `truncate` can cut it back.
@@ -45,7 +47,7 @@ class LogFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Does not sync. Closing twice is no error; appending afterwards raises Closed."""
+        """Does not sync. Closing twice is no error; appending or syncing afterwards raises Closed."""
         ...
 
 
@@ -64,7 +66,8 @@ class LogFiles(Protocol):
         ...
 
     def truncate(self, name: str, size_bytes: int) -> None:
-        """Cut to size_bytes, durably. InvalidArgument if the file is shorter. Not while a writer has it open."""
+        """Cut to size_bytes (which may be all of it), durably. InvalidArgument if the file is shorter. Not while a
+        writer has it open."""
         ...
 
     def list(self) -> list[LogFileInfo]:

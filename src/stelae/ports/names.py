@@ -10,6 +10,7 @@ _PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 LOG_NAME_MAX = 200
 BLOB_NAME_MAX = 900
+BLOB_PART_MAX = 200
 
 
 def check_log_name(name: str) -> str:
@@ -18,8 +19,18 @@ def check_log_name(name: str) -> str:
     return name
 
 
+def _is_part(part: str) -> bool:
+    return len(part) <= BLOB_PART_MAX and _PART.fullmatch(part) is not None
+
+
+def starts_blob_names(prefix: str) -> bool:
+    """Whether some object name could start with the prefix: '' and 'a/' can, '../' and 'a//' cannot."""
+    *whole, last = prefix.split("/")
+    return all(_is_part(part) for part in whole) and (not last or _is_part(last))
+
+
 def check_blob_name(name: str) -> str:
-    if len(name) > BLOB_NAME_MAX or not all(_PART.fullmatch(part) for part in name.split("/")):
+    if len(name) > BLOB_NAME_MAX or not all(_is_part(part) for part in name.split("/")):
         raise InvalidArgument(
             f"{name!r} is not an object name: use parts of letters, digits, '.', '_', '-' joined by '/', no leading dot"
         )

@@ -1,0 +1,63 @@
+"""What every bench shares: fair timing of two contenders, one table, one JSON file."""
+
+from __future__ import annotations
+
+import gc
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison; seconds are the best of the rounds. `wanted` is the ratio we aim at, if there is one."""
+
+    what: str
+    ours_s: float
+    peer_s: float
+    peer: str
+    wanted: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.peer_s / self.ours_s
+
+
+def best(rounds: int, ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of each, the best of the rounds, taken in turns so that both meet the same machine."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for times, run in zip(seconds, (ours, peer), strict=True):
+            gc.collect()
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+    return min(seconds[0]), min(seconds[1])
+
+
+def report(name: str, rows: list[Row]) -> None:
+    table = Table(title=f"stelae bench: {name}")
+    for heading, justify in (("what", "left"), ("ours", "right"), ("peer", "right"), ("ratio", "right")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("wanted", justify="right")
+    table.add_column("peer is")
+    for row in rows:
+        met = row.wanted is None or row.ratio >= row.wanted
+        ratio = f"[{'green' if met else 'red'}]{row.ratio:.2f}[/]"
+        wanted = "" if row.wanted is None else f"{row.wanted:g}"
+        table.add_row(row.what, f"{row.ours_s:.4f} s", f"{row.peer_s:.4f} s", ratio, wanted, row.peer)
+    Console(width=140).print(table)
+    RESULTS.mkdir(exist_ok=True)
+    content = {
+        "python": platform.python_version(),
+        "rows": [{**asdict(row), "ratio": round(row.ratio, 3)} for row in rows],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,201 @@
+"""Blocks: the mutations of one tablet as bytes, the same on the wire and in the log.
+
+    version (1 byte) | encoding (1 byte) | body
+
+A *small* body (encoding 1) is msgpack: the schema version and the mutations in the order they were said. A *columnar*
+body (encoding 2, see `columnar`) is many puts or erasures of the same shape, as one Arrow record batch sorted by row.
+
+Decoding takes any bytes: what is not a block raises InvalidArgument (or UnsupportedFormat, for a version this release
+does not know), whatever it is, and allocates no more than a small multiple of the bytes given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stelae.format.columnar import ColumnarBlock, decode_columnar, encode_columnar
+from stelae.format.packing import pack_value, unpack_extension
+from stelae.model.errors import InvalidArgument, UnsupportedFormat
+from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, SchemaVersion
+from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
+
+BLOCK_VERSION = 1
+_SMALL = 1
+_COLUMNAR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SmallBlock:
+    schema_version: SchemaVersion
+    mutations: tuple[Mutation, ...]
+
+
+Block: TypeAlias = SmallBlock | ColumnarBlock
+
+
+class _Put(msgspec.Struct, array_like=True, tag=1, forbid_unknown_fields=True):
+    row: bytes
+    columns: list[int]
+    values: list[Any]
+    ts: int | None
+
+
+class _PutCell(msgspec.Struct, array_like=True, tag=2, forbid_unknown_fields=True):
+    row: bytes
+    family: str
+    qualifier: str
+    value: bytes
+    ts: int | None
+
+
+class _EraseRow(msgspec.Struct, array_like=True, tag=3, forbid_unknown_fields=True):
+    row: bytes
+    until: int | None
+
+
+class _EraseFamily(msgspec.Struct, array_like=True, tag=4, forbid_unknown_fields=True):
+    row: bytes
+    family: str
+    until: int | None
+
+
+class _EraseColumns(msgspec.Struct, array_like=True, tag=5, forbid_unknown_fields=True):
+    row: bytes
+    columns: list[int]
+    until: int | None
+
+
+class _EraseCell(msgspec.Struct, array_like=True, tag=6, forbid_unknown_fields=True):
+    row: bytes
+    family: str
+    qualifier: str
+    until: int | None
+
+
+class _EraseColumnsVersion(msgspec.Struct, array_like=True, tag=7, forbid_unknown_fields=True):
+    row: bytes
+    columns: list[int]
+    ts: int
+
+
+class _EraseCellVersion(msgspec.Struct, array_like=True, tag=8, forbid_unknown_fields=True):
+    row: bytes
+    family: str
+    qualifier: str
+    ts: int
+
+
+_Stored: TypeAlias = (
+    _Put | _PutCell | _EraseRow | _EraseFamily | _EraseColumns | _EraseCell | _EraseColumnsVersion | _EraseCellVersion
+)
+
+
+class _SmallBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    schema_version: int
+    mutations: list[_Stored]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_SmallBody, ext_hook=unpack_extension)
+
+
+def encode_block(block: Block) -> bytes:
+    match block:
+        case SmallBlock(schema_version, mutations):
+            body = _SmallBody(schema_version, [_store(mutation) for mutation in mutations])
+            return bytes((BLOCK_VERSION, _SMALL)) + _ENCODER.encode(body)
+        case ColumnarBlock():
+            return encode_columnar(block, bytes((BLOCK_VERSION, _COLUMNAR)))
+
+
+def decode_block(data: bytes) -> Block:
+    if len(data) < 2:
+        raise InvalidArgument("block: too short to be one")
+    if data[0] != BLOCK_VERSION:
+        raise UnsupportedFormat(f"block: this release reads format version {BLOCK_VERSION}, not {data[0]}")
+    if data[1] == _SMALL:
+        return _decode_small(data)
+    if data[1] == _COLUMNAR:
+        return decode_columnar(data, 2)
+    raise InvalidArgument(f"block: no encoding {data[1]}")
+
+
+def _decode_small(data: bytes) -> SmallBlock:
+    try:
+        body = _DECODER.decode(memoryview(data)[2:])
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"block: {error}") from None
+    return SmallBlock(SchemaVersion(_id(body.schema_version)), tuple([_load(stored) for stored in body.mutations]))
+
+
+def _store(mutation: Mutation) -> _Stored:
+    match mutation:
+        case Put(row, values, ts):
+            return _Put(row, [id_ for id_, _ in values], [pack_value(value) for _, value in values], ts)
+        case PutCell(row, family, qualifier, value, ts):
+            return _PutCell(row, family, qualifier, value, ts)
+        case Erase(row, target, until):
+            return _store_erase(row, target, until)
+        case EraseVersion(row, target, ts):
+            match target:
+                case Columns(ids):
+                    return _EraseColumnsVersion(row, list(ids), ts)
+                case Cell(family, qualifier):
+                    return _EraseCellVersion(row, family, qualifier, ts)
+
+
+def _store_erase(row: Row, target: WholeRow | WholeFamily | Columns | Cell, until: Micros | None) -> _Stored:
+    match target:
+        case WholeRow():
+            return _EraseRow(row, until)
+        case WholeFamily(family):
+            return _EraseFamily(row, family, until)
+        case Columns(ids):
+            return _EraseColumns(row, list(ids), until)
+        case Cell(family, qualifier):
+            return _EraseCell(row, family, qualifier, until)
+
+
+def _load(stored: _Stored) -> Mutation:
+    match stored:
+        case _Put(row, columns, values, ts):
+            if len(columns) != len(values):
+                raise InvalidArgument(f"block: {len(columns)} columns with {len(values)} values")
+            return Put(Row(row), tuple(zip(_ids(columns), values, strict=True)), _ts(ts))
+        case _PutCell(row, family, qualifier, value, ts):
+            return PutCell(Row(row), family, qualifier, value, _ts(ts))
+        case _EraseRow(row, until):
+            return Erase(Row(row), WholeRow(), _ts(until))
+        case _EraseFamily(row, family, until):
+            return Erase(Row(row), WholeFamily(family), _ts(until))
+        case _EraseColumns(row, columns, until):
+            return Erase(Row(row), Columns(_ids(columns)), _ts(until))
+        case _EraseCell(row, family, qualifier, until):
+            return Erase(Row(row), Cell(family, qualifier), _ts(until))
+        case _EraseColumnsVersion(row, columns, ts):
+            return EraseVersion(Row(row), Columns(_ids(columns)), Micros(_in_time(ts)))
+        case _EraseCellVersion(row, family, qualifier, ts):
+            return EraseVersion(Row(row), Cell(family, qualifier), Micros(_in_time(ts)))
+
+
+def _ids(columns: list[int]) -> tuple[ColumnId, ...]:
+    return tuple([ColumnId(_id(column)) for column in columns])
+
+
+def _id(number: int) -> int:
+    if not 0 < number < 2**31:
+        raise InvalidArgument(f"block: {number} is no id")
+    return number
+
+
+def _in_time(ts: int) -> int:
+    if not TS_MIN <= ts <= TS_MAX:
+        raise InvalidArgument(f"block: {ts} is no time")
+    return ts
+
+
+def _ts(ts: int | None) -> Micros | None:
+    return None if ts is None else Micros(_in_time(ts))

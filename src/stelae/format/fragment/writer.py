@@ -1,0 +1,267 @@
+"""Writes a fragment: batches in, row groups cut by size, checksums taken on the way out.
+
+Records come sorted by row (and within a row as the group's order says); a batch out of order is refused before any of
+it is written. Blocks are cut between rows where they can be, so that a point read opens one block.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from stelae.format import layout
+from stelae.format.fragment.footer import (
+    FOOTER_KEY,
+    FRAGMENT_VERSION,
+    PAGE_BYTES,
+    FragmentFooter,
+    FragmentSeal,
+    FragmentSpec,
+    FragmentStats,
+    encode_footer,
+    row_columns,
+)
+from stelae.model.errors import InvalidArgument
+from stelae.model.hybrid import TXN_MAX
+from stelae.model.ids import Txn
+from stelae.model.record import Kind
+from stelae.model.schema import GroupOptions
+from stelae.ports.blobs import BlobWriter
+
+BLOCK_RECORDS_MAX = 1 << 20
+BLOOM_FALSE_POSITIVES = 0.01
+_PAGE_INDEX_TRAILER = 8
+
+
+class FragmentWriter:
+    """`write` batches, then `close`: the sink then holds the whole file, and the caller commits or aborts it."""
+
+    def __init__(self, sink: BlobWriter, spec: FragmentSpec, options: GroupOptions) -> None:
+        self._spec = spec
+        self._options = options
+        self._codec = spec.codec()
+        self._schema = spec.arrow_schema()
+        self._sink = _ChecksummingSink(sink)
+        self._parquet: Any = None
+        self._pending: list[tuple[pa.RecordBatch, pa.Array]] = []
+        self._pending_bytes = 0
+        self._starts: list[bytes] = []
+        self._continued: list[bool] = []
+        self._stats = FragmentStats()
+        self._last_row: bytes | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Sorted records with exactly the spec's Arrow schema, not before any written earlier."""
+        layout.check_batch(batch, self._schema, "fragment")
+        if batch.num_rows == 0:
+            return
+        rows = layout.rows_of(self._codec, batch)
+        self._check_order(batch, rows)
+        self._count(batch, rows)
+        self._pending.append((batch, rows))
+        self._pending_bytes += batch.nbytes
+        while self._pending_bytes >= self._options.block_bytes:
+            if not self._cut_block():
+                return
+
+    def close(self) -> tuple[FragmentFooter, FragmentSeal]:
+        """Write what is left and the footer. A fragment may hold no records at all."""
+        while self._pending:
+            self._flush(sum(batch.num_rows for batch, _ in self._pending))
+        parquet = self._writer(1)
+        data_end = self._sink.position
+        footer = FragmentFooter(
+            version=FRAGMENT_VERSION,
+            spec=self._spec,
+            stats=self._stats,
+            starts=tuple(self._starts),
+            continued=tuple(self._continued),
+            data_end=data_end,
+            page_bytes=PAGE_BYTES,
+            page_crcs=self._sink.end_pages(),
+            bloom=self._options.bloom,
+        )
+        parquet.add_key_value_metadata({FOOTER_KEY: encode_footer(footer)})
+        parquet.close()
+        return footer, self._sink.seal(data_end)
+
+    def _cut_block(self) -> bool:
+        """Flush one block if a place to cut is known: the last row may go on in the next batch."""
+        total = sum(batch.num_rows for batch, _ in self._pending)
+        wanted = max(1, int(total * self._options.block_bytes / self._pending_bytes))
+        cut = self._row_boundary(min(wanted, BLOCK_RECORDS_MAX, total))
+        if cut is None:
+            return False
+        self._flush(cut)
+        return True
+
+    def _row_boundary(self, wanted: int) -> int | None:
+        """The first place at or after `wanted` where a new row begins; a row larger than a block is cut inside."""
+        at = 0
+        previous: bytes | None = None
+        limit = 2 * wanted
+        for _, rows in self._pending:
+            if at + len(rows) >= wanted:
+                for i in range(max(0, wanted - at), len(rows)):
+                    row = rows[i].as_py()
+                    before = rows[i - 1].as_py() if i else previous
+                    if row != before or at + i >= limit:
+                        return at + i
+            at += len(rows)
+            previous = rows[-1].as_py()
+        return limit if at > limit else None
+
+    def _flush(self, count: int) -> None:
+        """The first `count` pending records as one row group."""
+        count = min(count, BLOCK_RECORDS_MAX)
+        taken: list[pa.RecordBatch] = []
+        first = self._pending[0][1][0].as_py()
+        left = count
+        while left:
+            batch, rows = self._pending[0]
+            if batch.num_rows <= left:
+                self._pending.pop(0)
+                taken.append(batch)
+            else:
+                taken.append(batch.slice(0, left))
+                self._pending[0] = (batch.slice(left), rows.slice(left))
+            left -= taken[-1].num_rows
+        self._pending_bytes = sum(batch.nbytes for batch, _ in self._pending)
+        last = layout.rows_of(self._codec, taken[-1].slice(taken[-1].num_rows - 1))[0].as_py()
+        self._continued.append(first == self._last_row)
+        self._starts.append(first)
+        self._last_row = last
+        table = pa.Table.from_batches(taken, self._schema)
+        self._writer(count).write_table(table, row_group_size=count)
+
+    def _writer(self, records: int) -> Any:
+        """Made with the first block, since a Bloom filter is sized by the records of a block."""
+        if self._parquet is None:
+            point = point_column(self._spec)
+            bloom = {point: {"ndv": records, "fpp": BLOOM_FALSE_POSITIVES}} if self._options.bloom else None
+            unique = {point, layout.VALUE, *(column.name for column in self._spec.key[-1:])}
+            self._parquet = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                self._schema,
+                compression=self._options.compression,
+                use_dictionary=[name for name in self._schema.names if name not in unique],
+                write_page_index=True,
+                write_page_checksum=True,
+                bloom_filter_options=bloom,
+                store_schema=False,
+            )
+        return self._parquet
+
+    def _check_order(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
+        first, last = rows[0].as_py(), rows[-1].as_py()
+        held = self._stats.last_row if self._stats.records else None
+        if held is not None and first < held:
+            raise InvalidArgument(f"fragment: row {first!r} comes after {held!r}, but sorts before it")
+        if len(rows) == 1:
+            return
+        ordered = pc.less_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
+        if not pc.all(ordered).as_py():
+            place = pc.index(ordered, pa.scalar(False)).as_py()
+            raise InvalidArgument(f"fragment: records {place} and {place + 1} of a batch are not in row order")
+        if last == first and self._spec.has_ts and self._spec.kind == "columns":
+            times = batch.column(layout.TS)
+            if not pc.all(pc.greater_equal(times.slice(0, len(times) - 1), times.slice(1))).as_py():
+                raise InvalidArgument("fragment: versions of a row are not newest first")
+
+    def _count(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
+        stats = self._stats
+        erasures = pc.sum(pc.not_equal(batch.column(layout.KIND), int(Kind.PUT))).as_py() if self._spec.has_kind else 0
+        txns = pc.min_max(batch.column(layout.TXN)).as_py() if self._spec.has_txn else {"min": TXN_MAX, "max": 0}
+        self._stats = FragmentStats(
+            records=stats.records + batch.num_rows,
+            erasures=stats.erasures + erasures,
+            first_row=stats.first_row if stats.records else rows[0].as_py(),
+            last_row=rows[-1].as_py(),
+            txn_min=Txn(min(stats.txn_min, txns["min"])),
+            txn_max=Txn(max(stats.txn_max, txns["max"])),
+        )
+
+
+def point_column(spec: FragmentSpec) -> str:
+    """The column that a point read probes: the stored row, or the key column that stands for it."""
+    stored = row_columns(spec.codec())
+    return stored[0] if stored else spec.key[0].name
+
+
+class _ChecksummingSink:
+    """Passes bytes on, keeping a checksum of every page of data, of the whole, and the tail after the data."""
+
+    def __init__(self, sink: BlobWriter) -> None:
+        self._sink = sink
+        self.position = 0
+        self.closed = False
+        self._crc = 0
+        self._page_crc = 0
+        self._page_crcs: list[int] = []
+        self._tail: list[bytes] | None = None
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        self._crc = crc32c(view, self._crc)
+        if self._tail is None:
+            self._take_pages(view)
+        else:
+            self._tail.append(bytes(data))
+        self.position += len(view)
+        self._sink.write(data)
+        return len(view)
+
+    def _take_pages(self, view: memoryview) -> None:
+        at = 0
+        while at < len(view):
+            room = PAGE_BYTES - (self.position + at) % PAGE_BYTES
+            part = view[at : at + room]
+            self._page_crc = crc32c(part, self._page_crc)
+            at += len(part)
+            if len(part) == room:
+                self._page_crcs.append(self._page_crc)
+                self._page_crc = 0
+
+    def end_pages(self) -> bytes:
+        """The data is complete: its checksums. What follows is kept for the seal."""
+        if self.position % PAGE_BYTES:
+            self._page_crcs.append(self._page_crc)
+        self._tail = []
+        return np.array(self._page_crcs, "<u4").tobytes()
+
+    def seal(self, data_end: int) -> FragmentSeal:
+        tail = b"".join(self._tail or ())
+        (length,) = struct.unpack_from("<I", tail, len(tail) - _PAGE_INDEX_TRAILER)
+        footer_start = self.position - _PAGE_INDEX_TRAILER - length
+        return FragmentSeal(
+            size_bytes=self.position,
+            crc=self._crc,
+            data_end=data_end,
+            index_crc=crc32c(tail[: footer_start - data_end]),
+            footer_start=footer_start,
+            footer_crc=crc32c(tail[footer_start - data_end :]),
+        )
+
+    def tell(self) -> int:
+        return self.position
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False

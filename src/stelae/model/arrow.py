@@ -1,0 +1,100 @@
+"""The Arrow equivalent of each column type, and back.
+
+`to_arrow` gives the one Arrow type a column has in memory and in fragments. `from_arrow` accepts what frames bring
+(large, dictionary and view layouts, unsigned and half-width numbers, any time unit) and names the column type that
+holds all of its values.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from stelae.model import types as t
+from stelae.model.errors import InvalidSchema
+
+_INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_FLOATS = {32: pa.float32(), 64: pa.float64()}
+
+
+def to_arrow(type_: t.ColumnType) -> pa.DataType:
+    match type_:
+        case t.Bool():
+            return pa.bool_()
+        case t.Int(bits):
+            return _INTS[bits]
+        case t.Float(bits):
+            return _FLOATS[bits]
+        case t.Decimal(precision, scale):
+            return pa.decimal128(precision, scale)
+        case t.String():
+            return pa.string()
+        case t.Binary():
+            return pa.binary()
+        case t.Date():
+            return pa.date32()
+        case t.Timestamp():
+            return pa.timestamp("us", "UTC")
+        case t.TimestampNtz():
+            return pa.timestamp("us")
+        case t.Array(element):
+            return pa.list_(pa.field("element", to_arrow(element)))
+        case t.Vector(length):
+            return pa.list_(pa.field("element", pa.float32(), nullable=False), length)
+        case t.Struct(fields):
+            return pa.struct([pa.field(name, to_arrow(field)) for name, field in fields])
+        case t.Map(key, value):
+            return pa.map_(to_arrow(key), to_arrow(value))
+
+
+def from_arrow(arrow: pa.DataType, where: str) -> t.ColumnType:
+    """Raises InvalidSchema naming the column where no type holds the values."""
+    types = pa.types
+    if types.is_dictionary(arrow):
+        return from_arrow(arrow.value_type, where)
+    if types.is_decimal(arrow):
+        if arrow.precision > t.DECIMAL_PRECISION_MAX or not 0 <= arrow.scale <= arrow.precision:
+            raise InvalidSchema(f"column {where!r}: {arrow} does not fit decimal(38, s)")
+        return t.Decimal(arrow.precision, arrow.scale)
+    if types.is_timestamp(arrow):
+        return t.Timestamp() if arrow.tz else t.TimestampNtz()
+    if types.is_fixed_size_list(arrow) and arrow.value_type == pa.float32():
+        return t.Vector(arrow.list_size)
+    if types.is_nested(arrow):
+        return _nested(arrow, where)
+    simple = _simple(arrow)
+    if simple is None:
+        raise InvalidSchema(f"column {where!r}: no column type holds Arrow's {arrow}")
+    return simple
+
+
+def _nested(arrow: pa.DataType, where: str) -> t.ColumnType:
+    types = pa.types
+    if types.is_map(arrow):
+        key = from_arrow(arrow.key_type, where)
+        if not isinstance(key, t.KeyType):
+            raise InvalidSchema(f"column {where!r}: the key of a map cannot be {key}")
+        return t.Map(key, from_arrow(arrow.item_type, where))
+    if types.is_struct(arrow):
+        return t.Struct(tuple((field.name, from_arrow(field.type, f"{where}.{field.name}")) for field in arrow))
+    if hasattr(arrow, "value_type"):
+        return t.Array(from_arrow(arrow.value_type, where))
+    raise InvalidSchema(f"column {where!r}: no column type holds Arrow's {arrow}")
+
+
+def _simple(arrow: pa.DataType) -> t.ColumnType | None:
+    types = pa.types
+    rules: tuple[tuple[bool, t.ColumnType], ...] = (
+        (types.is_boolean(arrow), t.Bool()),
+        (types.is_int8(arrow), t.Int(8)),
+        (types.is_int16(arrow) or types.is_uint8(arrow), t.Int(16)),
+        (types.is_int32(arrow) or types.is_uint16(arrow), t.Int(32)),
+        (types.is_int64(arrow) or types.is_uint32(arrow), t.Int(64)),
+        (types.is_uint64(arrow), t.Decimal(20, 0)),
+        (types.is_float32(arrow) or types.is_float16(arrow), t.Float(32)),
+        (types.is_float64(arrow), t.Float(64)),
+        (types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow), t.String()),
+        (types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_binary_view(arrow), t.Binary()),
+        (types.is_fixed_size_binary(arrow), t.Binary()),
+        (types.is_date(arrow), t.Date()),
+    )
+    return next((type_ for holds, type_ in rules if holds), None)

@@ -1,0 +1,107 @@
+"""Hybrid timestamps: one 64-bit number that is both a wall time and a logical counter.
+
+A `Txn` holds 47 bits of milliseconds since 1970 (enough until the year 6429) above 16 bits of counter, so it is a
+positive signed 64-bit number and compares as a plain integer. Time given out by one `HybridClock` always grows:
+- while the wall clock moves on, the milliseconds follow it;
+- while it stands still or steps back, the counter grows, and carries into the milliseconds when it is full;
+- a time seen from elsewhere is merged, so whatever happens after seeing it sorts after it.
+
+A remote time too far ahead is refused: accepting it would drag this clock, and every clock it talks to, into the
+future for good.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from stelae.model.errors import ClockTooFarAhead, InvalidArgument
+from stelae.model.ids import Micros, Txn
+
+COUNTER_BITS = 16
+COUNTER_MAX = (1 << COUNTER_BITS) - 1
+MILLIS_MAX = (1 << 47) - 1
+TXN_MIN = Txn(0)
+TXN_MAX = Txn((MILLIS_MAX << COUNTER_BITS) | COUNTER_MAX)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def pack(millis: int, counter: int = 0) -> Txn:
+    if not 0 <= millis <= MILLIS_MAX or not 0 <= counter <= COUNTER_MAX:
+        raise InvalidArgument(f"no hybrid time has {millis} milliseconds and counter {counter}")
+    return Txn((millis << COUNTER_BITS) | counter)
+
+
+def millis_of(txn: Txn) -> int:
+    return txn >> COUNTER_BITS
+
+
+def counter_of(txn: Txn) -> int:
+    return txn & COUNTER_MAX
+
+
+def micros_of(txn: Txn) -> Micros:
+    """The user time a commit at this txn gets when none is given."""
+    return Micros((txn >> COUNTER_BITS) * 1000)
+
+
+def at_datetime(moment: datetime) -> Txn:
+    """The last txn not after an aware moment: `at=` that moment sees every commit of its millisecond."""
+    if moment.tzinfo is None:
+        raise InvalidArgument(f"{moment.isoformat()} has no time zone; give an aware datetime, e.g. with tzinfo=UTC")
+    return pack((moment - _EPOCH) // timedelta(milliseconds=1), COUNTER_MAX)
+
+
+def to_datetime(txn: Txn) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis_of(txn))
+
+
+def check_txn(value: object) -> Txn:
+    if type(value) is not int or not TXN_MIN <= value <= TXN_MAX:
+        raise InvalidArgument(f"{value!r} is not a txn: expected a whole number from 0 to {TXN_MAX}")
+    return Txn(value)
+
+
+def after(last: Txn, wall_ms: int) -> Txn:
+    """The next time to give out: above `last`, at the wall clock if that is ahead."""
+    wall = Txn(wall_ms << COUNTER_BITS)
+    following = max(wall, Txn(last + 1))
+    if following > TXN_MAX:
+        raise InvalidArgument(f"hybrid time is exhausted at {last}")
+    return following
+
+
+class HybridClock:
+    """Gives out growing times; safe for threads. A restart must hand in the largest time ever given out as `last`."""
+
+    def __init__(self, wall_ms: Callable[[], int], ahead_max_ms: int = 60_000, last: Txn = TXN_MIN) -> None:
+        self._wall_ms = wall_ms
+        self._ahead_max_ms = ahead_max_ms
+        self._last = check_txn(last)
+        self._lock = threading.Lock()
+
+    @property
+    def last(self) -> Txn:
+        """The largest time given out or merged; reading it gives out nothing."""
+        return self._last
+
+    def tick(self) -> Txn:
+        """A time above every one given out or merged before."""
+        with self._lock:
+            self._last = after(self._last, self._wall_ms())
+            return self._last
+
+    def merge(self, remote: Txn) -> None:
+        """From here on, every tick is above `remote`. Raises ClockTooFarAhead, and changes nothing, if it is too far
+        ahead of the wall clock."""
+        check_txn(remote)
+        with self._lock:
+            wall_ms = self._wall_ms()
+            ahead_ms = millis_of(remote) - wall_ms
+            if remote > self._last and ahead_ms > self._ahead_max_ms:
+                raise ClockTooFarAhead(
+                    f"time {remote} is {ahead_ms} ms ahead of this clock; at most {self._ahead_max_ms} ms are accepted"
+                )
+            self._last = max(self._last, remote)

@@ -1,0 +1,165 @@
+"""Purge policies: when a version of a cell is to be deleted.
+
+Text: `max-history=3`, `max-age=7d`, joined by `and` (deletes only where both say so) and `or` (where either does);
+`and` binds tighter, parentheses group. Ages take a unit (us, ms, s, m, h, d, w); a bare number is microseconds.
+A policy parses from its text and prints back to one canonical text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stelae.model.errors import InvalidSchema
+
+_UNITS = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000}
+_TOKEN = re.compile(
+    r"\s*(?:(max-history|max-age)\s*=\s*(\d+)\s*(us|ms|s|m|h|d|w)?(?![\w.])|(and|or)\b|([()]))", re.IGNORECASE
+)
+AGE_US_MAX = 200 * 365 * _UNITS["d"]
+HISTORY_MAX = 1_000_000_000
+NESTING_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class MaxHistory:
+    """Delete a version once this many newer ones exist."""
+
+    versions: int
+
+    def __str__(self) -> str:
+        return f"max-history={self.versions}"
+
+
+@dataclass(frozen=True, slots=True)
+class MaxAge:
+    """Delete a version once it is older than this."""
+
+    age_us: int
+
+    def __str__(self) -> str:
+        unit = next((name for name, size in _UNITS.items() if self.age_us % size == 0), "us")
+        return f"max-age={self.age_us // _UNITS.get(unit, 1)}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    parts: tuple[PurgePolicy, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"({part})" if isinstance(part, AnyOf) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    parts: tuple[PurgePolicy, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(str(part) for part in self.parts)
+
+
+PurgePolicy: TypeAlias = MaxHistory | MaxAge | AllOf | AnyOf
+
+
+def purges(policy: PurgePolicy, newer: int, age_us: int) -> bool:
+    """Whether a version with so many newer ones, of such an age, is to be deleted."""
+    match policy:
+        case MaxHistory(versions):
+            return newer >= versions
+        case MaxAge(limit_us):
+            return age_us > limit_us
+        case AllOf(parts):
+            return all(purges(part, newer, age_us) for part in parts)
+        case AnyOf(parts):
+            return any(purges(part, newer, age_us) for part in parts)
+
+
+def parse_purge(text: str) -> PurgePolicy:
+    """Raises InvalidSchema naming the text and what is wrong in it."""
+    return _Parser(text).policy()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._lex(text)
+        self._at = 0
+        self._depth = 0
+
+    def _lex(self, text: str) -> list[MaxHistory | MaxAge | str]:
+        tokens: list[MaxHistory | MaxAge | str] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                rest = text[position:].strip()
+                raise self._error(f"{rest!r} is neither max-history=K, max-age=T, 'and', 'or' nor a parenthesis")
+            tokens.append(self._condition(match) if match[1] else (match[4] or match[5]).lower())
+            position = match.end()
+        return tokens
+
+    def _condition(self, match: re.Match[str]) -> MaxHistory | MaxAge:
+        number, unit = int(match[2][:40]), match[3]
+        if match[1].lower() == "max-history":
+            if unit or not 1 <= number <= HISTORY_MAX:
+                raise self._error(f"max-history is a count of versions from 1 to {HISTORY_MAX}")
+            return MaxHistory(number)
+        age_us = number * _UNITS.get((unit or "us").lower(), 1)
+        if not 1 <= age_us <= AGE_US_MAX:
+            raise self._error("max-age is from 1us to 200 years")
+        return MaxAge(age_us)
+
+    def policy(self) -> PurgePolicy:
+        policy = self._any()
+        if self._at < len(self._tokens):
+            raise self._error(f"expected 'and' or 'or' before {self._tokens[self._at]}")
+        return policy
+
+    def _any(self) -> PurgePolicy:
+        parts = self._joined("or", self._all)
+        return parts[0] if len(parts) == 1 else AnyOf(_flat(AnyOf, parts))
+
+    def _all(self) -> PurgePolicy:
+        parts = self._joined("and", self._one)
+        return parts[0] if len(parts) == 1 else AllOf(_flat(AllOf, parts))
+
+    def _joined(self, word: str, operand: Callable[[], PurgePolicy]) -> list[PurgePolicy]:
+        parts = [operand()]
+        while self._at < len(self._tokens) and self._tokens[self._at] == word:
+            self._at += 1
+            parts.append(operand())
+        return parts
+
+    def _one(self) -> PurgePolicy:
+        token = self._tokens[self._at] if self._at < len(self._tokens) else "the end"
+        self._at += 1
+        match token:
+            case MaxHistory() | MaxAge():
+                return token
+            case "(":
+                return self._grouped()
+            case _:
+                raise self._error(f"expected max-history=K or max-age=T, found {token}")
+
+    def _grouped(self) -> PurgePolicy:
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise self._error(f"parentheses nest at most {NESTING_MAX} deep")
+        policy = self._any()
+        if self._at >= len(self._tokens) or self._tokens[self._at] != ")":
+            raise self._error("a parenthesis is not closed")
+        self._at += 1
+        self._depth -= 1
+        return policy
+
+    def _error(self, message: str) -> InvalidSchema:
+        return InvalidSchema(f"purge policy {self._text!r}: {message}")
+
+
+def _flat(kind: type[AllOf | AnyOf], parts: list[PurgePolicy]) -> tuple[PurgePolicy, ...]:
+    flat: list[PurgePolicy] = []
+    for part in parts:
+        flat.extend(part.parts if isinstance(part, AllOf | AnyOf) and isinstance(part, kind) else (part,))
+    return tuple(flat)

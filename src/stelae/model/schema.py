@@ -1,0 +1,285 @@
+"""Table schemas: a key, and groups of columns or of cells, each stored apart.
+
+A schema is an immutable value; `check_schema` says whether it is valid, and every rule it holds is listed there.
+Columns and families are known by id: a renamed one keeps its data, a dropped and re-added name starts empty.
+Ids are given once and never again (`last_id`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from stelae.model import types as t
+from stelae.model.errors import InvalidArgument, InvalidSchema, nearest
+from stelae.model.ids import ColumnId, GroupId, SchemaVersion
+from stelae.model.keys.scalar import KeyCodec
+from stelae.model.limits import DEFAULT_LIMITS, Limits
+from stelae.model.purge import PurgePolicy
+from stelae.model.values import Value, coerce
+
+COMPRESSIONS = ("zstd", "lz4", "none")
+BLOCK_BYTES_MIN = 4 * 1024
+BLOCK_BYTES_MAX = 1024 * 1024 * 1024
+WILDCARD = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    id: ColumnId
+    name: str
+    type: t.KeyType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A record that never wrote the column reads as the default (None: NULL). A NOT NULL column without a default
+    must be in every put that touches its group."""
+
+    id: ColumnId
+    name: str
+    type: t.ColumnType
+    nullable: bool = True
+    default: Value = None
+
+    def __str__(self) -> str:
+        null = "" if self.nullable else " not null"
+        default = "" if self.default is None else f" default {self.default!r}"
+        return f"{self.type}{null}{default}"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    id: ColumnId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    compression: str = "zstd"
+    block_bytes: int = 4 * 1024 * 1024
+    in_memory: bool = False
+    bloom: bool = True
+    purge: PurgePolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsGroup:
+    id: GroupId
+    name: str
+    columns: tuple[Column, ...]
+    options: GroupOptions = field(default_factory=GroupOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class CellsGroup:
+    """Named families, or as the wildcard every family that no other group names."""
+
+    id: GroupId
+    name: str
+    families: tuple[Family, ...] = ()
+    wildcard: bool = False
+    options: GroupOptions = field(default_factory=GroupOptions)
+
+
+Group: TypeAlias = ColumnsGroup | CellsGroup
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """`hashed` rows start with a token of the key, so that monotone keys spread over the tablets."""
+
+    version: SchemaVersion
+    key: tuple[KeyColumn, ...]
+    groups: tuple[Group, ...]
+    hashed: bool = False
+    last_id: int = 0
+
+    @cached_property
+    def codec(self) -> KeyCodec:
+        return KeyCodec({column.name: column.type for column in self.key}, self.hashed)
+
+    @cached_property
+    def _columns(self) -> dict[str, tuple[ColumnsGroup, Column]]:
+        return {c.name: (g, c) for g in self.groups if isinstance(g, ColumnsGroup) for c in g.columns}
+
+    @cached_property
+    def _columns_by_id(self) -> dict[ColumnId, tuple[ColumnsGroup, Column]]:
+        return {c.id: (g, c) for g, c in self._columns.values()}
+
+    @cached_property
+    def _families(self) -> dict[str, CellsGroup]:
+        return {f.name: g for g in self.groups if isinstance(g, CellsGroup) for f in g.families}
+
+    @cached_property
+    def _wildcard(self) -> CellsGroup | None:
+        return next((g for g in self.groups if isinstance(g, CellsGroup) and g.wildcard), None)
+
+    def column(self, name: str) -> tuple[ColumnsGroup, Column]:
+        """The value column of that name and its group; InvalidArgument, with the nearest name, if there is none."""
+        try:
+            return self._columns[name]
+        except KeyError:
+            known = [*self._columns, *(c.name for c in self.key)]
+            raise InvalidArgument(f"no column {name!r}{nearest(name, known)}") from None
+
+    def column_by_id(self, id_: ColumnId) -> tuple[ColumnsGroup, Column]:
+        try:
+            return self._columns_by_id[id_]
+        except KeyError:
+            raise InvalidArgument(f"no column with id {id_} in schema version {self.version}") from None
+
+    def family_group(self, family: str) -> CellsGroup:
+        """The group that stores a family; InvalidArgument if no group names it and none is the wildcard."""
+        group = self._families.get(family) or self._wildcard
+        if group is None or not family:
+            raise InvalidArgument(f"no family {family!r}{nearest(family, self._families)}")
+        return group
+
+    def group(self, id_: GroupId) -> Group:
+        for group in self.groups:
+            if group.id == id_:
+                return group
+        raise InvalidArgument(f"no group with id {id_} in schema version {self.version}")
+
+
+def check_schema(schema: TableSchema, limits: Limits = DEFAULT_LIMITS) -> TableSchema:
+    """The schema itself, if it is valid; else InvalidSchema naming the culprit and the rule. Nothing is applied in
+    part: an invalid schema is rejected whole."""
+    _check_key(schema, limits)
+    _check_groups(schema, limits)
+    _check_names(schema, limits)
+    _check_wildcard(schema)
+    _check_ids(schema)
+    return schema
+
+
+def _check_key(schema: TableSchema, limits: Limits) -> None:
+    if not 1 <= len(schema.key) <= limits.key_columns_max:
+        raise InvalidSchema(f"a key has from 1 to {limits.key_columns_max} columns, not {len(schema.key)}")
+    for column in schema.key:
+        if not isinstance(column.type, t.KeyType):
+            raise InvalidSchema(f"key column {column.name!r}: {column.type} cannot be a key")
+
+
+def _check_groups(schema: TableSchema, limits: Limits) -> None:
+    if not 1 <= len(schema.groups) <= limits.groups_max:
+        raise InvalidSchema(f"a table has from 1 to {limits.groups_max} groups, not {len(schema.groups)}")
+    for group in schema.groups:
+        _check_options(group)
+        match group:
+            case ColumnsGroup():
+                if not 1 <= len(group.columns) <= limits.columns_max:
+                    raise InvalidSchema(
+                        f"group {group.name!r}: has {len(group.columns)} columns, allowed are 1 to {limits.columns_max}"
+                    )
+                for column in group.columns:
+                    _check_column(column)
+            case CellsGroup():
+                _check_cells(group, limits)
+
+
+def _check_cells(group: CellsGroup, limits: Limits) -> None:
+    if group.wildcard and group.families:
+        raise InvalidSchema(
+            f"group {group.name!r}: the wildcard stands alone, not beside family {group.families[0].name!r}"
+        )
+    if not group.wildcard and not 1 <= len(group.families) <= limits.families_max:
+        raise InvalidSchema(
+            f"group {group.name!r}: has {len(group.families)} families, allowed are 1 to {limits.families_max}, or '*'"
+        )
+
+
+def _check_options(group: Group) -> None:
+    options = group.options
+    if options.compression not in COMPRESSIONS:
+        raise InvalidSchema(
+            f"group {group.name!r}: compression {options.compression!r} is not one of {', '.join(COMPRESSIONS)}"
+        )
+    if type(options.block_bytes) is not int or not BLOCK_BYTES_MIN <= options.block_bytes <= BLOCK_BYTES_MAX:
+        raise InvalidSchema(
+            f"group {group.name!r}: block_bytes {options.block_bytes!r} "
+            f"is not a whole number from {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}"
+        )
+    for name, value in (("in_memory", options.in_memory), ("bloom", options.bloom)):
+        if type(value) is not bool:
+            raise InvalidSchema(f"group {group.name!r}: {name} is {value!r}, not True or False")
+
+
+def _check_column(column: Column) -> None:
+    if column.default is None:
+        return
+    try:
+        kept = coerce(column.type, column.default, f"column {column.name!r} default")
+    except InvalidArgument as error:
+        raise InvalidSchema(str(error)) from None
+    if kept != column.default and kept == kept:
+        raise InvalidSchema(f"column {column.name!r}: default {column.default!r} is not in its kept form {kept!r}")
+
+
+def _names(schema: TableSchema) -> Iterator[tuple[str, str]]:
+    for key in schema.key:
+        yield f"key column {key.name!r}", key.name
+    for group in schema.groups:
+        match group:
+            case ColumnsGroup():
+                yield from ((f"column {c.name!r} of group {group.name!r}", c.name) for c in group.columns)
+            case CellsGroup():
+                yield from ((f"family {f.name!r} of group {group.name!r}", f.name) for f in group.families)
+
+
+def _check_names(schema: TableSchema, limits: Limits) -> None:
+    _check_distinct([(f"group {group.name!r}", group.name) for group in schema.groups], limits)
+    _check_distinct(list(_names(schema)), limits)
+
+
+def _check_distinct(named: list[tuple[str, str]], limits: Limits) -> None:
+    seen: dict[str, str] = {}
+    for what, name in named:
+        check_name(what, name, limits)
+        earlier = seen.setdefault(name.casefold(), what)
+        if earlier is not what:
+            raise InvalidSchema(f"{what} has the same name as {earlier} (case does not count)")
+
+
+def check_name(what: str, name: str, limits: Limits = DEFAULT_LIMITS) -> str:
+    """Names of groups, columns and families: printable text, no colon, no leading underscore, not '*'."""
+    problem = None
+    if not name:
+        problem = "a name has at least one character"
+    elif ":" in name:
+        problem = "a name has no colon"
+    elif name.startswith("_"):
+        problem = "names with a leading underscore are reserved"
+    elif name == WILDCARD or name != name.strip() or not name.isprintable():
+        problem = "a name is printable text, not '*', with no space at its ends"
+    elif len(name.encode(errors="surrogatepass")) > limits.name_bytes_max:
+        problem = f"a name has at most {limits.name_bytes_max} bytes"
+    if problem:
+        raise InvalidSchema(f"{what}: {problem}")
+    return name
+
+
+def _check_wildcard(schema: TableSchema) -> None:
+    wild = [group.name for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard]
+    if len(wild) > 1:
+        raise InvalidSchema(
+            f"groups {wild[0]!r} and {wild[1]!r} are both the wildcard: a family could be in either; at most one may be"
+        )
+
+
+def _check_ids(schema: TableSchema) -> None:
+    members: list[tuple[str, int]] = [(f"key column {c.name!r}", c.id) for c in schema.key]
+    for group in schema.groups:
+        members.append((f"group {group.name!r}", group.id))
+        parts = group.columns if isinstance(group, ColumnsGroup) else group.families
+        members.extend((f"{part.name!r} of group {group.name!r}", part.id) for part in parts)
+    seen: dict[int, str] = {}
+    for what, id_ in members:
+        if not 1 <= id_ <= schema.last_id:
+            raise InvalidSchema(f"{what}: id {id_} is not from 1 to the last id {schema.last_id}")
+        earlier = seen.setdefault(id_, what)
+        if earlier is not what:
+            raise InvalidSchema(f"{what} has the same id {id_} as {earlier}")

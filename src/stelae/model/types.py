@@ -1,0 +1,282 @@
+"""Column types as values, with a text form that parses and prints back the same.
+
+    bool  int8 int16 int32 int64  float32 float64  decimal(p, s)  string  binary  date  timestamp  timestamp_ntz
+    array<T>  struct<name: T, ...>  map<K, V>  vector(float32, n)
+
+The last four hold whole values and are never keys. `timestamp` is a moment (UTC microseconds), `timestamp_ntz` a
+reading of a wall clock without a zone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stelae.model.errors import InvalidSchema
+
+DECIMAL_PRECISION_MAX = 38
+VECTOR_LENGTH_MAX = 65_536
+NESTING_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    def __str__(self) -> str:
+        return "bool"
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    bits: int
+
+    def __str__(self) -> str:
+        return f"int{self.bits}"
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    bits: int
+
+    def __str__(self) -> str:
+        return f"float{self.bits}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision}, {self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    def __str__(self) -> str:
+        return "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    def __str__(self) -> str:
+        return "binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Date:
+    def __str__(self) -> str:
+        return "date"
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    def __str__(self) -> str:
+        return "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampNtz:
+    def __str__(self) -> str:
+        return "timestamp_ntz"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    element: ColumnType
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    fields: tuple[tuple[str, ColumnType], ...]
+
+    def __str__(self) -> str:
+        return "struct<" + ", ".join(f"{name}: {type_}" for name, type_ in self.fields) + ">"
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    key: KeyType
+    value: ColumnType
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A fixed number of float32, as embeddings are."""
+
+    length: int
+
+    def __str__(self) -> str:
+        return f"vector(float32, {self.length})"
+
+
+KeyType: TypeAlias = Bool | Int | Float | Decimal | String | Binary | Date | Timestamp | TimestampNtz
+ColumnType: TypeAlias = KeyType | Array | Struct | Map | Vector
+
+INT_BITS = (8, 16, 32, 64)
+FLOAT_BITS = (32, 64)
+
+_SIMPLE: dict[str, KeyType] = {
+    "bool": Bool(),
+    **{f"int{bits}": Int(bits) for bits in INT_BITS},
+    **{f"float{bits}": Float(bits) for bits in FLOAT_BITS},
+    "string": String(),
+    "binary": Binary(),
+    "date": Date(),
+    "timestamp": Timestamp(),
+    "timestamp_ntz": TimestampNtz(),
+}
+TYPE_NAMES = (*_SIMPLE, "decimal(p, s)", "array<T>", "struct<name: T, ...>", "map<K, V>", "vector(float32, n)")
+
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+
+
+def is_key_type(type_: ColumnType) -> bool:
+    return isinstance(type_, KeyType)
+
+
+def widens(old: ColumnType, new: ColumnType) -> bool:
+    """Every value of old is a value of new, read without loss: int8 to int64, float32 to float64, longer decimals."""
+    match old, new:
+        case (Int(a), Int(b)) | (Float(a), Float(b)):
+            return b >= a
+        case Decimal(p, s), Decimal(q, t):
+            return q >= p and t == s
+        case Array(a_), Array(b_):
+            return widens(a_, b_)
+        case _:
+            return old == new
+
+
+def parse_type(text: str) -> ColumnType:
+    """Raises InvalidSchema that shows the text and what was expected."""
+    parser = _TypeParser(text)
+    type_ = parser.type()
+    parser.end()
+    return type_
+
+
+def parse_type_prefix(text: str) -> tuple[ColumnType, str]:
+    """A type at the start of the text, and what follows it."""
+    parser = _TypeParser(text)
+    return parser.type(), text[parser.position :]
+
+
+class _TypeParser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.position = 0
+        self._depth = 0
+
+    def type(self) -> ColumnType:
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise self._error(f"types nest at most {NESTING_MAX} deep")
+        name = self._take()
+        type_ = self._named(name.lower())
+        self._depth -= 1
+        return type_
+
+    def _named(self, name: str) -> ColumnType:
+        match name:
+            case "decimal":
+                return self._decimal()
+            case "vector":
+                return self._vector()
+            case "array":
+                self._expect("<")
+                element = self.type()
+                self._expect(">")
+                return Array(element)
+            case "map":
+                return self._map()
+            case "struct":
+                return self._struct()
+            case _ if name in _SIMPLE:
+                return _SIMPLE[name]
+            case _:
+                raise self._error(f"{name!r} is not a type; types are {', '.join(TYPE_NAMES)}")
+
+    def _decimal(self) -> ColumnType:
+        self._expect("(")
+        precision = self._number()
+        self._expect(",")
+        scale = self._number()
+        self._expect(")")
+        if not 1 <= precision <= DECIMAL_PRECISION_MAX or not 0 <= scale <= precision:
+            raise self._error(
+                f"decimal({precision}, {scale}) needs a precision from 1 to {DECIMAL_PRECISION_MAX} "
+                "and a scale from 0 to the precision"
+            )
+        return Decimal(precision, scale)
+
+    def _vector(self) -> ColumnType:
+        self._expect("(")
+        element = self._take()
+        if element.lower() != "float32":
+            raise self._error(f"a vector is of float32, not of {element}")
+        self._expect(",")
+        length = self._number()
+        self._expect(")")
+        if not 1 <= length <= VECTOR_LENGTH_MAX:
+            raise self._error(f"a vector has from 1 to {VECTOR_LENGTH_MAX} elements, not {length}")
+        return Vector(length)
+
+    def _map(self) -> ColumnType:
+        self._expect("<")
+        key = self.type()
+        if not isinstance(key, KeyType):
+            raise self._error(f"the key of a map cannot be {key}")
+        self._expect(",")
+        value = self.type()
+        self._expect(">")
+        return Map(key, value)
+
+    def _struct(self) -> ColumnType:
+        self._expect("<")
+        fields: dict[str, ColumnType] = {}
+        while True:
+            name = self._take()
+            if not name[0].isalpha() and name[0] != "_":
+                raise self._error(f"{name!r} is not a field name")
+            if name in fields:
+                raise self._error(f"field {name!r} stands twice in a struct")
+            self._expect(":")
+            fields[name] = self.type()
+            if self._take_one_of(",", ">") == ">":
+                return Struct(tuple(fields.items()))
+
+    def end(self) -> None:
+        if self._text[self.position :].strip():
+            raise self._error(f"nothing should follow the type, not {self._text[self.position :].strip()!r}")
+
+    def _take(self) -> str:
+        match = _TOKEN.match(self._text, self.position)
+        if match is None:
+            raise self._error("the type ends too early or has a stray character")
+        self.position = match.end()
+        return match.group(1)
+
+    def _take_one_of(self, *wanted: str) -> str:
+        token = self._take()
+        if token not in wanted:
+            raise self._error(f"expected {' or '.join(repr(each) for each in wanted)}, not {token!r}")
+        return token
+
+    def _expect(self, wanted: str) -> None:
+        self._take_one_of(wanted)
+
+    def _number(self) -> int:
+        token = self._take()
+        if not token.isascii() or not token.isdigit() or len(token) > 9:
+            raise self._error(f"expected a number, not {token!r}")
+        return int(token)
+
+    def _error(self, message: str) -> InvalidSchema:
+        return InvalidSchema(f"type {self._text!r}: {message}")

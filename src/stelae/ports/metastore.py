@@ -1,0 +1,186 @@
+"""One strongly consistent, revisioned key-value store that all processes of a store or cluster share.
+
+Every change gets the next *revision*: one number for the whole store, growing by one per committed transaction that
+changes anything. All reads are linearizable: they see every transaction acknowledged before they were called.
+
+What survives: an acknowledged transaction, whatever crashes. A transaction whose answer is lost raises UnknownOutcome:
+it may or may not have happened, now or a little later; whoever cares reads again before acting. Any other Unavailable
+means that it has not happened and never will.
+
+Keys are text, ordered by their UTF-8 bytes; values are bytes. A transaction has at most `OPS_MAX` operations (compares
+plus changes of the larger branch) and `TXN_BYTES_MAX` of keys and values: more is InvalidArgument before anything is
+sent. What is larger is written in chunks and revealed by one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol, TypeAlias
+
+from stelae.model.errors import StelaeError, Unavailable
+
+OPS_MAX = 128
+TXN_BYTES_MAX = 1024 * 1024
+
+Revision = NewType("Revision", int)
+LeaseId = NewType("LeaseId", int)
+
+
+class UnknownOutcome(Unavailable):
+    """The answer to a transaction was lost: it may or may not have happened. Read before acting."""
+
+
+class Compacted(StelaeError):
+    """The revision asked for is older than what is kept. `oldest` can still be read or watched from."""
+
+    def __init__(self, asked: Revision, oldest: Revision) -> None:
+        super().__init__(f"revision {asked} was compacted away; the oldest kept is {oldest}")
+        self.asked = asked
+        self.oldest = oldest
+
+
+class LeaseExpired(StelaeError):
+    """The lease is not there (any more): it ran out, was revoked, or never was. Keys bound to it are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key as it stands at some revision. `version` counts its changes since it was created (1 then)."""
+
+    key: str
+    value: bytes
+    create_revision: Revision
+    mod_revision: Revision
+    version: int
+    lease: LeaseId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """Entries by key, as of one revision; `more` if the limit cut them off."""
+
+    entries: tuple[Entry, ...]
+    revision: Revision
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsAbsent:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueIs:
+    """The key is there and has exactly this value."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModRevisionIs:
+    """The key was last changed at exactly this revision."""
+
+    key: str
+    revision: Revision
+
+
+Compare: TypeAlias = IsAbsent | ValueIs | ModRevisionIs
+
+
+@dataclass(frozen=True, slots=True)
+class PutKey:
+    """Bound to a lease, the key goes when the lease does. Putting again without one unbinds it."""
+
+    key: str
+    value: bytes
+    lease: LeaseId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey:
+    """Deleting what is not there changes nothing."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePrefix:
+    prefix: str
+
+
+Change: TypeAlias = PutKey | DeleteKey | DeletePrefix
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOutcome:
+    """`revision` is the transaction's own if it changed anything, else the one it was judged at."""
+
+    succeeded: bool
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPut:
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDeleted:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch:
+    """All that one transaction changed under the prefix, in key order."""
+
+    revision: Revision
+    events: tuple[KeyPut | KeyDeleted, ...]
+
+
+class Metastore(Protocol):
+    """Safe to use from many tasks of one event loop. After `close`, everything raises Closed."""
+
+    async def get(self, key: str, revision: Revision | None = None) -> Entry | None:
+        """The key now, or as it was at an older revision (Compacted if that is gone)."""
+        ...
+
+    async def range(
+        self, prefix: str, *, start: str | None = None, limit: int | None = None, revision: Revision | None = None
+    ) -> RangeRead:
+        """Entries whose key starts with the prefix, from `start` (inclusive) on, at most `limit` of them. Larger
+        results are read in pages at one revision: pass the first page's revision to the next."""
+        ...
+
+    async def txn(self, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
+        """If every compare holds, make every change, all or nothing; else change nothing. No key may be changed twice
+        in one transaction (InvalidArgument). A put bound to a lease that is gone raises LeaseExpired."""
+        ...
+
+    def watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[WatchBatch]:
+        """Every change under the prefix at or after the revision: each once, in order, none left out, without end. A
+        lost connection is made again. Raises Compacted, and ends, if changes it has not delivered are gone."""
+        ...
+
+    async def grant(self, ttl_s: float) -> LeaseId:
+        """A lease that runs out unless kept alive within the ttl. A crash of the metastore may lengthen it, never
+        shorten it."""
+        ...
+
+    async def keep_alive(self, lease: LeaseId) -> float:
+        """Start the lease's ttl again; the ttl granted. LeaseExpired if it is gone."""
+        ...
+
+    async def revoke(self, lease: LeaseId) -> None:
+        """End a lease and delete its keys in one revision. One that is gone is no error."""
+        ...
+
+    async def compact(self, revision: Revision) -> None:
+        """Forget what only revisions below this one can see. The newest state of every key stays. Compacting what is
+        compacted is no error; a revision in the future is InvalidArgument."""
+        ...
+
+    async def close(self) -> None:
+        """Ends watches with Closed. Leases live on until they run out."""
+        ...

@@ -1,0 +1,79 @@
+"""Where a simulated process touches the world: counted, so that a test can end it at each such point in turn.
+
+effects = Effects()
+run(SimDisk(rng, effects=effects))             # once to learn how many effects there are
+for number in range(1, effects.count + 1):     # then once more for each of them
+    effects = Effects(crash_at=number)
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stelae.model.errors import StelaeError
+
+
+class SimCrash(BaseException):
+    """The process ends here. Not an Exception, as KeyboardInterrupt is not one: no handler for errors may live on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    number: int
+    kind: str
+    name: str
+
+
+class Effects:
+    """The effects of one process on all its stores, numbered from 1.
+
+    At number `crash_at` the process dies in the middle of the effect: whether it happened is for the store's `crash` to
+    draw. From then on every call on those stores raises SimCrash, so `finally` blocks change nothing, until `restart`.
+    """
+
+    def __init__(self, *, crash_at: int | None = None, on_effect: Callable[[Effect], None] | None = None) -> None:
+        self._crash_at = crash_at
+        self._on_effect = on_effect
+        self._count = 0
+        self._dead = False
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def check_alive(self) -> None:
+        if self._dead:
+            raise SimCrash(f"the process died at effect {self._crash_at}")
+
+    def happen(self, kind: str, name: str) -> None:
+        self.check_alive()
+        self._count += 1
+        if self._on_effect is not None:
+            self._on_effect(Effect(self._count, kind, name))
+        if self._count == self._crash_at:
+            self._dead = True
+            self.check_alive()
+
+    def restart(self) -> None:
+        """A new process begins; effects count on, so a number that was reached is not reached again."""
+        self._dead = False
+
+
+class Faults:
+    """Errors that wait for their turn: the nth next call of a kind, counted from when each was armed."""
+
+    def __init__(self) -> None:
+        self._armed: dict[str, list[tuple[int, type[StelaeError]]]] = {}
+
+    def arm(self, kind: str, error: type[StelaeError], nth: int) -> None:
+        if nth < 1:
+            raise ValueError(f"the next call is the first: {nth}")
+        self._armed.setdefault(kind, []).append((nth, error))
+
+    def due(self, kind: str) -> type[StelaeError] | None:
+        """Count one call of this kind; the error it should meet, if its turn has come."""
+        waiting = [(nth - 1, error) for nth, error in self._armed.pop(kind, [])]
+        self._armed[kind] = [(nth, error) for nth, error in waiting if nth]
+        return next((error for nth, error in waiting if not nth), None)

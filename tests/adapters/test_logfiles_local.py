@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from io import FileIO
+from pathlib import Path
+
+import pytest
+
+from stelae.adapters.files import stelae_error
+from stelae.adapters.logfiles import LocalLogFile, LocalLogFiles
+from stelae.model.errors import (
+    AlreadyExists,
+    DiskFailed,
+    DiskFull,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    StelaeError,
+)
+from stelae.ports.logfiles import LogFileInfo
+
+LIMITED = """
+import resource, sys
+from stelae.adapters.logfiles import LocalLogFiles
+from stelae.model.errors import DiskFull
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+logs = LocalLogFiles(sys.argv[1])
+file = logs.create("log")
+file.append(b"a" * 900)
+try:
+    file.append(b"b" * 200)
+except DiskFull:
+    print("full at", file.size_bytes)
+file.sync()
+file.close()
+logs.truncate("log", 900)
+print("kept", logs.read("log") == b"a" * 900)
+"""
+
+
+@pytest.mark.parametrize(
+    "number, meaning",
+    [
+        (errno.ENOSPC, DiskFull),
+        (errno.EDQUOT, DiskFull),
+        (errno.EFBIG, DiskFull),
+        (errno.EACCES, PermissionDenied),
+        (errno.EPERM, PermissionDenied),
+        (errno.EROFS, PermissionDenied),
+        (errno.ENOENT, NotFound),
+        (errno.EEXIST, AlreadyExists),
+        (errno.ENOTDIR, InvalidArgument),
+        (errno.EIO, DiskFailed),
+        (errno.EMFILE, DiskFailed),
+    ],
+)
+def test_system_errors_mean_errors_of_the_contract(number: int, meaning: type[StelaeError]) -> None:
+    error = stelae_error(OSError(number, os.strerror(number)), "the/place")
+    assert type(error) is meaning
+    assert str(error) == f"the/place: {os.strerror(number)}"
+
+
+def test_full_disk_keeps_a_part_and_says_where_the_file_ends(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "full at 1000\nkept True\n"
+
+
+def test_device_without_room_is_full() -> None:
+    file = LocalLogFile(FileIO("/dev/full", "w"), "full", "/dev")
+    with pytest.raises(DiskFull, match="full"):
+        file.append(b"bytes")
+    assert file.size_bytes == 0
+    file.close()
+
+
+def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = LocalLogFiles(tmp_path)
+    file = logs.create("log")
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
+    assert file.append(b"0123456789") == 0
+    assert file.append(b"abcd") == 10
+    file.close()
+    assert logs.read("log") == b"0123456789abcd"
+
+
+def test_short_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = LocalLogFiles(tmp_path)
+    (tmp_path / "log").write_bytes(b"0123456789")
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, offset: real(fd, min(length, 3), offset))
+    assert logs.read("log", 1, 8) == b"12345678"
+
+
+def test_device_error_is_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = LocalLogFiles(tmp_path)
+    file = logs.create("log")
+    file.append(b"bytes")
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(DiskFailed, match="log"):
+            file.sync()
+        with pytest.raises(DiskFailed):
+            logs.delete("log")
+    file.close()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what was synced, in order."""
+    names: list[str] = []
+    real = os.fsync
+
+    def record(fd: int) -> None:
+        names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return names
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="/proc tells which file a descriptor is")
+def test_every_promise_is_synced(tmp_path: Path, synced: list[str]) -> None:
+    logs = LocalLogFiles(tmp_path / "new" / "logs")
+    assert synced == [tmp_path.name, "new"]
+    synced.clear()
+    file = logs.create("log")
+    file.append(b"bytes")
+    assert synced == []
+    file.sync()
+    assert synced == ["log", "logs"]
+    file.append(b"more")
+    file.sync()
+    assert synced == ["log", "logs", "log"]
+    file.close()
+    synced.clear()
+    logs.truncate("log", 9)
+    assert synced == ["log", "logs"]
+    logs.delete("log")
+    assert synced == ["log", "logs", "logs"]
+    logs.delete("log")
+    assert synced == ["log", "logs", "logs", "logs"]
+
+
+def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InvalidArgument, match="Not a directory"):
+        LocalLogFiles(tmp_path / "file")
+    with pytest.raises(InvalidArgument, match="Not a directory"):
+        LocalLogFiles(tmp_path / "file" / "logs")
+
+
+def test_directory_that_went_away_is_not_found(tmp_path: Path) -> None:
+    logs = LocalLogFiles(tmp_path / "logs")
+    (tmp_path / "logs").rmdir()
+    with pytest.raises(NotFound):
+        logs.create("log")
+    with pytest.raises(NotFound):
+        logs.list()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+def test_directory_without_permission_is_denied(tmp_path: Path) -> None:
+    logs = LocalLogFiles(tmp_path / "logs")
+    (tmp_path / "logs").chmod(0o500)
+    with pytest.raises(PermissionDenied):
+        logs.create("log")
+    (tmp_path / "logs").chmod(0o700)
+
+
+def test_strange_files_are_left_alone(tmp_path: Path) -> None:
+    logs = LocalLogFiles(tmp_path)
+    (tmp_path / ".hidden").write_bytes(b"1")
+    (tmp_path / "with space").write_bytes(b"1")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("log")
+    (tmp_path / "log").write_bytes(b"1")
+    assert logs.list() == [LogFileInfo("log", 1)]

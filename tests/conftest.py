@@ -1,0 +1,65 @@
+"""Hypothesis profiles, and the one Spark session of a test run.
+
+STELAE_PROFILE chooses how hard properties are tried:
+  dev   few examples, random: while writing code
+  ci    the default; derandomized, so that a red run is the fault of the change at hand and repeats on any machine
+  soak  many examples, random: this is where new cases are hunted. A failure prints a blob for @reproduce_failure
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Time limits on single examples fail on a busy machine, not on a fault.
+_PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", _PATIENT, max_examples=20)
+settings.register_profile("ci", _PATIENT, max_examples=100, derandomize=True)
+settings.register_profile("soak", _PATIENT, max_examples=5_000)
+
+
+def pytest_configure() -> None:
+    profile = os.environ.get("STELAE_PROFILE", "ci")
+    if profile not in ("dev", "ci", "soak"):
+        raise pytest.UsageError(f"STELAE_PROFILE={profile}: use dev, ci or soak")
+    settings.load_profile(profile)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever needs Spark runs on one worker: a second JVM would cost more than it saves."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session for all tests of a run; its JVM has ended when the run has."""
+    from stelae.spark.session import session
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    running = session(
+        "stelae-tests",
+        "local[2]",
+        **{
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": warehouse.as_uri(),
+            "spark.driver.memory": "1g",
+        },
+    )
+    gateway = running.sparkContext._gateway
+    yield running
+    running.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)

@@ -1,0 +1,85 @@
+"""Every implementation of every port, each behind one fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import boto3
+import pytest
+from moto.s3.responses import S3Response
+from moto.server import ThreadedMotoServer
+
+from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs_s3 import S3BlobStore
+from stelae.adapters.logfiles import LocalLogFiles
+from stelae.ports.blobs import BlobStore
+from stelae.ports.logfiles import LogFiles
+from stelae.sim.blobs import SimBlobStore
+from stelae.sim.disk import SimDisk
+from stelae.sim.rng import SimRng
+
+OpenStore = Callable[[], BlobStore]
+
+_KEYS = {"region": "us-east-1", "access_key_id": "test", "secret_access_key": "test"}
+_prefixes = count()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A server with the bucket 'bucket'. Its conditional put looks and then writes, which S3 does in one step: so puts
+    go one at a time."""
+    lock = Lock()
+    put_object = S3Response.put_object
+
+    def put_alone(response: Any) -> Any:
+        with lock:
+            return put_object(response)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "put_object", put_alone)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+        client.create_bucket(Bucket="bucket")
+        client.close()
+        yield endpoint
+        server.stop()
+
+
+@pytest.fixture(params=["local", "sim", "s3"])
+def open_blobs(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    """Opens the same store again, as another process would."""
+    match request.param:
+        case "local":
+            return lambda: LocalBlobStore(tmp_path / "blobs")
+        case "sim":
+            store = SimBlobStore(SimRng(7))
+            return lambda: store
+        case _:
+            endpoint = request.getfixturevalue("s3_endpoint")
+            url = f"s3://bucket/store-{next(_prefixes)}"
+            return lambda: S3BlobStore(url, endpoint=endpoint, spool_directory=tmp_path, **_KEYS)
+
+
+@pytest.fixture
+def blobs(open_blobs: OpenStore) -> BlobStore:
+    return open_blobs()
+
+
+@pytest.fixture(params=["local", "sim"])
+def logfiles(request: pytest.FixtureRequest, tmp_path: Path) -> LogFiles:
+    if request.param == "local":
+        return LocalLogFiles(tmp_path / "logs")
+    return SimDisk(SimRng(7))

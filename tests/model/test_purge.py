@@ -1,0 +1,92 @@
+"""Purge policies parse, print, and say what to delete."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stelae.model.errors import InvalidSchema
+from stelae.model.purge import AGE_US_MAX, AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, parse_purge, purges
+
+leaves: st.SearchStrategy[PurgePolicy] = st.integers(1, 1000).map(MaxHistory) | st.integers(1, AGE_US_MAX).map(MaxAge)
+
+
+def _all_of(inner: st.SearchStrategy[PurgePolicy]) -> st.SearchStrategy[PurgePolicy]:
+    return st.lists(inner.filter(lambda p: not isinstance(p, AllOf)), min_size=2, max_size=3).map(
+        lambda parts: AllOf(tuple(parts))
+    )
+
+
+def _any_of(inner: st.SearchStrategy[PurgePolicy]) -> st.SearchStrategy[PurgePolicy]:
+    return st.lists(inner.filter(lambda p: not isinstance(p, AnyOf)), min_size=2, max_size=3).map(
+        lambda parts: AnyOf(tuple(parts))
+    )
+
+
+policies = st.recursive(leaves, lambda inner: _all_of(inner) | _any_of(inner), max_leaves=6)
+
+
+@given(policies)
+def test_print_and_parse_back(policy: PurgePolicy) -> None:
+    assert parse_purge(str(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("max-history=3", "max-history=3"),
+        ("MAX-AGE = 7D", "max-age=1w"),
+        ("max-age=604800000000", "max-age=1w"),
+        ("max-age=90m and max-history=100", "max-age=90m and max-history=100"),
+        ("max-age=1500ms", "max-age=1500ms"),
+        ("max-age=7", "max-age=7us"),
+        ("(max-age=1d or max-history=2) and max-age=2d", "(max-age=1d or max-history=2) and max-age=2d"),
+        ("max-age=1d or (max-history=2 and max-age=2d)", "max-age=1d or max-history=2 and max-age=2d"),
+        ("((max-history=1))", "max-history=1"),
+    ],
+)
+def test_canonical_text(text: str, canonical: str) -> None:
+    assert str(parse_purge(text)) == canonical
+
+
+@pytest.mark.parametrize(
+    ("policy", "newer", "age_us", "deleted"),
+    [
+        ("max-history=3", 2, 10**12, False),
+        ("max-history=3", 3, 0, True),
+        ("max-age=1s", 0, 1_000_000, False),
+        ("max-age=1s", 0, 1_000_001, True),
+        ("max-age=1s and max-history=3", 3, 0, False),
+        ("max-age=1s and max-history=3", 3, 2_000_000, True),
+        ("max-age=1s or max-history=3", 3, 0, True),
+        ("max-age=1s or max-history=3", 0, 0, False),
+    ],
+)
+def test_what_is_deleted(policy: str, newer: int, age_us: int, deleted: bool) -> None:
+    assert purges(parse_purge(policy), newer, age_us) is deleted
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected max-history=K or max-age=T, found the end"),
+        ("max-history", "'max-history' is neither"),
+        ("max-history=0", "from 1 to"),
+        ("max-history=3d", "count of versions"),
+        ("max-age=0", "from 1us to 200 years"),
+        ("max-age=1y", "'max-age=1y' is neither"),
+        ("max-age=1.5d", "'max-age=1.5d' is neither"),
+        ("max-age=300000w", "200 years"),
+        ("max-age=1d max-history=3", "expected 'and' or 'or' before max-history=3"),
+        ("max-age=1d and", "found the end"),
+        ("and max-age=1d", "found and"),
+        ("(max-age=1d", "not closed"),
+        ("max-age=1d)", "before )"),
+        ("(" * 100 + "max-age=1d" + ")" * 100, "at most 32 deep"),
+        ("max-age=" + "9" * 5000 + "d", "200 years"),
+    ],
+)
+def test_a_bad_policy_says_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(InvalidSchema) as caught:
+        parse_purge(text)
+    assert message in str(caught.value)

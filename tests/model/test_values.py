@@ -1,0 +1,132 @@
+"""Values are kept in one form or refused; nothing is changed in silence."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal as PyDecimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stelae.model.arrow import to_arrow
+from stelae.model.errors import InvalidArgument
+from stelae.model.ids import TS_MAX, TS_MIN
+from stelae.model.types import ColumnType, parse_type
+from stelae.model.values import check_ts, coerce
+from tests.strategies import column_types, values
+
+
+@st.composite
+def typed_values(draw: st.DrawFn) -> tuple[ColumnType, Any]:
+    type_ = draw(column_types)
+    return type_, draw(values(type_))
+
+
+@given(typed_values())
+def test_canonical_values_are_kept_as_they_are(case: tuple[ColumnType, Any]) -> None:
+    type_, value = case
+    assert coerce(type_, value, "c") == value
+
+
+@given(typed_values())
+def test_canonical_values_fit_the_arrow_type_and_come_back(case: tuple[ColumnType, Any]) -> None:
+    type_, value = case
+    back = pa.array([value], to_arrow(type_))[0].as_py()
+    assert coerce(type_, back, "c") == value
+
+
+BERLIN = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("type_", "given_", "kept"),
+    [
+        ("float64", 3, 3.0),
+        ("float32", 0.1, 0.10000000149011612),
+        ("decimal(5, 2)", 3, PyDecimal("3.00")),
+        ("decimal(5, 2)", PyDecimal("1.5"), PyDecimal("1.50")),
+        ("decimal(5, 2)", PyDecimal("-0"), PyDecimal("0.00")),
+        ("binary", bytearray(b"x"), b"x"),
+        ("timestamp", datetime(2024, 1, 1, 2, tzinfo=BERLIN), datetime(2024, 1, 1, tzinfo=UTC)),
+        ("int32", np.int64(7), 7),
+        ("float64", np.float32(0.5), 0.5),
+        ("bool", np.bool_(True), True),
+        ("array<int8>", (1, None), [1, None]),
+        ("array<int8>", np.array([1, 2]), [1, 2]),
+        ("vector(float32, 2)", np.array([1.0, 2.0], np.float32), [1.0, 2.0]),
+        ("struct<a: int8, b: string>", {"b": "x"}, {"a": None, "b": "x"}),
+        ("map<string, int8>", [("a", 1)], {"a": 1}),
+        ("timestamp_ntz", np.datetime64("2024-01-01T00:00:00.5"), datetime(2024, 1, 1, 0, 0, 0, 500_000)),  # noqa: DTZ001
+        ("timestamp", pd.Timestamp("2024-01-01", tz="UTC"), datetime(2024, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_accepted(type_: str, given_: object, kept: object) -> None:
+    result = coerce(parse_type(type_), given_, "c")
+    assert result == kept
+    assert type(result) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("type_", "bad", "message"),
+    [
+        ("bool", 1, "c: 1 (int) is not a bool"),
+        ("int32", True, "True (bool) is not a int32"),
+        ("int32", 1.0, "1.0 (float) is not a int32"),
+        ("int32", 2**31, "out of range"),
+        ("int8", -129, "out of range"),
+        ("float64", 2**53 + 1, "would be rounded"),
+        ("float64", 10**400, "out of range"),
+        ("float32", 1e39, "out of range"),
+        ("float32", 2**25 + 1, "would be rounded"),
+        ("float64", "1", "is not a float64"),
+        ("decimal(5, 2)", PyDecimal("1.234"), "would be rounded to 2 digits"),
+        ("decimal(5, 2)", PyDecimal(1000), "out of range"),
+        ("decimal(5, 2)", 10**4000, "out of range"),
+        ("decimal(5, 2)", PyDecimal("NaN"), "is not a decimal(5, 2)"),
+        ("decimal(5, 2)", 1.5, "(float) is not a decimal(5, 2)"),
+        ("string", b"x", "(bytes) is not a string"),
+        ("string", "\ud800", "lone surrogate"),
+        ("binary", "x", "(str) is not a binary"),
+        ("date", datetime(2024, 1, 1), "is not a date"),  # noqa: DTZ001
+        ("timestamp", datetime(2024, 1, 1), "has no time zone"),  # noqa: DTZ001
+        ("timestamp", datetime(1, 1, 1, tzinfo=BERLIN), "outside the years"),
+        ("timestamp", date(2024, 1, 1), "is not a timestamp"),
+        ("timestamp_ntz", datetime(2024, 1, 1, tzinfo=UTC), "has a time zone"),
+        ("timestamp", pd.Timestamp(1, unit="ns", tz="UTC"), "nanoseconds would be lost"),
+        ("timestamp_ntz", np.datetime64(1, "ns"), "nanoseconds, which would be lost"),
+        ("array<int8>", [1, "x"], "c[1]: 'x' (str) is not a int8"),
+        ("array<int8>", "ab", "is not a array<int8>"),
+        ("vector(float32, 2)", [1.0], "it has 1 elements"),
+        ("vector(float32, 2)", [1.0, None], "c[1]: None"),
+        ("struct<a: int8>", {"a": "x"}, "c.a: 'x' (str) is not a int8"),
+        ("struct<a: int8>", {"z": 1}, "no field 'z'"),
+        ("map<string, int8>", {None: 1}, "None cannot be a key"),
+        ("map<float64, int8>", {math.nan: 1}, "nan cannot be a key"),
+        ("map<string, int8>", [("a", 1), ("a", 2)], "key 'a' stands twice"),
+        ("map<string, int8>", {"a": 300}, "c['a']: 300 (int) is not a int8: out of range"),
+        ("string", 1j, "is not a string"),
+    ],
+)
+def test_refused(type_: str, bad: object, message: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        coerce(parse_type(type_), bad, "c")
+    assert message in str(caught.value)
+
+
+def test_long_values_are_shown_short() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        coerce(parse_type("int8"), "x" * 1_000_000, "c")
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("bad", [TS_MIN - 1, TS_MAX + 1, 1.5, True, "1", None])
+def test_a_time_is_whole_microseconds_in_range(bad: object) -> None:
+    assert check_ts(TS_MIN) == TS_MIN
+    with pytest.raises(InvalidArgument, match=r"ts: .* is not a time"):
+        check_ts(bad)

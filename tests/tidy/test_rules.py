@@ -1,0 +1,190 @@
+"""Each rule finds what it is for, and leaves alone what it is not for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import effects, shape, suites, texts
+from tests.tidy.sources import Source
+
+Rule = Callable[[Source], list[str]]
+
+
+def complaints(rule: Rule, text: str, path: str = "storage/wal.py") -> int:
+    return len(rule(Source(path, text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\nx = time.time()",
+        "import time as t\nx = t.monotonic_ns()",
+        "from time import perf_counter\nx = perf_counter()",
+        "from time import time as now\nread = now",
+        "import datetime\nx = datetime.datetime.now(datetime.UTC)",
+        "from datetime import datetime\nx = datetime.utcnow()",
+        "from datetime import date as d\nx = d.today()",
+        "import random\nx = random.Random(7)",
+        "import random\nx = random.choice([1])",
+        "import secrets\nx = secrets.token_hex()",
+        "from uuid import uuid4\nx = uuid4()",
+        "import os\nx = os.urandom(8)",
+        "import numpy as np\nx = np.random.default_rng(1)",
+        "def f():\n    import time\n    return time.sleep(1)",
+    ],
+)
+def test_a_clock_or_chance_is_found(text: str) -> None:
+    assert complaints(effects.clock_or_chance, text) == 1
+    assert complaints(effects.clock_or_chance, text, "adapters/clock.py") == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from datetime import datetime\nx = datetime(2020, 1, 1)",
+        "def f(clock):\n    return clock.time()",
+        "import uuid\nx = uuid.UUID(int=1)",
+        "def f(random):\n    return random.choice([1])",
+        "import stelae.timeout\nx = stelae.timeout.time",
+    ],
+)
+def test_a_clock_by_parameter_is_no_clock(text: str) -> None:
+    assert complaints(effects.clock_or_chance, text) == 0
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("import random\nx = random.Random(seed)", 0),
+        ("import random\ndef f(rng: random.Random) -> None: ...", 0),
+        ("import random\nx = random.Random()", 1),
+        ("import random\nx = random.random()", 1),
+    ],
+)
+def test_sim_draws_from_a_seed_only(text: str, found: int) -> None:
+    assert complaints(effects.clock_or_chance, text, "sim/world.py") == found
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("import threading\nthreading.Thread(target=f).start()", 1),
+        ("from concurrent.futures import ThreadPoolExecutor\nx = ThreadPoolExecutor(1)", 1),
+        ("import threading\nx = threading.Lock()", 0),
+        ("from concurrent.futures import Future\nx: Future[int]", 0),
+    ],
+)
+def test_a_started_thread_is_found(text: str, found: int) -> None:
+    assert complaints(effects.threads, text) == found
+
+
+def test_a_sleeping_test_is_found() -> None:
+    assert complaints(effects.sleeping_tests, "from time import sleep\ndef test_a():\n    sleep(1)") == 1
+    assert complaints(effects.sleeping_tests, "import time\nx = time.monotonic()") == 0
+
+
+def test_a_long_module_is_found() -> None:
+    assert complaints(shape.too_long, "x = 1\n" * 400) == 0
+    assert complaints(shape.too_long, "x = 1\n" * 401) == 1
+
+
+def test_a_name_with_two_homes_is_found() -> None:
+    one = Source("model/a.py", "class Tablet: ...\ndef _private(): ...\ndef split(): ...")
+    two = Source("storage/b.py", "def _private(): ...\nasync def split(): ...")
+    same = Source("model/c.py", "@overload\ndef get(): ...\n@overload\ndef get(x): ...\ndef get(x=1): ...")
+    assert shape.names_with_two_homes([one, same]) == []
+    (complaint,) = shape.names_with_two_homes([one, two, same])
+    assert "split has 2 homes (model/a.py:3, storage/b.py:2)" in complaint
+
+
+def test_a_busy_init_is_found() -> None:
+    reexport = '"""A room."""\nfrom stelae.model.ids import TabletId\n'
+    assert complaints(shape.busy_init, reexport, "model/__init__.py") == 1
+    assert complaints(shape.busy_init, reexport, "__init__.py") == 0
+    assert complaints(shape.busy_init, '"""A room."""\n', "model/__init__.py") == 0
+    assert complaints(shape.busy_init, "", "model/keys/__init__.py") == 0
+
+
+def test_a_duplicated_body_is_found() -> None:
+    body = "    {0} = []\n    for {1} in rows:\n        {0}.append(encode({1}))\n    return {0}\n"
+    one = Source("a.py", "def f(rows):\n    '''Doc.'''\n" + body.format("out", "row"))
+    renamed = Source("b.py", "class K:\n    def g(self, rows):\n" + body.format("xs", "r").replace("    ", "        "))
+    other = Source("c.py", "def f(rows):\n" + body.format("out", "row").replace("encode", "decode"))
+    short = "def f(self, a):\n    self.a = a\n    self.b = a\n"
+    assert shape.duplicated_bodies([one, other]) == []
+    assert shape.duplicated_bodies([Source("d.py", short), Source("e.py", short)]) == []
+    (complaint,) = shape.duplicated_bodies([one, renamed, other])
+    assert "a.py:1 f, b.py:2 g" in complaint
+
+
+def test_swapped_variables_are_another_body() -> None:
+    text = "def f(a, b):\n    x = a\n    y = b\n    x -= y\n    return {}\n"
+    assert shape.duplicated_bodies([Source("a.py", text.format("x")), Source("b.py", text.format("y"))]) == []
+
+
+def test_a_bad_room_is_found(tmp_path: Path) -> None:
+    room = tmp_path / "wire"
+    room.mkdir()
+    assert len(shape.bad_room(room)) == 3
+    (room / "__init__.py").touch()
+    (room / "frames.py").touch()
+    (room / "README.md").write_text("line\n" * 61)
+    assert len(shape.bad_room(room)) == 1
+    (room / "README.md").write_text("line\n" * 60)
+    assert shape.bad_room(room) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://py" + "pi.org/simple",
+        "see /" + "root/.cache/x",
+        "path = '/" + "home/someone/project'",
+        "# TO" + "DO later",
+        "# FIX" + "ME",
+        "<" * 7 + " HEAD",
+    ],
+)
+def test_a_banned_word_is_found(text: str) -> None:
+    assert len(texts.banned_words("a.md", f"fine\n{text}\n")) == 1
+
+
+@pytest.mark.parametrize("text", ["bucket/work/x", "$HOME/work/x", "./root/x", "~/work/y", "a workbench", "=" * 12])
+def test_an_innocent_word_is_left_alone(text: str) -> None:
+    assert texts.banned_words("a.md", text) == []
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("def helper(): ...", 1),
+        ("def test_a(): ...", 0),
+        ("class TestA:\n    async def test_b(self): ...", 0),
+        ("TestMachine = Machine.TestCase", 0),
+    ],
+)
+def test_a_module_without_tests_is_found(text: str, found: int) -> None:
+    assert complaints(suites.without_tests, text, "model/test_a.py") == found
+    assert complaints(suites.without_tests, text, "model/helpers.py") == 0
+
+
+@pytest.mark.parametrize(
+    "call, found",
+    [
+        ("pytest.mark.skip", 1),
+        ("pytest.mark.skip()", 1),
+        ("pytest.mark.skip(reason='')", 1),
+        ("pytest.mark.skipif(condition)", 1),
+        ("pytest.mark.xfail(condition)", 1),
+        ("pytest.skip()", 1),
+        ("pytest.mark.skip(reason='needs a kernel with io_uring')", 0),
+        ("pytest.mark.skipif(condition, reason='slow')", 0),
+        ("pytest.skip(f'no {tool}')", 0),
+        ("pytest.mark.parametrize('a', [1])", 0),
+    ],
+)
+def test_a_silent_skip_is_found(call: str, found: int) -> None:
+    assert complaints(suites.silent_skips, f"import pytest\nx = {call}") == found

@@ -1,0 +1,55 @@
+"""The rules, on this repository."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import effects, shape, suites, texts
+from tests.tidy.sources import PACKAGE, ROOT, TESTS, Source, kept_files, read, rooms
+
+
+@pytest.mark.parametrize("rule", [shape.too_long, shape.busy_init, effects.clock_or_chance, effects.threads])
+def test_modules(rule: Callable[[Source], list[str]]) -> None:
+    sources = read(PACKAGE)
+    assert sources
+    assert [complaint for source in sources for complaint in rule(source)] == []
+
+
+@pytest.mark.parametrize("rule", [shape.names_with_two_homes, shape.duplicated_bodies])
+def test_the_package_as_a_whole(rule: Callable[[Iterable[Source]], list[str]]) -> None:
+    assert rule(read(PACKAGE)) == []
+
+
+@pytest.mark.parametrize("room", rooms(), ids=lambda room: room.name)
+def test_rooms(room: Path) -> None:
+    assert shape.bad_room(room) == []
+
+
+@pytest.mark.parametrize("rule", [suites.without_tests, suites.silent_skips, effects.sleeping_tests])
+def test_tests(rule: Callable[[Source], list[str]]) -> None:
+    assert [complaint for source in read(TESTS) for complaint in rule(source)] == []
+
+
+def test_words() -> None:
+    found = []
+    for file in kept_files():
+        content = file.read_bytes()
+        if b"\0" not in content:
+            found += texts.banned_words(file.relative_to(ROOT).as_posix(), content.decode("utf-8"))
+    assert found == []
+
+
+def test_the_lock_has_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    locked = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower().replace("_", "-") for line in wanted}
+    assert names - locked == set(), "run make lock"

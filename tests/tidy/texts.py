@@ -1,0 +1,24 @@
+"""Rules on words: what must not stand in any file of the repository."""
+
+from __future__ import annotations
+
+import re
+
+# Written so that this file does not break its own rule.
+_HOSTS = (r"pypi[.]org", r"files[.]pythonhosted[.]org", r"repo\d?[.]maven[.]\w+", r"(?:repo|conda)[.]anaconda[.]\w+")
+_BANNED = {
+    rf"\b(?:{'|'.join(_HOSTS)})\b": "a registry's host: which one to use is the user's setting",
+    r"(?<![\w.~$}/-])/(?:root|work|Users|home/\w+)/": "a path of one machine",
+    r"\b(?:TOD[O]|FIXM[E]|XX[X])\b": "an unfinished thought: finish it, or open an issue",
+    r"^(?:<{7} |>{7} |={7}$)": "a merge conflict",
+}
+
+
+def banned_words(path: str, text: str) -> list[str]:
+    return [
+        f"{path}:{number}: {found[0].strip()!r} is {reason}"
+        for pattern, reason in _BANNED.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        for found in [re.search(pattern, line)]
+        if found
+    ]
