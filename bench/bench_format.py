@@ -53,15 +53,15 @@ def keys(rounds: int) -> list[Row]:
         ("strings of mixed length", [f"user-{n * 7919 % KEYS}" for n in range(KEYS)]),
         ("strings of one length", [f"user-{n * 7919 % KEYS:012d}" for n in range(KEYS)]),
     ):
-        columns = [pa.array(numbers), pa.array(texts)]
-        pairs = list(zip(numbers.tolist(), texts, strict=True))
-        ours, peer = best(
-            rounds,
-            lambda columns=columns: encode_arrays(codec, columns),
-            lambda pairs=pairs: [codec.encode(pair) for pair in pairs],
-        )
+        ours, peer = _encode(codec, numbers, texts, rounds)
         rows.append(Row(f"encode 1M keys (int64, string), {shape}", ours, peer, "scalar loop", 20.0))
     return rows
+
+
+def _encode(codec: KeyCodec, numbers: np.ndarray[Any, Any], texts: list[str], rounds: int) -> tuple[float, float]:
+    columns = [pa.array(numbers), pa.array(texts)]
+    pairs = list(zip(numbers.tolist(), texts, strict=True))
+    return best(rounds, lambda: encode_arrays(codec, columns), lambda: [codec.encode(pair) for pair in pairs])
 
 
 def fixed_width(data: np.ndarray[Any, Any], width: int) -> pa.Array:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from io import FileIO
 from pathlib import Path
 from threading import Event
@@ -327,3 +327,18 @@ def test_close_under_a_read_does_not_change_its_bytes(tmp_path: Path, monkeypatc
         other.close()
     with pytest.raises(Closed):
         blob.read(0, 5)
+
+
+def test_a_read_only_store_changes_nothing(tmp_path: Path) -> None:
+    writer = LocalBlobStore(tmp_path).create("a/b")
+    writer.write(b"x")
+    writer.commit()
+    (tmp_path / ".tmp" / "left-behind").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    store = LocalBlobStore(tmp_path, read_only=True)
+    with closing(store.open("a/b")) as blob:
+        assert blob.read(0, 1) == b"x"
+    for change in (lambda: store.create("c"), lambda: store.delete("a/b")):
+        with pytest.raises(PermissionDenied, match="read-only"):
+            change()
+    assert sorted(tmp_path.rglob("*")) == before

@@ -307,12 +307,19 @@ def test_a_newer_format_version_is_told_apart_from_damage() -> None:
         FragmentReader(Memory(newer))
 
 
+def _at(batch: pa.RecordBatch, ts: int) -> pa.RecordBatch:
+    place = batch.schema.get_field_index("_ts")
+    times = pa.array([ts] * batch.num_rows, pa.int64()).cast(batch.schema.field(place).type)
+    return batch.set_column(place, batch.schema.field(place), times)
+
+
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
         ([profile_batch(5, 2), profile_batch(0, 2)], "sorts before"),
-        ([profile_batch(10, 3, step=-1)], "records 0 and 1 of a batch are not in row order"),
+        ([profile_batch(10, 3, step=-1)], "records 0 and 1 of a batch are not in order"),
         ([profile_batch(0, 3).drop_columns(["age"])], "columns are"),
+        ([pa.concat_batches([profile_batch(3, 1), _at(profile_batch(3, 1), 2**51)])], "records 0 and 1"),
     ],
 )
 def test_what_is_out_of_order_or_shape_is_refused(batches: list[pa.RecordBatch], message: str) -> None:

@@ -24,7 +24,7 @@ from threading import Lock
 from typing_extensions import Buffer
 
 from stelae.adapters.files import make_directories, os_errors, read_all, sync_directory, sync_file, write_all
-from stelae.model.errors import AlreadyExists, Closed, Corruption, InvalidArgument, NotFound
+from stelae.model.errors import AlreadyExists, Closed, Corruption, InvalidArgument, NotFound, PermissionDenied
 from stelae.ports.blobs import BlobInfo, check_range
 from stelae.ports.names import check_blob_name, starts_blob_names
 
@@ -123,18 +123,27 @@ class LocalBlobWriter:
 
 
 class LocalBlobStore:
-    """A directory, made if it is not there. Safe for threads; a forked child may go on using it."""
+    """A directory, made if it is not there. Safe for threads; a forked child may go on using it. A read-only store
+    changes nothing, not even what dead writers left."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._root = os.path.abspath(directory)
         self._temps = os.path.join(self._root, _TEMP)
         self._durable_directories = {self._root}
+        self._read_only = read_only
+        if read_only:
+            return
         with os_errors(self._root):
             make_directories(self._temps)
             self._sweep()
 
+    def _check_writable(self, name: str) -> None:
+        if self._read_only:
+            raise PermissionDenied(f"{name}: the store in {self._root} was opened read-only")
+
     def create(self, name: str) -> LocalBlobWriter:
         check_blob_name(name)
+        self._check_writable(name)
         with os_errors(name):
             return LocalBlobWriter(self, name)
 
@@ -154,6 +163,7 @@ class LocalBlobStore:
 
     def delete(self, name: str) -> None:
         path = self._path(name)
+        self._check_writable(name)
         with os_errors(name), suppress(NotADirectoryError, IsADirectoryError):
             _unlink_if_there(path)
 

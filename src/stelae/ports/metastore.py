@@ -1,13 +1,13 @@
 """One strongly consistent, revisioned key-value store that all processes of a store or cluster share.
 
 Every change gets the next *revision*: one number for the whole store, growing by one per committed transaction that
-changes anything. All reads are linearizable: they see every transaction acknowledged before they were called.
+changes anything. An empty store is at revision 1; asking for one below is InvalidArgument. All reads are linearizable: they see every transaction acknowledged before they were called.
 
 What survives: an acknowledged transaction, whatever crashes. A transaction whose answer is lost raises UnknownOutcome:
 it may or may not have happened, now or a little later; whoever cares reads again before acting. Any other Unavailable
 means that it has not happened and never will.
 
-Keys are text, ordered by their UTF-8 bytes; values are bytes. A transaction has at most `OPS_MAX` operations (compares
+Keys are text, not empty, ordered by their UTF-8 bytes; values are bytes. A transaction has at most `OPS_MAX` operations (compares
 plus changes of the larger branch) and `TXN_BYTES_MAX` of keys and values: more is InvalidArgument before anything is
 sent. What is larger is written in chunks and revealed by one key.
 """
@@ -22,6 +22,7 @@ from stelae.model.errors import StelaeError, Unavailable
 
 OPS_MAX = 128
 TXN_BYTES_MAX = 1024 * 1024
+TTL_S_MAX = 365 * 24 * 3600
 
 Revision = NewType("Revision", int)
 LeaseId = NewType("LeaseId", int)
@@ -32,7 +33,8 @@ class UnknownOutcome(Unavailable):
 
 
 class Compacted(StelaeError):
-    """The revision asked for is older than what is kept. `oldest` can still be read or watched from."""
+    """The revision asked for is older than what is kept. `oldest` is the first that the same call can still ask for:
+    after `compact(r)`, reads at r and watches from r + 1."""
 
     def __init__(self, asked: Revision, oldest: Revision) -> None:
         super().__init__(f"revision {asked} was compacted away; the oldest kept is {oldest}")
@@ -143,7 +145,7 @@ class Metastore(Protocol):
     """Safe to use from many tasks of one event loop. After `close`, everything raises Closed."""
 
     async def get(self, key: str, revision: Revision | None = None) -> Entry | None:
-        """The key now, or as it was at an older revision (Compacted if that is gone)."""
+        """The key now, or as it was at an older revision: Compacted if that is gone, InvalidArgument if in the future."""
         ...
 
     async def range(
@@ -155,17 +157,19 @@ class Metastore(Protocol):
 
     async def txn(self, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
         """If every compare holds, make every change, all or nothing; else change nothing. No key may be changed twice
-        in one transaction (InvalidArgument). A put bound to a lease that is gone raises LeaseExpired."""
+        in one transaction, nor under a prefix that it deletes (InvalidArgument). A put bound to a lease that is gone
+        raises LeaseExpired, if the compares hold."""
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[WatchBatch]:
         """Every change under the prefix at or after the revision: each once, in order, none left out, without end. A
-        lost connection is made again. Raises Compacted, and ends, if changes it has not delivered are gone."""
+        lost connection is made again. Raises Compacted, and ends, if changes it has not delivered may be gone. Errors
+        come from the iterator; giving up waiting for a batch (a cancelled `anext`) loses none."""
         ...
 
     async def grant(self, ttl_s: float) -> LeaseId:
-        """A lease that runs out unless kept alive within the ttl. A crash of the metastore may lengthen it, never
-        shorten it."""
+        """A lease that runs out unless kept alive within the ttl (at most TTL_S_MAX; a store that counts whole seconds
+        rounds it up). A crash of the metastore may lengthen it, never shorten it."""
         ...
 
     async def keep_alive(self, lease: LeaseId) -> float:
@@ -173,7 +177,7 @@ class Metastore(Protocol):
         ...
 
     async def revoke(self, lease: LeaseId) -> None:
-        """End a lease and delete its keys in one revision. One that is gone is no error."""
+        """End a lease and delete its keys in one revision. One that is gone is no error. UnknownOutcome as of `txn`."""
         ...
 
     async def compact(self, revision: Revision) -> None:

@@ -159,20 +159,31 @@ class FragmentWriter:
         return self._parquet
 
     def _check_order(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
-        first, last = rows[0].as_py(), rows[-1].as_py()
-        held = self._stats.last_row if self._stats.records else None
-        if held is not None and first < held:
-            raise InvalidArgument(f"fragment: row {first!r} comes after {held!r}, but sorts before it")
+        first = rows[0].as_py()
+        if self._stats.records and first < self._stats.last_row:
+            raise InvalidArgument(f"fragment: row {first!r} comes after {self._stats.last_row!r}, but sorts before it")
         if len(rows) == 1:
             return
-        ordered = pc.less_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
+        before, after = rows.slice(0, len(rows) - 1), rows.slice(1)
+        ordered = pc.less_equal(before, after)
+        same = pc.equal(before, after)
+        if self._spec.has_ts and pc.any(same).as_py():
+            ordered = pc.and_(ordered, pc.or_(pc.invert(same), self._ordered_versions(batch)))
         if not pc.all(ordered).as_py():
             place = pc.index(ordered, pa.scalar(False)).as_py()
-            raise InvalidArgument(f"fragment: records {place} and {place + 1} of a batch are not in row order")
-        if last == first and self._spec.has_ts and self._spec.kind == "columns":
-            times = batch.column(layout.TS)
-            if not pc.all(pc.greater_equal(times.slice(0, len(times) - 1), times.slice(1))).as_py():
-                raise InvalidArgument("fragment: versions of a row are not newest first")
+            raise InvalidArgument(f"fragment: records {place} and {place + 1} of a batch are not in order")
+
+    def _ordered_versions(self, batch: pa.RecordBatch) -> pa.Array:
+        """For records of one row, whether each comes where it should after the one before: by cell, newest first."""
+        last = batch.num_rows - 1
+        times = batch.column(layout.TS)
+        ordered = pc.greater_equal(times.slice(0, last), times.slice(1))
+        cells = (layout.QUALIFIER, layout.FAMILY) if self._spec.kind == "cells" else ()
+        for name in cells:
+            values = batch.column(name).cast(pa.binary())
+            before, after = values.slice(0, last), values.slice(1)
+            ordered = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), ordered))
+        return ordered
 
     def _count(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
         stats = self._stats

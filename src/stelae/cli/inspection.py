@@ -1,0 +1,92 @@
+"""`stelae inspect`: what one file of a store holds, and whether it is whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.logfiles import LocalLogFiles
+from stelae.format.fragment.reader import FragmentReader
+from stelae.format.log import NAME_SUFFIX, read_segment
+from stelae.model.errors import NotFound
+from stelae.model.hybrid import to_datetime
+from stelae.model.ids import Txn
+
+
+def inspect_file(file: Path, as_json: bool, console: Console) -> None:
+    if not file.is_file():
+        raise NotFound(f"no file {file}")
+    facts = _segment(file) if file.suffix == NAME_SUFFIX else _fragment(file)
+    if as_json:
+        console.print_json(msgspec.json.encode(facts).decode())
+        return
+    table = Table(title=file.name, show_header=False)
+    for name, value in facts.items():
+        table.add_row(name.replace("_", " "), _text(value))
+    console.print(table)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case dict():
+            return "\n".join(f"{name}: {_text(part)}" for name, part in value.items())
+        case list():
+            return "\n".join(_text(part) for part in value)
+        case _:
+            return str(value)
+
+
+def _fragment(file: Path) -> dict[str, Any]:
+    reader = FragmentReader(LocalBlobStore(file.parent, read_only=True).open(file.name))
+    reader.verify()
+    footer = reader.footer
+    spec, stats = footer.spec, footer.stats
+    return {
+        "kind": f"fragment of a {spec.kind} group",
+        "format_version": footer.version,
+        "table": spec.table,
+        "group": spec.group,
+        "schema_version": spec.schema_version,
+        "key": {column.name: column.type for column in spec.key},
+        "columns": {column.name: column.type for column in spec.columns},
+        "families": [name for name, _ in spec.families],
+        "nulls_are": spec.nulls,
+        "records": stats.records,
+        "erasures": stats.erasures,
+        "first_row": repr(stats.first_row),
+        "last_row": repr(stats.last_row),
+        "commits": _commits(stats.txn_min, stats.txn_max),
+        "blocks": reader.block_count,
+        "size_bytes": file.stat().st_size,
+        "whole": True,
+    }
+
+
+def _commits(first: Txn, last: Txn) -> str:
+    if first > last:
+        return "as the tablet's config says"
+    return f"{first} ({to_datetime(first):%Y-%m-%d %H:%M:%S} UTC) to {last} ({to_datetime(last):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def _segment(file: Path) -> dict[str, Any]:
+    content = read_segment(file.name, LocalLogFiles(file.parent).read(file.name))
+    tablets = Counter((record.table, record.tablet) for record in content.records)
+    return {
+        "kind": "log segment",
+        "first_txn": content.first_txn,
+        "previous": f"{content.previous.first_txn}, up to byte {content.previous.end}" if content.previous else "none",
+        "records": len(content.records),
+        "records_by_tablet": {f"table {table}, tablet {tablet}": n for (table, tablet), n in sorted(tablets.items())},
+        "valid_bytes": content.end,
+        "torn_tail_bytes": file.stat().st_size - content.end,
+    }

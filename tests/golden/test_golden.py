@@ -1,0 +1,54 @@
+"""Bytes of every released format version are read for ever, and today's writers still write them."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+from stelae.format.block import decode_block, encode_block
+from stelae.format.columnar import ColumnarBlock
+from stelae.format.fragment.footer import FragmentSeal, FragmentSpec
+from stelae.format.fragment.reader import FragmentReader
+from stelae.format.log import read_segment, segment_name
+from tests.format.fragments import Memory, batch_of
+from tests.golden import samples
+
+V1 = samples.HERE / "v1"
+
+
+def test_small_block() -> None:
+    data = (V1 / "small.block").read_bytes()
+    assert repr(decode_block(data)) == repr(samples.SMALL)
+    assert encode_block(samples.SMALL) == data
+
+
+def test_columnar_block() -> None:
+    block = decode_block((V1 / "columnar.block").read_bytes())
+    assert isinstance(block, ColumnarBlock)
+    assert block.batch.equals(samples.COLUMNAR.batch, check_metadata=True)
+    assert (block.schema_version, block.op, block.nulls_written) == (3, samples.COLUMNAR.op, True)
+
+
+def test_segment() -> None:
+    data = (V1 / "segment.log").read_bytes()
+    content = read_segment(segment_name(samples.SEGMENT_TXN), data)
+    assert content.records == samples.RECORDS
+    assert content.previous == samples.PREVIOUS
+    assert not content.torn
+    assert samples.segment() == data
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "rows"),
+    [("profile", samples.PROFILE, samples.PROFILE_ROWS), ("events", samples.EVENTS, samples.EVENTS_ROWS)],
+)
+def test_fragment(name: str, spec: FragmentSpec, rows: dict[str, list[object]]) -> None:
+    seal = msgspec.json.decode((V1 / f"{name}.seal.json").read_bytes(), type=FragmentSeal)
+    reader = FragmentReader(Memory((V1 / f"{name}.parquet").read_bytes()), seal)
+    reader.verify()
+    assert reader.footer.spec == spec
+    assert pa.concat_tables(reader.scan()).equals(pa.Table.from_batches([batch_of(spec, rows)]))
+
+
+def test_every_sample_has_its_files() -> None:
+    assert {path.name for path in V1.iterdir()} == {*samples.FILES, "profile.seal.json", "events.seal.json"}
