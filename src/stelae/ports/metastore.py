@@ -1,15 +1,16 @@
 """One strongly consistent, revisioned key-value store that all processes of a store or cluster share.
 
 Every change gets the next *revision*: one number for the whole store, growing by one per committed transaction that
-changes anything. An empty store is at revision 1; asking for one below is InvalidArgument. All reads are linearizable: they see every transaction acknowledged before they were called.
+changes anything. An empty store is at revision 1; asking for one below it is InvalidArgument. All reads are
+linearizable: they see every transaction acknowledged before they were called.
 
 What survives: an acknowledged transaction, whatever crashes. A transaction whose answer is lost raises UnknownOutcome:
 it may or may not have happened, now or a little later; whoever cares reads again before acting. Any other Unavailable
 means that it has not happened and never will.
 
-Keys are text, not empty, ordered by their UTF-8 bytes; values are bytes. A transaction has at most `OPS_MAX` operations (compares
-plus changes of the larger branch) and `TXN_BYTES_MAX` of keys and values: more is InvalidArgument before anything is
-sent. What is larger is written in chunks and revealed by one key.
+Keys are text, not empty, ordered by their UTF-8 bytes; values are bytes. A transaction has at most `OPS_MAX` operations
+(compares plus changes of the larger branch) and `TXN_BYTES_MAX` of keys and values: more is InvalidArgument before
+anything is sent. What is larger is written in chunks and revealed by one key.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class Metastore(Protocol):
     """Safe to use from many tasks of one event loop. After `close`, everything raises Closed."""
 
     async def get(self, key: str, revision: Revision | None = None) -> Entry | None:
-        """The key now, or as it was at an older revision: Compacted if that is gone, InvalidArgument if in the future."""
+        """The key now, or as it was at an older revision (Compacted if that is gone; InvalidArgument if it is yet to
+        come)."""
         ...
 
     async def range(

@@ -68,7 +68,7 @@ def check_ttl(ttl_s: float) -> None:
 def check_txn_request(compares: Sequence[Compare], changes: Sequence[Change]) -> None:
     """Few and small enough, every key a key, and no key changed twice, whatever keys there are."""
     if len(compares) + len(changes) > OPS_MAX:
-        raise InvalidArgument(f"{len(compares)} compares and {len(changes)} changes: a transaction has at most {OPS_MAX}")
+        raise InvalidArgument(f"{len(compares)} compares, {len(changes)} changes: a transaction has at most {OPS_MAX}")
     size_bytes = sum(_compare_size(compare) for compare in compares) + sum(_change_size(change) for change in changes)
     if size_bytes > TXN_BYTES_MAX:
         raise InvalidArgument(f"{size_bytes} bytes of keys and values: a transaction has at most {TXN_BYTES_MAX}")
@@ -97,17 +97,17 @@ def _change_size(change: Change) -> int:
 
 
 def _check_changed_once(changes: Sequence[Change]) -> None:
-    keys: set[str] = set()
+    keys: dict[str, None] = {}
     prefixes: list[str] = []
     for change in changes:
         match change:
             case PutKey(key) | DeleteKey(key):
                 if key in keys:
                     raise InvalidArgument(f"key {key!r} is changed twice in one transaction")
-                keys.add(key)
+                keys[key] = None
             case DeletePrefix(prefix):
                 prefixes.append(prefix)
     for number, prefix in enumerate(prefixes):
         for name in [*keys, *prefixes[:number], *prefixes[number + 1 :]]:
             if name.startswith(prefix):
-                raise InvalidArgument(f"{name!r} is changed beside the deletion of prefix {prefix!r} in one transaction")
+                raise InvalidArgument(f"{name!r} is changed and prefix {prefix!r} deleted in one transaction")

@@ -1,0 +1,332 @@
+"""An event loop of virtual time: no call sleeps, every order is drawn from a seed, and a run repeats exactly.
+
+Each step runs one callback, drawn from all that are ready; so tasks interleave at their awaits in every order that
+asyncio allows, and some that only its habit of first come, first served rules out. What one callback schedules comes
+after it. When none is ready, time jumps to the next timer. Nothing left to run while the main task waits is a
+SimDeadlock that says where each task waits; too many steps are a SimOverrun. An error that no one took fails the run.
+
+A run repeats as far as the code under test does: tasks hash by their number, so sets of them keep their order, but sets
+of text are ordered by Python's own seed (PYTHONHASHSEED). There are no threads and no real I/O: asking for them raises.
+
+A *process* (`spawn`) is what can crash: its main task, and every task, callback and timer that comes of it. Crashed, it
+takes no further step; its tasks stay where they wait, and none of their `finally` blocks runs before the world ends.
+What it had sent goes on: whoever simulates a server schedules in the server's own context (`outside`).
+
+    def test_leader_survives() -> None:
+        async def world(loop: SimLoop) -> None:
+            master = loop.spawn("master", lead(SkewedClock(loop, offset_ms=200)))
+            await asyncio.sleep(3600)          # takes no time
+            master.crash()
+
+        simulate(world, seed=7)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
+from itertools import count
+from random import Random
+from threading import get_ident
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+
+from stelae.sim.effects import SimCrash
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+STEPS_MAX = 1_000_000
+
+_NS_PER_S = 1_000_000_000
+_REAL = (
+    *("run_in_executor", "set_default_executor", "subprocess_exec", "subprocess_shell", "add_signal_handler"),
+    *("getaddrinfo", "getnameinfo", "create_connection", "create_server", "create_datagram_endpoint", "sendfile"),
+    *("create_unix_connection", "create_unix_server", "connect_accepted_socket", "connect_read_pipe"),
+    *(
+        "connect_write_pipe",
+        "add_reader",
+        "add_writer",
+        "remove_reader",
+        "remove_writer",
+        "sock_recv",
+        "sock_recv_into",
+    ),
+    *("sock_recvfrom", "sock_sendall", "sock_sendto", "sock_connect", "sock_accept", "sock_sendfile", "start_tls"),
+)
+_process_here: ContextVar[SimProcess | None] = ContextVar("stelae_sim_process", default=None)
+
+
+class SimDeadlock(RuntimeError):
+    """Nothing is ready, no timer runs, and the main task is not done."""
+
+
+class SimOverrun(RuntimeError):
+    """The run took more steps than allowed: something spins, or the bound is too low."""
+
+
+class SimUnhandled(RuntimeError):
+    """A task or callback failed and no one took its error, which is the cause of this one."""
+
+
+class SimProcess:
+    """A part of the world that dies as one. Made by `SimLoop.spawn`."""
+
+    def __init__(self, name: str, crash_at: int | None, ended: asyncio.Future[bool]) -> None:
+        self.name = name
+        self._crash_at = crash_at
+        self._ended = ended
+        self._steps = 0
+        self._dead = False
+
+    @property
+    def alive(self) -> bool:
+        return not self._dead
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has taken: what `crash_at` counts."""
+        return self._steps
+
+    def crash(self) -> None:
+        """No further step. Crashing what is dead or done is no error."""
+        self._dead = True
+        if not self._ended.done():
+            self._ended.set_result(False)
+
+    async def ended(self) -> bool:
+        """Wait for its main task; True if it returned, False if the process crashed. Raises what the task raised."""
+        return await asyncio.shield(self._ended)
+
+    def _may_step(self) -> bool:
+        if self._dead:
+            return False
+        self._steps += 1
+        if self._steps == self._crash_at:
+            self.crash()
+        return not self._dead
+
+    def _main_done(self, task: asyncio.Task[Any]) -> None:
+        if self._ended.done():
+            return
+        if task.cancelled():
+            self._ended.cancel()
+        elif error := task.exception():
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(True)
+
+
+class _SimTask(asyncio.Task[Any]):
+    _log_destroy_pending: bool
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
+        self._number = number  # before the rest: asyncio hashes a task while it makes it
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Made by `simulate`. `time()` is virtual, in seconds from 0, and counts whole nanoseconds."""
+
+    def __init__(self, seed: int, steps_max: int = STEPS_MAX) -> None:
+        super().__init__()
+        self._random = Random(seed)  # noqa: S311
+        self._steps_max = steps_max
+        self._steps = 0
+        self._now_ns = 0
+        self._numbers = count(1)
+        self._waiting: list[tuple[asyncio.Handle, SimProcess | None]] = []
+        self._timers: list[tuple[int, int, asyncio.TimerHandle, SimProcess | None]] = []
+        self._tasks: list[tuple[_SimTask, SimProcess | None]] = []
+        self._tasks_kept_max = 64
+        self._errors: list[BaseException] = []
+        self._thread = get_ident()
+        self.set_task_factory(self._make_task)
+        for what in _REAL:
+            setattr(self, what, partial(_refuse, what))
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def time(self) -> float:
+        return self._now_ns / _NS_PER_S
+
+    def spawn(self, name: str, main: Coroutine[Any, Any, Any], *, crash_at: int | None = None) -> SimProcess:
+        """Start a process. With `crash_at` it crashes instead of taking that step (the first one is 1): run it once to
+        learn how many steps there are, then once more for each."""
+        process = SimProcess(name, crash_at, self.create_future())
+        context = copy_context()
+        context.run(_process_here.set, process)
+        task = self.create_task(main, name=name, context=context)
+        task.add_done_callback(process._main_done, context=outside())
+        return process
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._check_thread()
+        handle = asyncio.Handle(callback, args, self, context)
+        self._waiting.append((handle, _process_of(context)))
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._call_at_ns(self._now_ns + _ns(delay), callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._call_at_ns(_ns(when), callback, args, context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception") or RuntimeError(context.get("message"))
+        self._errors.append(error)
+
+    def _call_at_ns(
+        self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> asyncio.TimerHandle:
+        self._check_thread()
+        handle = asyncio.TimerHandle(when_ns / _NS_PER_S, callback, args, self, context)
+        heapq.heappush(self._timers, (when_ns, next(self._numbers), handle, _process_of(context)))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are skipped when their time comes, without moving the clock."""
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> _SimTask:
+        context = options.get("context")
+        process = _process_of(context)
+        number = next(self._numbers)
+        guarded = coro if process is None else _ending_with(process, coro)
+        options.setdefault("name", f"{getattr(coro, '__qualname__', 'task')}-{number}")
+        task = _SimTask(guarded, number, loop=loop, **options)
+        if len(self._tasks) >= self._tasks_kept_max:
+            self._tasks = [(task, of) for task, of in self._tasks if not task.done() or _untaken(task)]
+            self._tasks_kept_max = max(64, 2 * len(self._tasks))
+        self._tasks.append((task, process))
+        return task
+
+    def _run_once(self) -> None:
+        handle, process = self._next()
+        if handle.cancelled() or (process is not None and not process._may_step()):
+            return
+        self._steps += 1
+        if self._steps > self._steps_max:
+            raise SimOverrun(f"more than {self._steps_max} steps by {self.time()} s; waiting:\n{self._where()}")
+        handle._run()
+        if self._errors:
+            raise SimUnhandled(f"in a callback, at {self.time()} s") from self._errors.pop()
+
+    def _next(self) -> tuple[asyncio.Handle, SimProcess | None]:
+        """A drawn one of the ready callbacks; time moves on to the next timer if there is none."""
+        if not self._waiting:
+            while self._timers and self._timers[0][2].cancelled():
+                heapq.heappop(self._timers)
+            if not self._timers:
+                raise SimDeadlock(f"no one can go on at {self.time()} s; waiting:\n{self._where()}")
+            self._now_ns = max(self._now_ns, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now_ns:
+            _, _, timer, process = heapq.heappop(self._timers)
+            self._waiting.append((timer, process))
+        drawn = int(self._random.random() * len(self._waiting))
+        self._waiting[drawn], self._waiting[-1] = self._waiting[-1], self._waiting[drawn]
+        return self._waiting.pop()
+
+    def _where(self) -> str:
+        lines = []
+        for task, process in self._tasks:
+            if not task.done():
+                frame = task.get_stack(limit=1)
+                place = f"{frame[0].f_code.co_filename}:{frame[0].f_lineno}" if frame else "not started"
+                lines.append(
+                    f"  {task.get_name()} at {place}{'' if process is None or process.alive else ' (crashed)'}"
+                )
+        return "\n".join(lines)
+
+    def _finish(self) -> None:
+        """End what still runs as asyncio.run does, then tell of errors that no one took."""
+        running = [task for task, process in self._tasks if not task.done() and (process is None or process.alive)]
+        for task in running:
+            task.cancel()
+        if running:
+            self.run_until_complete(_all_done(running))
+        self.run_until_complete(self.shutdown_asyncgens())
+        for task, process in self._tasks:
+            if task.done() and _untaken(task) and (process is None or process.alive):
+                raise SimUnhandled(f"in task {task.get_name()}") from task.exception()
+
+    def _drop(self) -> None:
+        """The end of the world: what never finished is closed, wherever it stands, and says nothing."""
+        for task, _ in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False
+                with suppress(BaseException):
+                    task.get_coro().close()
+            elif not task.cancelled():
+                task.exception()
+        self.close()
+
+    def _check_thread(self) -> None:
+        if get_ident() != self._thread:
+            raise RuntimeError("a thread reached into the simulation: it has none of its own, and no real I/O")
+
+
+def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, *, steps_max: int = STEPS_MAX) -> T:
+    """Run main(loop) to its end in virtual time; the same seed runs it the same way."""
+    loop = SimLoop(seed, steps_max)
+    try:
+        result = loop.run_until_complete(main(loop))
+        loop._finish()
+    finally:
+        loop._drop()
+    return result
+
+
+def outside() -> Context:
+    """A context that belongs to no process: what is scheduled in it goes on when the process that asked has crashed."""
+    context = copy_context()
+    context.run(_process_here.set, None)
+    return context
+
+
+def _process_of(context: Context | None) -> SimProcess | None:
+    return _process_here.get() if context is None else context.get(_process_here)
+
+
+def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(f"{what}: the simulation has no threads, processes or real I/O; use what `stelae.sim` offers")
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * _NS_PER_S)
+
+
+def _untaken(task: asyncio.Task[Any]) -> bool:
+    return task._log_traceback
+
+
+async def _all_done(tasks: list[_SimTask]) -> None:
+    await asyncio.wait(tasks)
+
+
+async def _ending_with(process: SimProcess, coro: Coroutine[Any, Any, T]) -> T:
+    """A SimCrash in any task is the end of its process, within the step that raised it."""
+    try:
+        return await coro
+    except SimCrash:
+        process.crash()
+        await asyncio.get_running_loop().create_future()
+        raise
