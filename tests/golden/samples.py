@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+
 from stelae.format import layout
 from stelae.format.block import SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 import pytest
+
 from stelae.format.block import decode_block, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.format.fragment.footer import FragmentSeal, FragmentSpec

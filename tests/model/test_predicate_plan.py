@@ -129,7 +129,9 @@ def test_columns_are_those_the_conditions_name(expr: Expr) -> None:
 times = st.sampled_from([TS_MIN - 1, TS_MIN, TS_MIN + 1, -1, 0, 1, 2, TS_MAX - 1, TS_MAX, TS_MAX + 1, 10**40])
 time_orders = [each for each in ORDERS if each is not Comparator.NE]
 time_conditions = st.lists(
-    st.builds(Compare, st.just(Special.TIME), st.sampled_from(time_orders), times.map(Literal)), min_size=1, max_size=3
+    st.builds(Compare, st.just(Special.TIME), st.sampled_from(time_orders), times.map(Literal)),
+    min_size=1,
+    max_size=3,
 )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stelae.model.errors import InvalidArgument, InvalidPredicate
 from stelae.model.predicate.build import col, column, history, row, time
 from stelae.model.predicate.expr import DEPTH_MAX, IN_LIST_MAX, Expr, Not, combine, either
+from stelae.model.predicate.literals import NUMBER_DIGITS_MAX
 from stelae.model.predicate.parser import TEXT_LENGTH_MAX, parse
 from stelae.model.predicate.printer import to_text
 from tests.model.test_predicate_samples import exprs, moments
@@ -44,6 +45,7 @@ CANONICAL: list[tuple[str, Expr]] = [
     ("click:home = b\"1\\x00\"".replace("\\x00", "\\0"), col("click:home") == b"1\0"),
     ("`click:home page` = b\"\\xff\"", col("click:home page") == b"\xff"),
     ("`time` = 1 and `not` = 2 and `a``b` = 3", (col("time") == 1) & (col("not") == 2) & (col("a`b") == 3)),
+    ("`NULL` = 1 and `True` = 2 and `History` = 3", (col("NULL") == 1) & (col("True") == 2) & (col("History") == 3)),
     ("`größe` > 1.5", col("größe") > 1.5),
     ("date = date \"2024-01-31\"", col("date") == DAY),
     ("t = timestamp \"2024-01-31T10:00:00.123456Z\"", col("t") == MOMENT),
@@ -218,6 +220,16 @@ def test_lists_are_bounded() -> None:
     assert caught.value.position == len(full) + 1
     with pytest.raises(InvalidArgument, match="at most 10000"):
         col("a").isin(range(IN_LIST_MAX + 1))
+
+
+@pytest.mark.parametrize("suffix", ["", "dec"])
+def test_numbers_are_bounded(suffix: str) -> None:
+    longest = f"a = -{'9' * NUMBER_DIGITS_MAX}{suffix}"
+    assert to_text(parse(longest)) == longest
+    for digits in (NUMBER_DIGITS_MAX + 1, 5_000, 1_000_000):
+        with pytest.raises(InvalidPredicate, match="at most 1200 digits") as caught:
+            parse(f"a = {'9' * digits}{suffix}")
+        assert caught.value.position == 4
 
 
 def test_texts_are_bounded_when_read_and_when_printed() -> None:

@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stelae.model.errors import InvalidSchema
-from stelae.model.purge import AGE_US_MAX, AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, parse_purge, purges
+from stelae.model.purge import (
+    AGE_US_MAX,
+    AllOf,
+    AnyOf,
+    MaxAge,
+    MaxHistory,
+    PurgePolicy,
+    parse_duration,
+    parse_purge,
+    print_duration,
+    purges,
+)
 
 leaves: st.SearchStrategy[PurgePolicy] = st.integers(1, 1000).map(MaxHistory) | st.integers(1, AGE_US_MAX).map(MaxAge)
 
@@ -90,3 +102,14 @@ def test_a_bad_policy_says_what_is_wrong(text: str, message: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         parse_purge(text)
     assert message in str(caught.value)
+
+
+@given(st.integers(0, AGE_US_MAX))
+def test_durations_print_and_parse_back(duration_us: int) -> None:
+    assert parse_duration(print_duration(duration_us)) == duration_us
+
+
+@pytest.mark.parametrize("bad", ["", "d", "-1s", "1.5h", "1 year", "9" * 30])
+def test_what_is_no_duration(bad: str) -> None:
+    with pytest.raises(InvalidSchema, match="is not a duration"):
+        parse_duration(bad)

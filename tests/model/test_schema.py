@@ -110,6 +110,7 @@ BAD: list[tuple[TableSchema, str]] = [
         "family 'click' of group 'events' has the same name as column 'Click'",
     ),
     (columns(dataclasses.replace(X, name="a:b")), "column 'a:b' of group 'profile': a name has no colon"),
+    (columns(dataclasses.replace(X, name="Row")), "column 'Row' of group 'profile': 'row' is the encoded key"),
     (columns(dataclasses.replace(X, name="_x")), "column '_x' of group 'profile': names with a leading underscore"),
     (columns(dataclasses.replace(X, name="")), "column '' of group 'profile': a name has at least one character"),
     (columns(dataclasses.replace(X, name=" x")), "no space at its ends"),

@@ -11,7 +11,17 @@ from difflib import get_close_matches
 
 
 class StelaeError(Exception):
-    """The root: whatever Stelae raises on purpose derives from this."""
+    """The root: whatever Stelae raises on purpose derives from this. Errors cross process borders (pickle) whole."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(kind: type[StelaeError], args: tuple[object, ...], state: dict[str, object]) -> StelaeError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class Retryable(StelaeError):

@@ -18,6 +18,7 @@ _UNITS = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60
 _TOKEN = re.compile(
     r"\s*(?:(max-history|max-age)\s*=\s*(\d+)\s*(us|ms|s|m|h|d|w)?(?![\w.])|(and|or)\b|([()]))", re.IGNORECASE
 )
+_DURATION = re.compile(r"\s*(\d{1,18})\s*(us|ms|s|m|h|d|w)?\s*", re.IGNORECASE)
 AGE_US_MAX = 200 * 365 * _UNITS["d"]
 HISTORY_MAX = 1_000_000_000
 NESTING_MAX = 32
@@ -40,8 +41,7 @@ class MaxAge:
     age_us: int
 
     def __str__(self) -> str:
-        unit = next((name for name, size in _UNITS.items() if self.age_us % size == 0), "us")
-        return f"max-age={self.age_us // _UNITS.get(unit, 1)}{unit}"
+        return f"max-age={print_duration(self.age_us)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,20 @@ class AnyOf:
 
 
 PurgePolicy: TypeAlias = MaxHistory | MaxAge | AllOf | AnyOf
+
+
+def print_duration(duration_us: int) -> str:
+    """In the largest unit that holds it exactly."""
+    unit = next((name for name, size in _UNITS.items() if duration_us % size == 0), "us") if duration_us else "s"
+    return f"{duration_us // _UNITS.get(unit, 1)}{unit}"
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of `15m`, `7d` or a bare number of microseconds; InvalidSchema if the text is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise InvalidSchema(f"{text!r} is not a duration: write a number and one of us, ms, s, m, h, d, w, as in 15m")
+    return int(match[1]) * _UNITS.get((match[2] or "us").lower(), 1)
 
 
 def purges(policy: PurgePolicy, newer: int, age_us: int) -> bool:

@@ -24,6 +24,7 @@ COMPRESSIONS = ("zstd", "lz4", "none")
 BLOCK_BYTES_MIN = 4 * 1024
 BLOCK_BYTES_MAX = 1024 * 1024 * 1024
 WILDCARD = "*"
+RESERVED = "row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,11 @@ def _names(schema: TableSchema) -> Iterator[tuple[str, str]]:
 
 def _check_names(schema: TableSchema, limits: Limits) -> None:
     _check_distinct([(f"group {group.name!r}", group.name) for group in schema.groups], limits)
-    _check_distinct(list(_names(schema)), limits)
+    members = list(_names(schema))
+    for what, name in members:
+        if name.casefold() == RESERVED:
+            raise InvalidSchema(f"{what}: {RESERVED!r} is the encoded key in every predicate, and no column's name")
+    _check_distinct(members, limits)
 
 
 def _check_distinct(named: list[tuple[str, str]], limits: Limits) -> None:

@@ -6,7 +6,7 @@ linearizable: they see every transaction acknowledged before they were called.
 
 What survives: an acknowledged transaction, whatever crashes. A transaction whose answer is lost raises UnknownOutcome:
 it may or may not have happened, now or a little later; whoever cares reads again before acting. Any other Unavailable
-means that it has not happened and never will.
+means that it has not happened and never will. So for the other calls that change something, which may all be repeated.
 
 Keys are text, not empty, ordered by their UTF-8 bytes; values are bytes. A transaction has at most `OPS_MAX` operations
 (compares plus changes of the larger branch) and `TXN_BYTES_MAX` of keys and values: more is InvalidArgument before
@@ -179,7 +179,7 @@ class Metastore(Protocol):
         ...
 
     async def revoke(self, lease: LeaseId) -> None:
-        """End a lease and delete its keys in one revision. One that is gone is no error. UnknownOutcome as of `txn`."""
+        """End a lease and delete its keys in one revision. One that is gone is no error."""
         ...
 
     async def compact(self, revision: Revision) -> None:

@@ -5,15 +5,15 @@
 | bool | bool | |
 | intN | int, float, decimal | int, where it is one |
 | floatN | int, float, decimal | float, where exactly one |
-| decimal | int, decimal | decimal with the column's digits, where exact |
+| decimal | int, float, decimal | decimal with the column's digits, where exact |
 | string, binary | text, bytes | |
 | date, timestamp, timestamp_ntz | the same, or its ISO text | the same |
 | array, struct, map, vector | none: only `is null` and `is not null` | |
 
 Numbers keep their exact value: 300 is legal against int8 and greater than all of them, 0.1 against float32 is the
-float64 0.1 and equals no float32. A float against a decimal column is refused, because nobody who writes 0.1 means
-0.1000000000000000055; text against binary is refused, because bytes have no encoding of their own (`row`, the
-exception, takes text as UTF-8). Text for a timestamp must say its zone, for a timestamp_ntz it must not.
+float64 0.1 and equals no float32. A float against a decimal column is the decimal it is written as, because nobody who
+writes 0.1 means 0.1000000000000000055; text against binary is refused, because bytes have no encoding of their own
+(`row`, the exception, takes text as UTF-8). Text for a timestamp must say its zone, for a timestamp_ntz it must not.
 
 Names are found in any case of letters, and become the table's spelling. The type of all cells of a family stands under
 "family:", of all families of a wildcard group under "*:".
@@ -198,8 +198,9 @@ def _as_float(number: float | PyDecimal) -> float | PyDecimal:
 def _as_decimal(column: _Column, literal: Literal) -> float | PyDecimal:
     number = _number(column, literal)
     if isinstance(number, float):
-        hint = f': write {number}dec, or Decimal("{number}") in Python' if math.isfinite(number) else ""
-        raise column.refuse(literal, hint)
+        if not math.isfinite(number):
+            raise column.refuse(literal)
+        number = PyDecimal(repr(number))
     try:
         fitted: PyDecimal = coerce(column.type_, number, column.name)
     except InvalidArgument:

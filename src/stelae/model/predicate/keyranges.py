@@ -44,11 +44,11 @@ from stelae.model.predicate.expr import (
 )
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.rowsets import intersect_all, rows_of_leaf
-from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, after_prefix, prefixed, single
+from stelae.model.ranges import ALL_ROWS, EVERYTHING, NOTHING, RangeSet, RowRange, after_prefix, prefixed, single
 from stelae.model.values import Value
 
 KEY_RANGES_MAX = 100_000
-"""A scan of more ranges than this is planned as one range around them."""
+"""What may be spent on lists, each with each, in one expression; beyond it a list counts as one range around it."""
 
 _FLOAT32 = struct.Struct(">f")
 
@@ -179,6 +179,7 @@ class _Implied:
     def __init__(self, codec: KeyCodec) -> None:
         last = len(codec.types) - 1
         self._hashed = codec.hashed
+        self._ranges_left = KEY_RANGES_MAX
         self._components = {
             name: _Component(type_, i == last)
             for i, (name, type_) in enumerate(zip(codec.names, codec.types, strict=True))
@@ -203,12 +204,7 @@ class _Implied:
         return intersect_all(rows)
 
     def _any(self, expr: Expr, negated: bool) -> RangeSet:
-        found: list[RowRange] = []
-        for part, part_negated in _any_of(expr, negated):
-            found.extend(self.rows(part, part_negated))
-            if len(found) > KEY_RANGES_MAX:
-                found = [_around(RangeSet.of(found))]
-        return RangeSet.of(found)
+        return RangeSet.of([each for part in _any_of(expr, negated) for each in self.rows(*part)])
 
     def _rows_with(self, values: Mapping[str, _Values]) -> RangeSet:
         if any(each.is_empty for each in values.values()):
@@ -216,29 +212,30 @@ class _Implied:
         prefixes = [b""]
         for name, component in self._components.items():
             here = values.get(name)
-            if here is None or here.points is None or len(prefixes) * len(here.points) > KEY_RANGES_MAX:
-                return EVERYTHING if self._hashed else RangeSet.of(_within(prefixes, here, component))
+            if here is None or here.points is None or len(prefixes) * len(here.points) > self._ranges_left:
+                return EVERYTHING if self._hashed else self._spend(self._continued(prefixes, here, component))
             prefixes = [prefix + point for prefix in prefixes for point in here.points]
-        return RangeSet.of([single(with_token(row) if self._hashed else row) for row in prefixes])
+        return self._spend([single(with_token(row) if self._hashed else row) for row in prefixes])
 
+    def _continued(self, prefixes: list[bytes], values: _Values | None, component: _Component) -> list[RowRange]:
+        """The ranges of rows that begin with a prefix and go on with one of the values."""
+        if values is None:
+            ranges: tuple[RowRange, ...] = (ALL_ROWS,)
+        elif values.points is None:
+            ranges = values.ranges.ranges
+        else:
+            ranges = (RowRange(min(values.points), component.just_after(max(values.points))),)
+        if len(prefixes) * len(ranges) > self._ranges_left:
+            ranges = (RowRange(ranges[0].start, ranges[-1].stop),)
+        return [
+            RowRange(prefix + each.start, after_prefix(prefix) if each.stop is None else prefix + each.stop)
+            for prefix in prefixes
+            for each in ranges
+        ]
 
-def _within(prefixes: list[bytes], values: _Values | None, component: _Component) -> Iterator[RowRange]:
-    """The ranges of rows that begin with a prefix and go on with one of the values."""
-    if values is None:
-        ranges = EVERYTHING
-    elif values.points is None:
-        ranges = values.ranges
-    else:
-        ranges = RangeSet.of([RowRange(min(values.points), component.just_after(max(values.points)))])
-    if len(prefixes) * len(ranges.ranges) > KEY_RANGES_MAX:
-        ranges = RangeSet((_around(ranges),))
-    for prefix in prefixes:
-        for each in ranges:
-            yield RowRange(prefix + each.start, after_prefix(prefix) if each.stop is None else prefix + each.stop)
-
-
-def _around(rows: RangeSet) -> RowRange:
-    return RowRange(rows.ranges[0].start, rows.ranges[-1].stop)
+    def _spend(self, ranges: list[RowRange]) -> RangeSet:
+        self._ranges_left -= len(ranges)
+        return RangeSet.of(ranges)
 
 
 def _common(all_values: list[_Values]) -> _Values:

@@ -53,7 +53,7 @@ from stelae.model.predicate.selectors import (
 from stelae.model.ranges import EVERYTHING, RangeSet
 from stelae.model.values import micros_of_datetime
 
-HISTORY_MAX = (1 << 31) - 1
+SCAN_HISTORY_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class ScanPredicate:
     def __post_init__(self) -> None:
         if self.columns != union_selectors(self.columns):
             raise InvalidArgument("column selectors are not in their one form; use union_selectors")
-        if self.history is not None and not 1 <= self.history <= HISTORY_MAX:
-            raise InvalidArgument(f"history is a number from 1 to {HISTORY_MAX}, not {self.history}")
+        if self.history is not None and not 1 <= self.history <= SCAN_HISTORY_MAX:
+            raise InvalidArgument(f"history is a number from 1 to {SCAN_HISTORY_MAX}, not {self.history}")
 
     def to_expr(self) -> Expr:
         parts = [
@@ -236,10 +236,12 @@ def _time_conditions(time: TimeRange) -> list[Expr]:
 
 def _history(expr: Expr) -> int:
     match expr:
-        case Compare(_, Comparator.EQ, literal) if type(literal.value) is int and 1 <= literal.value <= HISTORY_MAX:
+        case Compare(_, Comparator.EQ, literal) if (
+            type(literal.value) is int and 1 <= literal.value <= SCAN_HISTORY_MAX
+        ):
             return literal.value
         case Compare() | Within() | IsNull():
-            raise InvalidArgument(f"history is how many versions are read: history = 1, up to {HISTORY_MAX}")
+            raise InvalidArgument(f"history is how many versions are read: history = 1, up to {SCAN_HISTORY_MAX}")
         case Not() | And() | Or():
             _refuse_place(Special.HISTORY)
 

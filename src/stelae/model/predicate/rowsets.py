@@ -107,7 +107,7 @@ def _unequal(equal: Compare) -> Compare:
 
 def _between(rows: RowRange) -> Expr:
     bounds = []
-    if rows.start or rows.stop is None:
+    if rows.start:
         bounds.append(Compare(Special.ROW, Comparator.GE, _literal(rows.start)))
     if rows.stop is not None:
         bounds.append(Compare(Special.ROW, Comparator.LT, _literal(rows.stop)))

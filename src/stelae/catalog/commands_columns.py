@@ -1,0 +1,295 @@
+"""Commands on what a table is made of: columns, families, groups.
+
+Every change is judged by its result: the schema it would make is checked whole, so no sequence of commands reaches an
+invalid one. Beyond that: types only widen, NOT NULL may be dropped and not added, an added NOT NULL column needs a
+default, key columns are fixed, and a column that an index uses stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+
+from stelae.catalog.commands_tables import TableName, found
+from stelae.catalog.entries import (
+    ColumnChanged,
+    ColumnsAdded,
+    ColumnsDropped,
+    Entry,
+    FamiliesAdded,
+    FamiliesDropped,
+    FamilyRenamed,
+    GroupAdded,
+    GroupDropped,
+    GroupOptionsSet,
+    MembersMoved,
+)
+from stelae.catalog.objects import Table
+from stelae.catalog.value import Catalog
+from stelae.model.declare import ColumnSpec, GroupSpec, group_of
+from stelae.model.errors import InvalidSchema, NotFound, nearest
+from stelae.model.ids import ColumnId
+from stelae.model.purge import parse_purge
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, check_schema
+from stelae.model.types import ColumnType, widens
+from stelae.model.values import Value
+
+
+def _judged(catalog: Catalog, table: Table, entry: Entry) -> tuple[Entry, ...]:
+    try:
+        check_schema(entry.apply(catalog).tables[table.id].schema)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"table {catalog.qualified_name(table)!r}: {error}") from None
+    return (entry,)
+
+
+def _group(catalog: Catalog, table: Table, name: str) -> Group:
+    for group in table.schema.groups:
+        if group.name.casefold() == name.casefold():
+            return group
+    hint = nearest(name, [group.name for group in table.schema.groups])
+    raise NotFound(f"table {catalog.qualified_name(table)!r}: no group {name!r}{hint}")
+
+
+def _column(catalog: Catalog, table: Table, name: str) -> Column:
+    what = f"table {catalog.qualified_name(table)!r}"
+    if any(column.name.casefold() == name.casefold() for column in table.schema.key):
+        raise InvalidSchema(f"{what}: {name!r} is a key column, and the key is fixed")
+    columns = [c for group in table.schema.groups if isinstance(group, ColumnsGroup) for c in group.columns]
+    for column in columns:
+        if column.name.casefold() == name.casefold():
+            return column
+    raise NotFound(f"{what}: no column {name!r}{nearest(name, [column.name for column in columns])}")
+
+
+def _family(catalog: Catalog, table: Table, name: str) -> Family:
+    families = [f for group in table.schema.groups if isinstance(group, CellsGroup) for f in group.families]
+    for family in families:
+        if family.name.casefold() == name.casefold():
+            return family
+    hint = nearest(name, [family.name for family in families])
+    raise NotFound(f"table {catalog.qualified_name(table)!r}: no family {name!r}{hint}")
+
+
+def _check_unused(catalog: Catalog, table: Table, columns: tuple[Column, ...]) -> None:
+    for index in catalog.indexes_of(table.id):
+        for column in columns:
+            if column.id in index.columns:
+                raise InvalidSchema(
+                    f"table {catalog.qualified_name(table)!r}: column {column.name!r} is used by index {index.name!r}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    table: TableName
+    group: str
+    columns: tuple[ColumnSpec, ...]
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        group = _group(catalog, table, self.group)
+        if not isinstance(group, ColumnsGroup):
+            raise InvalidSchema(f"table {str(self.table)!r}: group {group.name!r} holds cells, not columns")
+        for spec in self.columns:
+            if not spec.nullable and spec.default is None:
+                raise InvalidSchema(
+                    f"table {str(self.table)!r}: column {spec.name!r} is NOT NULL and needs a default, "
+                    "since rows exist without it"
+                )
+        ids = count(table.schema.last_id + 1)
+        columns = tuple(Column(ColumnId(next(ids)), c.name, c.type, c.nullable, c.default) for c in self.columns)
+        return _judged(catalog, table, ColumnsAdded(table.id, group.id, columns)) if columns else ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns:
+    table: TableName
+    columns: tuple[str, ...]
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        columns = tuple(_column(catalog, table, name) for name in self.columns)
+        _check_unused(catalog, table, columns)
+        ids = tuple(column.id for column in columns)
+        return _judged(catalog, table, ColumnsDropped(table.id, ids)) if ids else ()
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    table: TableName
+    column: str
+    type: ColumnType
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        column = _column(catalog, table, self.column)
+        if not widens(column.type, self.type):
+            raise InvalidSchema(
+                f"table {str(self.table)!r}: column {column.name!r} cannot go from {column.type} to {self.type}: "
+                "types only widen"
+            )
+        _check_unused(catalog, table, (column,))
+        if column.type == self.type:
+            return ()
+        return _judged(catalog, table, ColumnChanged(table.id, replace(column, type=self.type)))
+
+
+@dataclass(frozen=True, slots=True)
+class DropNotNull:
+    table: TableName
+    column: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        column = _column(catalog, table, self.column)
+        return () if column.nullable else (ColumnChanged(table.id, replace(column, nullable=True)),)
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """What a record that never wrote the column reads as, from now on; None takes the default away."""
+
+    table: TableName
+    column: str
+    default: Value
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        column = _column(catalog, table, self.column)
+        if self.default is None and not column.nullable:
+            raise InvalidSchema(f"table {str(self.table)!r}: column {column.name!r} is NOT NULL and keeps its default")
+        changed = replace(column, default=self.default)
+        return () if repr(changed) == repr(column) else _judged(catalog, table, ColumnChanged(table.id, changed))
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    table: TableName
+    column: str
+    new_name: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        column = _column(catalog, table, self.column)
+        if column.name == self.new_name:
+            return ()
+        return _judged(catalog, table, ColumnChanged(table.id, replace(column, name=self.new_name)))
+
+
+@dataclass(frozen=True, slots=True)
+class AddFamilies:
+    table: TableName
+    group: str
+    families: tuple[str, ...]
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        group = _group(catalog, table, self.group)
+        if not isinstance(group, CellsGroup):
+            raise InvalidSchema(f"table {str(self.table)!r}: group {group.name!r} holds columns, not cells")
+        ids = count(table.schema.last_id + 1)
+        families = tuple(Family(ColumnId(next(ids)), name) for name in self.families)
+        return _judged(catalog, table, FamiliesAdded(table.id, group.id, families)) if families else ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropFamilies:
+    table: TableName
+    families: tuple[str, ...]
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        ids = tuple(_family(catalog, table, name).id for name in self.families)
+        return _judged(catalog, table, FamiliesDropped(table.id, ids)) if ids else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RenameFamily:
+    table: TableName
+    family: str
+    new_name: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        family = _family(catalog, table, self.family)
+        if family.name == self.new_name:
+            return ()
+        return _judged(catalog, table, FamilyRenamed(table.id, replace(family, name=self.new_name)))
+
+
+@dataclass(frozen=True, slots=True)
+class MoveMembers:
+    """Columns, or families, into another group of the same kind. Data follows when it is compacted."""
+
+    table: TableName
+    members: tuple[str, ...]
+    group: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        group = _group(catalog, table, self.group)
+        look = _column if isinstance(group, ColumnsGroup) else _family
+        here = {member.id for member in (group.columns if isinstance(group, ColumnsGroup) else group.families)}
+        ids = tuple(look(catalog, table, name).id for name in self.members)
+        moved = tuple(id_ for id_ in ids if id_ not in here)
+        return _judged(catalog, table, MembersMoved(table.id, moved, group.id)) if moved else ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddGroup:
+    table: TableName
+    group: GroupSpec
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        added = group_of(self.group, count(table.schema.last_id + 1))
+        return _judged(catalog, table, GroupAdded(table.id, added))
+
+
+@dataclass(frozen=True, slots=True)
+class DropGroup:
+    """With all of its columns or families."""
+
+    table: TableName
+    group: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        group = _group(catalog, table, self.group)
+        if isinstance(group, ColumnsGroup):
+            _check_unused(catalog, table, group.columns)
+        return _judged(catalog, table, GroupDropped(table.id, group.id))
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroupOptions:
+    """What is None stays as it is; a purge text of "none" takes the policy away."""
+
+    table: TableName
+    group: str
+    purge: str | None = None
+    compression: str | None = None
+    block_bytes: int | None = None
+    in_memory: bool | None = None
+    bloom: bool | None = None
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        group = _group(catalog, table, self.group)
+        changed = self._changed(group.options)
+        if changed == group.options:
+            return ()
+        return _judged(catalog, table, GroupOptionsSet(table.id, group.id, changed))
+
+    def _changed(self, options: GroupOptions) -> GroupOptions:
+        policy = options.purge
+        if self.purge is not None:
+            policy = None if self.purge.strip().lower() == "none" else parse_purge(self.purge)
+        return GroupOptions(
+            compression=options.compression if self.compression is None else self.compression,
+            block_bytes=options.block_bytes if self.block_bytes is None else self.block_bytes,
+            in_memory=options.in_memory if self.in_memory is None else self.in_memory,
+            bloom=options.bloom if self.bloom is None else self.bloom,
+            purge=policy,
+        )

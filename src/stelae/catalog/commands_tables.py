@@ -1,0 +1,199 @@
+"""Commands on tables as a whole: making, dropping, recalling, naming, placing them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from stelae.catalog.entries import (
+    Entry,
+    IndexRemoved,
+    TableCreated,
+    TableDropped,
+    TableForgotten,
+    TablePropertiesSet,
+    TableRecalled,
+    TableRenamed,
+    TableZoneSet,
+)
+from stelae.catalog.objects import Table, TableProperties, check_object_name, check_properties
+from stelae.catalog.value import DEFAULT_NAMESPACE, Catalog, name_key, qualified
+from stelae.model.errors import AlreadyExists, InvalidArgument, InvalidSchema, NotFound, nearest
+from stelae.model.ids import TableId
+from stelae.model.purge import parse_duration
+from stelae.model.schema import TableSchema, check_schema
+
+PROPERTIES = ("retention", "comment")
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """`name`, or `namespace.name`."""
+
+    namespace: str
+    name: str
+
+    @staticmethod
+    def parse(text: str) -> TableName:
+        namespace, dot, name = text.partition(".")
+        return TableName(namespace, name) if dot else TableName(DEFAULT_NAMESPACE.name, text)
+
+    def __str__(self) -> str:
+        return qualified(self.namespace, self.name)
+
+
+def check_free(catalog: Catalog, table: TableName) -> None:
+    """The name can be given to a table or an index: tables and indexes of a namespace share one space of names."""
+    namespace = catalog.namespace(table.namespace)
+    taken = catalog.names.get(name_key(namespace.id, table.name))
+    if taken is not None:
+        what = "table" if TableId(taken) in catalog.tables else "index"
+        raise AlreadyExists(f"{what} {str(table)!r} exists already")
+
+
+def found(catalog: Catalog, name: TableName) -> Table:
+    return catalog.table(name.namespace, name.name)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    table: TableName
+    schema: TableSchema
+    zone: str | None = None
+    properties: TableProperties = field(default_factory=TableProperties)
+    if_not_exists: bool = False
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        what = f"table {str(self.table)!r}"
+        check_object_name(what, self.table.name)
+        try:
+            check_free(catalog, self.table)
+        except AlreadyExists:
+            if self.if_not_exists:
+                return ()
+            raise
+        try:
+            check_schema(self.schema)
+        except InvalidSchema as error:
+            raise InvalidSchema(f"{what}: {error}") from None
+        check_properties(what, self.properties)
+        table = Table(
+            TableId(catalog.next_id),
+            catalog.namespace(self.table.namespace).id,
+            self.table.name,
+            catalog.default_zone if self.zone is None else catalog.zone(self.zone).id,
+            self.schema,
+            self.properties,
+        )
+        return (TableCreated(table),)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """Its indexes go with it; they are not recalled."""
+
+    table: TableName
+    if_exists: bool = False
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        try:
+            table = found(catalog, self.table)
+        except NotFound:
+            if self.if_exists:
+                return ()
+            raise
+        gone = tuple(IndexRemoved(index.id) for index in catalog.indexes_of(table.id))
+        return (*gone, TableDropped(table.id))
+
+
+@dataclass(frozen=True, slots=True)
+class RecallTable:
+    """The table dropped last under that name, under a new one if it is taken. A namespace or zone that has gone
+    meanwhile is replaced by the default one."""
+
+    table: TableName
+    new_name: str | None = None
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        dropped = self._last(catalog)
+        name = self.table.name if self.new_name is None else self.new_name
+        check_object_name(f"table {name!r}", name)
+        namespace = dropped.namespace if dropped.namespace in catalog.namespaces else DEFAULT_NAMESPACE.id
+        check_free(catalog, TableName(catalog.namespaces[namespace].name, name))
+        zone = dropped.zone if dropped.zone in catalog.zones else catalog.default_zone
+        return (TableRecalled(dropped.id, namespace, name, zone),)
+
+    def _last(self, catalog: Catalog) -> Table:
+        folded = self.table.name.casefold()
+        here = catalog.namespace_names.get(self.table.namespace.casefold())
+        candidates = [
+            dropped
+            for dropped in catalog.dropped.values()
+            if dropped.table.name.casefold() == folded
+            and (dropped.table.namespace == here or dropped.table.namespace not in catalog.namespaces)
+        ]
+        if not candidates:
+            hint = nearest(self.table.name, [dropped.table.name for dropped in catalog.dropped.values()])
+            raise NotFound(f"no dropped table {str(self.table)!r} can be recalled{hint}")
+        return max(candidates, key=lambda dropped: (dropped.version, dropped.table.id)).table
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTable:
+    """A dropped table cannot be recalled any more: its data may go."""
+
+    table: TableId
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        return (TableForgotten(self.table),) if self.table in catalog.dropped else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    table: TableName
+    new: TableName
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        check_object_name(f"table {str(self.new)!r}", self.new.name)
+        namespace = catalog.namespace(self.new.namespace)
+        if (table.namespace, table.name) == (namespace.id, self.new.name):
+            return ()
+        if name_key(table.namespace, table.name) != name_key(namespace.id, self.new.name):
+            check_free(catalog, self.new)
+        if namespace.id != table.namespace and catalog.indexes_of(table.id):
+            raise InvalidSchema(f"table {str(self.table)!r} has indexes and cannot change its namespace")
+        return (TableRenamed(table.id, namespace.id, self.new.name),)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTableZone:
+    table: TableName
+    zone: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table, zone = found(catalog, self.table), catalog.zone(self.zone)
+        return () if table.zone == zone.id else (TableZoneSet(table.id, zone.id),)
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty:
+    """`retention` is a duration such as 15m, `comment` any text."""
+
+    table: TableName
+    property: str
+    value: str
+
+    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+        table = found(catalog, self.table)
+        what = f"table {str(self.table)!r}"
+        if self.property == "retention":
+            changed = replace(table.properties, retention_us=parse_duration(self.value))
+        elif self.property == "comment":
+            changed = replace(table.properties, comment=self.value)
+        else:
+            raise InvalidArgument(
+                f"{what}: no property {self.property!r}{nearest(self.property, PROPERTIES)}; "
+                f"there are {', '.join(PROPERTIES)}"
+            )
+        check_properties(what, changed)
+        return () if changed == table.properties else (TablePropertiesSet(table.id, changed),)

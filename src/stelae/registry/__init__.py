@@ -1,0 +1,1 @@
+"""What several processes know together, on one metastore."""

@@ -1,0 +1,365 @@
+"""The catalog as one process sees it: follows the update log, appends to it, and names the catalog of any time.
+
+*Execute.* Commands are judged against the newest version, the entries appended by compare-and-set, and again against
+the newer version if someone else was faster. A lost answer is no answer: the update carries a token, and before every
+further attempt the log is read up to its end and searched for it, so that nothing is applied twice. The call returns
+once the new version is active everywhere: when its activation, plus the largest skew between clocks, has passed here. A
+command that is refused, or has nothing to do, waits the same way for the version it was judged against.
+
+*Follow.* Versions are applied in order, each once. Subscribers hear of every entry of a version before the version is
+announced to anybody who waits for it. If the log cannot be followed (bad bytes, a subscriber that raises, history
+compacted away under a process that was gone too long), the service stops with that error, and every call raises it.
+
+*At a time.* `catalog_at(ts)` answers only when `closed` has passed ts: then no version can activate at or below it any
+more, and everybody who asks, ever, gets the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from stelae.catalog.decide import COMMANDS_MAX, Command, decide_batch
+from stelae.catalog.entries import Entry, Update
+from stelae.catalog.value import Catalog, CatalogVersion
+from stelae.model import hybrid
+from stelae.model.errors import (
+    Closed,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    SnapshotTooOld,
+    StelaeError,
+    Unavailable,
+)
+from stelae.model.ids import Txn
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import (
+    Compacted,
+    KeyPut,
+    Metastore,
+    PutKey,
+    TxnOutcome,
+    UnknownOutcome,
+    WatchBatch,
+)
+from stelae.ports.rng import Rng
+from stelae.registry import update_log as log
+from stelae.registry.compaction import CatalogCompaction
+from stelae.registry.version_pins import VersionPins
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEvent:
+    """Something that happened in a version. The catalog of that version can be read by whoever hears of it."""
+
+    catalog: Catalog
+    entry: Entry
+
+
+Subscriber = Callable[[CatalogEvent], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSettings:
+    """Embedded, `delay_ms` and `skew_ms` are 0: one clock, one machine."""
+
+    author: str = ""
+    delay_ms: int = 0
+    skew_ms: int = 0
+    attempts_max: int = 30
+    backoff_s: float = 0.005
+    backoff_max_s: float = 0.5
+    lease_s: float = 30.0
+    snapshot_every: int = 1_000
+
+
+class CatalogService:
+    """Made by `open_catalog`. For the tasks of one event loop."""
+
+    def __init__(self, store: Metastore, clock: Clock, time: hybrid.HybridClock, rng: Rng, settings: CatalogSettings):
+        self._store = store
+        self._clock = clock
+        self._time = time
+        self._rng = rng
+        self._settings = settings
+        self._history: list[Catalog] = []
+        self._activations: list[Txn] = []
+        self._tokens: dict[bytes, CatalogVersion] = {}
+        self._closed_at = Txn(0)
+        self._changed = asyncio.Condition()
+        self._subscribers: list[Subscriber] = []
+        self._failure: StelaeError | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.pins = VersionPins(store, rng, settings.lease_s)
+
+    async def start(self) -> None:
+        """Read the log up to now and go on following it."""
+        head = await self._recover()
+        await self.pins.start(self.latest.version)
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._follow(head)), name="catalog-follow"),
+            asyncio.create_task(self._guarded(self.pins.keep_alive()), name="catalog-pins"),
+        ]
+
+    async def close(self) -> None:
+        """Stops following; waiters get Closed. Closing twice is no error."""
+        await self._fail(Closed("the catalog service is closed"))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self.pins.close()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """It hears of every entry of every version after the newest known now: in order, once, before the version is
+        announced. The follower waits for it; if it raises, the service stops."""
+        self._subscribers.append(subscriber)
+
+    @property
+    def latest(self) -> Catalog:
+        """The newest version this process knows, active or not."""
+        self._check_alive()
+        return self._history[-1]
+
+    @property
+    def earliest(self) -> Catalog:
+        """The oldest version this process can still name."""
+        self._check_alive()
+        return self._history[0]
+
+    def catalog(self, version: CatalogVersion) -> Catalog:
+        """A version known here: see `wait_ready` for one that is not yet."""
+        self._check_alive()
+        first = self._history[0].version
+        if version < first:
+            raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {first}")
+        if version > self._history[-1].version:
+            raise NotFound(f"catalog version {version} is not known yet; the newest is {self._history[-1].version}")
+        return self._history[version - first]
+
+    async def wait_ready(self, version: CatalogVersion) -> Catalog:
+        """The catalog of that version, once it has arrived here and every subscriber has heard of it."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._failure is not None or self._history[-1].version >= version)
+        return self.catalog(version)
+
+    async def catalog_at(self, ts: Txn) -> Catalog:
+        """The catalog that is active at a time: the same for everybody, whenever they ask."""
+        self._check_alive()
+        if ts > self._closed_at:
+            self._time.merge(ts)
+            await self._close_time(ts)
+        place = bisect_right(self._activations, ts) - 1
+        if place < 0:
+            raise SnapshotTooOld(
+                f"the catalog of {hybrid.to_datetime(ts)} was compacted away; "
+                f"the oldest kept begins at {hybrid.to_datetime(self._activations[0])}"
+            )
+        return self._history[place]
+
+    async def execute(self, *commands: Command) -> Catalog:
+        """Carry out a batch as one version, all or nothing; the catalog it led to. Raises what stands against it.
+
+        UnknownOutcome: the metastore could not be asked for long enough to tell whether it happened.
+        """
+        if len(commands) > COMMANDS_MAX:
+            raise InvalidArgument(f"{len(commands)} commands in one batch; at most {COMMANDS_MAX}")
+        token = self._rng.token(16)
+        in_doubt = False
+        for attempt in range(self._settings.attempts_max):
+            try:
+                base = await self._sync()
+                if token in self._tokens:
+                    return await self._wait_active(self.catalog(self._tokens[token]))
+                outcome = await self._attempt(base, commands, token)
+            except UnknownOutcome:
+                in_doubt = True
+            except Unavailable:
+                if not in_doubt and attempt + 1 == self._settings.attempts_max:
+                    raise
+            else:
+                if outcome is None:
+                    return await self._wait_active(base)
+                if outcome.succeeded:
+                    made = await self.wait_ready(CatalogVersion(base.version + 1))
+                    self._compact_if_due(made)
+                    return await self._wait_active(made)
+            await self._back_off(attempt)
+        if in_doubt:
+            raise UnknownOutcome("the metastore lost the answer and cannot be asked: the change may have happened")
+        raise Overloaded(f"the catalog changed under {self._settings.attempts_max} attempts; try again")
+
+    async def _attempt(self, base: Catalog, commands: tuple[Command, ...], token: bytes) -> TxnOutcome | None:
+        """Judge and append once; None if there is nothing to do."""
+        try:
+            entries = decide_batch(base, commands)
+        except Unavailable:
+            raise
+        except StelaeError:
+            await self._wait_active(base)
+            raise
+        if not entries:
+            return None
+        floor = max(base.activation, self._closed_at)
+        activation = max(Txn(self._time.tick() + (self._settings.delay_ms << hybrid.COUNTER_BITS)), Txn(floor + 1))
+        update = Update(CatalogVersion(base.version + 1), activation, token, self._settings.author, entries)
+        value = await log.encode_update(self._store, update)
+        return await log.append(self._store, update, value, self._closed_at)
+
+    async def _sync(self) -> Catalog:
+        """Know everything that anybody was told has happened."""
+        self._check_alive()
+        head = await log.read_head(self._store)
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: (
+                    self._failure is not None
+                    or (self._history[-1].version >= head.version and self._closed_at >= head.closed)
+                )
+            )
+        self._check_alive()
+        return self.latest
+
+    async def _wait_active(self, catalog: Catalog) -> Catalog:
+        """Until every clock within the skew has passed the activation."""
+        due_ms = hybrid.millis_of(catalog.activation) + self._settings.skew_ms
+        if self._settings.skew_ms or self._settings.delay_ms:
+            due_ms += 1
+        while (left_ms := due_ms - self._clock.wall_ms()) > 0:
+            await asyncio.sleep(left_ms / 1_000)
+            self._check_alive()
+        self._time.merge(catalog.activation)
+        return catalog
+
+    async def _close_time(self, ts: Txn) -> None:
+        """Promise that no version will activate at or below ts, by compare-and-set against appends."""
+        for attempt in range(self._settings.attempts_max):
+            try:
+                await self._sync()
+                if self._closed_at >= ts:
+                    return
+                await self._store.txn(
+                    [log.same_number(log.CLOSED_KEY, self._closed_at)],
+                    [PutKey(log.CLOSED_KEY, log.number_value(ts))],
+                )
+                await self._sync()
+            except Unavailable:
+                if attempt + 1 == self._settings.attempts_max:
+                    raise
+            if self._closed_at >= ts:
+                return
+            await self._back_off(attempt)
+        raise Overloaded(f"the catalog could not be closed at {ts}; try again")
+
+    async def compact(self, target: CatalogVersion | None = None) -> CatalogVersion | None:
+        """Replace the versions before the target (the newest, unless given), or before the oldest that anybody still
+        needs, by a snapshot. The version the log now begins with, or None if it stays as it is."""
+        self._check_alive()
+        compaction = CatalogCompaction(self._store, self._rng, self.pins, self.catalog)
+        return await compaction.run(self.latest.version if target is None else target)
+
+    def _compact_if_due(self, made: Catalog) -> None:
+        """Whoever makes a version that is due compacts, beside its other work."""
+        if made.version % self._settings.snapshot_every == 0:
+            self._tasks.append(asyncio.create_task(self._compact_quietly(), name="catalog-compact"))
+
+    async def _compact_quietly(self) -> None:
+        try:
+            await self.compact()
+        except (Unavailable, SnapshotTooOld, Closed):
+            return  # it is due again after as many versions
+
+    async def _back_off(self, attempt: int) -> None:
+        limit = min(self._settings.backoff_max_s, self._settings.backoff_s * 2**attempt)
+        await asyncio.sleep(limit * (0.5 + self._rng.fraction() / 2))
+
+    async def _recover(self) -> log.LogHead:
+        """The base, and every version since, in memory."""
+        head = await log.read_head(self._store)
+        base = await log.read_base(self._store, head)
+        history = [base]
+        async for update in log.read_updates(self._store, base.version, head):
+            history.append(log.apply_checked(history[-1], update))
+            self._tokens[update.token] = update.version
+        self._history = history
+        self._activations = [catalog.activation for catalog in history]
+        self._closed_at = head.closed
+        return head
+
+    async def _follow(self, head: log.LogHead) -> None:
+        try:
+            async for batch in self._store.watch(log.PREFIX, type(head.revision)(head.revision + 1)):
+                await self._take(batch)
+        except Compacted as error:
+            raise SnapshotTooOld(
+                f"this process was away too long: the catalog's log was compacted meanwhile ({error}); start it again"
+            ) from None
+
+    async def _take(self, batch: WatchBatch) -> None:
+        """Updates first: `closed` means something only to who knows all versions before it."""
+        puts = [event.entry for event in batch.events if isinstance(event, KeyPut)]
+        for entry in puts:
+            if entry.key.startswith(log.UPDATE_PREFIX):
+                await self._take_update(await log.decode_update(self._store, entry))
+        for entry in puts:
+            if entry.key == log.CLOSED_KEY:
+                self._closed_at = Txn(int(entry.value))
+            elif entry.key == log.SNAPSHOT_KEY:
+                self._forget_before(CatalogVersion(log.snapshot_mark(entry).version))
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _take_update(self, update: Update) -> None:
+        if update.version <= self._history[-1].version:
+            return
+        catalog = log.apply_checked(self._history[-1], update)
+        for entry in update.entries:
+            for subscriber in self._subscribers:
+                await subscriber(CatalogEvent(catalog, entry))
+        self._history.append(catalog)
+        self._activations.append(catalog.activation)
+        self._tokens[update.token] = update.version
+        await self.pins.progress(catalog.version)
+
+    def _forget_before(self, version: CatalogVersion) -> None:
+        count = max(0, min(version - self._history[0].version, len(self._history) - 1))
+        del self._history[:count]
+        del self._activations[:count]
+        oldest = self._history[0].version
+        self._tokens = {token: at for token, at in self._tokens.items() if at >= oldest}
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        """Whatever stops a background task stops the service, and says why to everybody."""
+        try:
+            await work
+        except StelaeError as error:
+            await self._fail(error)
+        except Exception as error:
+            await self._fail(StelaeError(f"the catalog service stopped: {type(error).__name__}: {error}"))
+            raise
+
+    async def _fail(self, error: StelaeError) -> None:
+        if self._failure is None:
+            self._failure = error
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+@asynccontextmanager
+async def open_catalog(
+    store: Metastore, clock: Clock, rng: Rng, settings: CatalogSettings | None = None
+) -> AsyncIterator[CatalogService]:
+    service = CatalogService(store, clock, hybrid.HybridClock(clock.wall_ms), rng, settings or CatalogSettings())
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.close()

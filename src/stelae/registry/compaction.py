@@ -1,0 +1,97 @@
+"""Compaction of the catalog's log: a snapshot takes the place of the versions before it.
+
+In order: announce the target (under a lease, so a compactor that dies is forgotten); look which versions are held, and
+come down to the oldest; write the snapshot's chunks; reveal them by one compare-and-set; then delete what the snapshot
+has replaced. A crash at any point leaves the old log or the new one, and chunks that the next compaction removes.
+
+Chunks that nothing names are deleted only while this compaction is still the announced one, so never under another
+compactor's hands; chunks of an update only if its version is in the snapshot, so never before it is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from stelae.catalog.serial.snapshot import encode_snapshot
+from stelae.catalog.value import Catalog, CatalogVersion
+from stelae.model.errors import Unavailable
+from stelae.ports.metastore import (
+    OPS_MAX,
+    Compare,
+    DeleteKey,
+    DeletePrefix,
+    IsAbsent,
+    Metastore,
+    ModRevisionIs,
+    PutKey,
+)
+from stelae.ports.rng import Rng
+from stelae.registry import update_log as log
+from stelae.registry.chunks import write_chunks
+from stelae.registry.version_pins import VersionPins
+
+_DELETES = OPS_MAX // 2
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogCompaction:
+    store: Metastore
+    rng: Rng
+    pins: VersionPins
+    catalog_of: Callable[[CatalogVersion], Catalog]
+    lease_s: float = 60.0
+
+    async def run(self, target: CatalogVersion) -> CatalogVersion | None:
+        """Compact up to the target, or the oldest version held if that is older. The version the log now begins with;
+        None if there was nothing to do, or someone else is at it."""
+        head = await log.read_head(self.store)
+        if not head.oldest < target <= head.version:
+            return None
+        lease = await self.store.grant(self.lease_s)
+        try:
+            announced = await self.store.txn(
+                [IsAbsent(log.COMPACTING_KEY)], [PutKey(log.COMPACTING_KEY, log.number_value(target), lease)]
+            )
+            if not announced.succeeded:
+                return None
+            return await self._announced(target, ModRevisionIs(log.COMPACTING_KEY, announced.revision))
+        finally:
+            with suppress(Unavailable):  # then it runs out by itself
+                await self.store.revoke(lease)
+
+    async def _announced(self, target: CatalogVersion, still_announced: Compare) -> CatalogVersion | None:
+        head = await log.read_head(self.store)
+        held = await self.pins.oldest()
+        version = target if held is None else min(target, held)
+        if version <= head.oldest:
+            return None
+        prefix = f"{log.SNAPSHOT_CHUNKS}{self.rng.token(12).hex()}/"
+        manifest = await write_chunks(self.store, prefix, encode_snapshot(self.catalog_of(version)))
+        mark = log.SnapshotMark(version, manifest)
+        revealed = await self.store.txn(
+            [still_announced, head.snapshot_unchanged()], [PutKey(log.SNAPSHOT_KEY, log.mark_value(mark))]
+        )
+        if not revealed.succeeded:
+            return None
+        await self._delete_updates(version)
+        await self._delete_chunks(version, prefix, still_announced)
+        return version
+
+    async def _delete_updates(self, version: CatalogVersion) -> None:
+        while True:
+            page = await self.store.range(log.UPDATE_PREFIX, limit=_DELETES)
+            old = [DeleteKey(entry.key) for entry in page.entries if log.version_of_key(entry.key) <= version]
+            if old:
+                await self.store.txn([], old)
+            if len(old) < len(page.entries) or not page.more:
+                return
+
+    async def _delete_chunks(self, version: CatalogVersion, kept: str, still_announced: Compare) -> None:
+        for prefix in await log.chunk_prefixes(self.store, log.SNAPSHOT_CHUNKS):
+            if prefix != kept:
+                await self.store.txn([still_announced], [DeletePrefix(prefix)])
+        for prefix in await log.chunk_prefixes(self.store, log.UPDATE_CHUNKS):
+            if prefix < f"{log.UPDATE_CHUNKS}{version + 1:020d}":
+                await self.store.txn([], [DeletePrefix(prefix)])
