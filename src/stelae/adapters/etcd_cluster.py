@@ -40,7 +40,7 @@ _OPTIONS = [
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """Files in PEM: the authority that signed the servers' certificates, and the client's own, if servers ask for it."""
+    """Files in PEM: the authority that signed the servers' certificates; the client's own, if servers ask for it."""
 
     ca: str | os.PathLike[str]
     cert: str | os.PathLike[str] | None = None
@@ -53,7 +53,7 @@ class EtcdUser:
     password: str = field(repr=False)
 
 
-class CallFailed(Exception):  # noqa: N818
+class CallFailed(Exception):
     """A call that etcd refused; for whoever made it to look at, never for the caller of the metastore."""
 
     def __init__(self, failure: Failure) -> None:
@@ -64,9 +64,7 @@ class CallFailed(Exception):  # noqa: N818
 class EtcdCluster:
     """The members at these endpoints ('host:port', or with http:// or https:// before), as one."""
 
-    def __init__(
-        self, endpoints: Sequence[str], tls: EtcdTls | None, user: EtcdUser | None, timeout_s: float
-    ) -> None:
+    def __init__(self, endpoints: Sequence[str], tls: EtcdTls | None, user: EtcdUser | None, timeout_s: float) -> None:
         if not endpoints:
             raise InvalidArgument("an etcd cluster needs at least one endpoint: host:port")
         if timeout_s <= 0:
@@ -79,6 +77,7 @@ class EtcdCluster:
         self._channels: dict[str, Any] = {}
         self._token: str | None = None
         self._token_lock = asyncio.Lock()
+        self._closing: asyncio.Future[None] | None = None
         self._process = os.getpid()
         self._closed = False
 
@@ -138,6 +137,12 @@ class EtcdCluster:
         )
         return endpoint, stub(metadata=metadata)
 
+    def closing(self) -> asyncio.Future[None]:
+        """Done when this is closed."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_future()
+        return self._closing
+
     def leave(self, endpoint: str) -> None:
         """Ask the next member from now on, unless others have already."""
         if self._endpoints[self._current] == endpoint:
@@ -151,8 +156,10 @@ class EtcdCluster:
         return self._user is not None
 
     async def close(self) -> None:
-        """Calls under way end first, which they do by their deadlines."""
+        """Streams end at once, calls under way first: which they do by their deadlines."""
         self._closed = True
+        if not self.closing().done():
+            self.closing().set_result(None)
         channels, self._channels = list(self._channels.values()), {}
         await asyncio.gather(*[channel.close(self._timeout_s) for channel in channels])
 
@@ -178,9 +185,9 @@ class EtcdCluster:
             async with asyncio.timeout(timeout_s):
                 while (state := channel.get_state(try_to_connect=True)) in (states.IDLE, states.CONNECTING):
                     await channel.wait_for_state_change(state)
-        except TimeoutError:
-            error = Unavailable(f"etcd at {endpoint}: no connection within {timeout_s:.1f} seconds")
-            raise CallFailed(Failure(Fate.NOT_DONE, error)) from None
+        except (TimeoutError, grpc_module().aio.UsageError) as error:  # it was closed, if it is the second
+            slow = Unavailable(f"etcd at {endpoint}: no connection within {timeout_s:.1f} seconds")
+            raise CallFailed(Failure(Fate.NOT_DONE, slow)) from error
 
     async def _metadata(self, endpoint: str, timeout_s: float) -> list[tuple[str, str]]:
         if self._user is None:

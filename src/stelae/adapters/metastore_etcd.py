@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 from stelae.adapters import etcd_messages as api
 from stelae.adapters.etcd_cluster import CallFailed, EtcdCluster, EtcdTls, EtcdUser
 from stelae.adapters.etcd_errors import Fate
-from stelae.adapters.etcd_watch import EtcdKeys, EtcdWatch, compacted_revision
-from stelae.model.errors import AlreadyExists, InvalidArgument
+from stelae.adapters.etcd_keys import EtcdKeys
+from stelae.adapters.etcd_watch import EtcdWatch, compacted_revision
+from stelae.model.errors import AlreadyExists, InvalidArgument, Unavailable
 from stelae.ports.metastore import (
     Change,
     Compacted,
@@ -40,13 +41,13 @@ from stelae.ports.metastore_rules import (
     check_revision,
     check_ttl,
     check_txn_request,
-    key_bytes,
     prefix_bytes,
 )
 
 PAGE_ENTRIES = 1024
 
 _LEASE_BITS = 62
+_RANGE_TRIES_MAX = 5
 
 
 class EtcdMetastore:
@@ -65,7 +66,6 @@ class EtcdMetastore:
         api.grpc_module()
         self._keys = EtcdKeys(prefix_bytes(namespace))
         self._cluster = EtcdCluster(endpoints, tls, user, timeout_s)
-        self._watches: set[EtcdWatch] = set()
 
     async def get(self, key: str, revision: Revision | None = None) -> Entry | None:
         self._cluster.check_open()
@@ -77,35 +77,17 @@ class EtcdMetastore:
     async def range(
         self, prefix: str, *, start: str | None = None, limit: int | None = None, revision: Revision | None = None
     ) -> RangeRead:
-        """In pages at one revision, smaller ones where entries are large."""
+        """In pages at one revision. Where none was asked for, and it is compacted away between two, begins anew."""
         self._cluster.check_open()
         check_read_request(limit, revision)
         begin, end = self._keys.bounds(prefix, start)
-        entries: list[Entry] = []
-        at, page, more = revision, PAGE_ENTRIES, True
-        while more and (limit is None or len(entries) < limit):
-            wanted = page if limit is None else min(page, limit - len(entries))
-            request = api.message("RangeRequest")(key=begin, range_end=end, limit=wanted, revision=at or 0)
+        for _ in range(_RANGE_TRIES_MAX):
             try:
-                answer = await self._read(request, at)
-            except CallFailed as failed:
-                if failed.failure.fate is not Fate.TOO_LARGE or page == 1:
-                    raise failed.failure.error from failed
-                page //= 2
-                continue
+                return await self._pages(begin, end, limit, revision)
             except Compacted:
                 if revision is not None:
                     raise
-                entries, at = [], None  # it took so long that its revision went; a newer one is as good
-                begin, _ = self._keys.bounds(prefix, start)
-                continue
-            at = at or Revision(answer.header.revision)
-            entries += [self._keys.entry(each) for each in answer.kvs]
-            more = answer.more
-            if answer.kvs:
-                begin = answer.kvs[-1].key + b"\0"
-        assert at is not None, "the first page told it"
-        return RangeRead(tuple(entries), at, more)
+        raise Unavailable(f"prefix {prefix!r} was not read before its revision was compacted away: read it in pages")
 
     async def txn(self, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
         self._cluster.check_open()
@@ -169,7 +151,28 @@ class EtcdMetastore:
     async def close(self) -> None:
         await self._cluster.close()
 
+    async def _pages(self, begin: bytes, end: bytes, limit: int | None, revision: Revision | None) -> RangeRead:
+        """Pages get smaller until they fit into an answer."""
+        entries: list[Entry] = []
+        at, page_entries = revision or Revision(0), PAGE_ENTRIES
+        while True:
+            wanted = page_entries if limit is None else min(page_entries, limit - len(entries))
+            request = api.message("RangeRequest")(key=begin, range_end=end, limit=wanted, revision=at)
+            try:
+                answer = await self._read(request, at or None)
+            except CallFailed as failed:
+                if page_entries == 1:
+                    raise failed.failure.error from failed
+                page_entries //= 2
+                continue
+            at = at or Revision(answer.header.revision)
+            entries += [self._keys.entry(each) for each in answer.kvs]
+            if not answer.more or len(entries) == limit:
+                return RangeRead(tuple(entries), at, answer.more)
+            begin = answer.kvs[-1].key + b"\0"
+
     async def _read(self, request: Any, asked: Revision | None) -> Any:
+        """CallFailed if the answer was too large."""
         try:
             return await self._cluster.call(api.RANGE, request, changes=False, repeatable=True)
         except CallFailed as failed:

@@ -98,12 +98,23 @@ class CatalogService:
 
     async def start(self) -> None:
         """Read the log up to now and go on following it."""
-        head = await self._recover()
-        await self.pins.start(self.latest.version)
+        head = await self._recover_and_hold()
         self._tasks = [
-            asyncio.create_task(self._guarded(self._follow(head)), name="catalog-follow"),
-            asyncio.create_task(self._guarded(self.pins.keep_alive()), name="catalog-pins"),
+            asyncio.create_task(self._guarded(lambda: self._follow(head)), name="catalog-follow"),
+            asyncio.create_task(self._guarded(self.pins.keep_alive), name="catalog-pins"),
         ]
+
+    async def _recover_and_hold(self) -> log.LogHead:
+        """What was read may be compacted before it is held: then it is read anew, from the snapshot."""
+        for attempt in range(self._settings.attempts_max):
+            try:
+                head = await self._recover()
+                await self.pins.start(self._history[-1].version)
+            except (SnapshotTooOld, Compacted):
+                await self._back_off(attempt)
+            else:
+                return head
+        raise Overloaded("the catalog was compacted faster than it could be read; try again")
 
     async def close(self) -> None:
         """Stops following; waiters get Closed. Closing twice is no error."""
@@ -332,10 +343,10 @@ class CatalogService:
         oldest = self._history[0].version
         self._tokens = {token: at for token, at in self._tokens.items() if at >= oldest}
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         """Whatever stops a background task stops the service, and says why to everybody."""
         try:
-            await work
+            await work()
         except StelaeError as error:
             await self._fail(error)
         except Exception as error:

@@ -32,7 +32,9 @@ from functools import partial
 from itertools import count
 from random import Random
 from threading import get_ident
+from types import AsyncGeneratorType
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
+from weakref import WeakSet
 
 from stelae.sim.effects import SimCrash
 
@@ -122,6 +124,7 @@ class SimProcess:
 
 class _SimTask(asyncio.Task[Any]):
     _log_destroy_pending: bool
+    inner: Any
 
     def __init__(self, coro: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
         self._number = number  # before the rest: asyncio hashes a task while it makes it
@@ -133,6 +136,8 @@ class _SimTask(asyncio.Task[Any]):
 
 class SimLoop(asyncio.BaseEventLoop):
     """Made by `simulate`. `time()` is virtual, in seconds from 0, and counts whole nanoseconds."""
+
+    _asyncgens: WeakSet[AsyncGeneratorType[Any, Any]]
 
     def __init__(self, seed: int, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -213,6 +218,7 @@ class SimLoop(asyncio.BaseEventLoop):
         guarded = coro if process is None else _ending_with(process, coro)
         options.setdefault("name", f"{getattr(coro, '__qualname__', 'task')}-{number}")
         task = _SimTask(guarded, number, loop=loop, **options)
+        task.inner = coro
         if len(self._tasks) >= self._tasks_kept_max:
             self._tasks = [(task, of) for task, of in self._tasks if not task.done() or _untaken(task)]
             self._tasks_kept_max = max(64, 2 * len(self._tasks))
@@ -263,7 +269,9 @@ class SimLoop(asyncio.BaseEventLoop):
             task.cancel()
         if running:
             self.run_until_complete(_all_done(running))
-        self.run_until_complete(self.shutdown_asyncgens())
+        # One that is running waits inside a crashed process, which takes no further step.
+        idle = [generator for generator in self._asyncgens if not generator.ag_running]
+        self.run_until_complete(_closed(idle))
         for task, process in self._tasks:
             if task.done() and _untaken(task) and (process is None or process.alive):
                 raise SimUnhandled(f"in task {task.get_name()}") from task.exception()
@@ -275,6 +283,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False
                 with suppress(BaseException):
                     task.get_coro().close()
+                    task.inner.close()  # what never took its first step
             elif not task.cancelled():
                 task.exception()
         self.close()
@@ -316,6 +325,11 @@ def _ns(seconds: float) -> int:
 
 def _untaken(task: asyncio.Task[Any]) -> bool:
     return task._log_traceback
+
+
+async def _closed(generators: list[AsyncGeneratorType[Any, Any]]) -> None:
+    for generator in generators:
+        await generator.aclose()
 
 
 async def _all_done(tasks: list[_SimTask]) -> None:

@@ -1,0 +1,191 @@
+"""The catalog's rules once more, as plainly as they can be said: dicts, and no sharing of code with the real one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+WIDER = {"int8": 0, "int16": 1, "int32": 2, "int64": 3}
+
+
+class Refused(Exception):
+    pass
+
+
+def require(holds: bool) -> None:
+    if not holds:
+        raise Refused
+
+
+@dataclass
+class PlainTable:
+    zone: str
+    columns: dict[str, str] = field(default_factory=dict)
+    families: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PlainCatalog:
+    namespaces: set[str] = field(default_factory=lambda: {"default", "system"})
+    zones: dict[str, int] = field(default_factory=lambda: {"default": 1})
+    default_zone: str = "default"
+    tables: dict[tuple[str, str], PlainTable] = field(default_factory=dict)
+    dropped: list[tuple[str, str, PlainTable]] = field(default_factory=list)
+    indexes: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def run(self, verb: str, *arguments: Any) -> None:
+        getattr(self, verb)(*arguments)
+
+    def _free(self, namespace: str, name: str) -> None:
+        require(namespace in self.namespaces and (namespace, name) not in self.tables)
+        require((namespace, name) not in self.indexes)
+
+    def _table(self, at: tuple[str, str]) -> PlainTable:
+        require(at in self.tables)
+        return self.tables[at]
+
+    def _indexed(self, at: tuple[str, str]) -> set[str]:
+        return {column for index in self.indexes.values() if index["table"] == at for column in index["columns"]}
+
+    def create_namespace(self, name: str) -> None:
+        require(name not in self.namespaces)
+        self.namespaces.add(name)
+
+    def drop_namespace(self, name: str) -> None:
+        require(name in self.namespaces and name not in ("default", "system"))
+        require(not any(namespace == name for namespace, _ in self.tables))
+        self.namespaces.remove(name)
+        self.dropped = [(None if n == name else n, t, table) for n, t, table in self.dropped]  # type: ignore[misc]
+
+    def create_zone(self, name: str, replicas: int) -> None:
+        require(name not in self.zones and 1 <= replicas <= 16)
+        self.zones[name] = replicas
+
+    def alter_zone(self, name: str, replicas: int) -> None:
+        require(name in self.zones and 1 <= replicas <= 16)
+        self.zones[name] = replicas
+
+    def rename_zone(self, name: str, new: str) -> None:
+        require(name in self.zones and (new == name or new not in self.zones))
+        self.zones[new] = self.zones.pop(name)
+        self.default_zone = new if self.default_zone == name else self.default_zone
+        for table in [*self.tables.values(), *(table for _, _, table in self.dropped)]:
+            table.zone = new if table.zone == name else table.zone
+
+    def drop_zone(self, name: str) -> None:
+        require(name in self.zones and name != self.default_zone)
+        require(not any(table.zone == name for table in self.tables.values()))
+        del self.zones[name]
+        for _, _, table in self.dropped:
+            table.zone = "" if table.zone == name else table.zone
+
+    def set_default_zone(self, name: str) -> None:
+        require(name in self.zones)
+        self.default_zone = name
+
+    def create_table(self, namespace: str, name: str, zone: str | None) -> None:
+        self._free(namespace, name)
+        require(zone is None or zone in self.zones)
+        self.tables[namespace, name] = PlainTable(
+            zone or self.default_zone, {"name": "string", "age": "int32"}, ["click"]
+        )
+
+    def drop_table(self, namespace: str, name: str) -> None:
+        table = self._table((namespace, name))
+        del self.tables[namespace, name]
+        self.dropped.append((namespace, name, table))
+        self.indexes = {at: index for at, index in self.indexes.items() if index["table"] != (namespace, name)}
+
+    def recall_table(self, namespace: str, name: str, new: str | None) -> None:
+        found = [i for i, (n, t, _) in enumerate(self.dropped) if t == name and n in (namespace, None)]
+        require(bool(found))
+        old_namespace, _, table = self.dropped[found[-1]]
+        target = (old_namespace or "default", new or name)
+        self._free(*target)
+        del self.dropped[found[-1]]
+        table.zone = table.zone or self.default_zone
+        self.tables[target] = table
+
+    def rename_table(self, namespace: str, name: str, new_namespace: str, new: str) -> None:
+        table = self._table((namespace, name))
+        require(new_namespace in self.namespaces)
+        if (namespace, name) == (new_namespace, new):
+            return
+        self._free(new_namespace, new)
+        require(namespace == new_namespace or not self._indexed((namespace, name)))
+        del self.tables[namespace, name]
+        self.tables[new_namespace, new] = table
+        for index in self.indexes.values():
+            if index["table"] == (namespace, name):
+                index["table"] = (new_namespace, new)
+
+    def add_column(self, at: tuple[str, str], column: str, type_: str) -> None:
+        table = self._table(at)
+        require(column not in table.columns and column not in table.families and column != "id")
+        table.columns[column] = type_
+
+    def drop_column(self, at: tuple[str, str], column: str) -> None:
+        table = self._table(at)
+        require(column in table.columns and column not in self._indexed(at) and len(table.columns) > 1)
+        del table.columns[column]
+
+    def widen_column(self, at: tuple[str, str], column: str, type_: str) -> None:
+        table = self._table(at)
+        old = table.columns.get(column)
+        require(old in WIDER and WIDER[type_] >= WIDER[str(old)] and column not in self._indexed(at))
+        table.columns[column] = type_
+
+    def rename_column(self, at: tuple[str, str], column: str, new: str) -> None:
+        table = self._table(at)
+        require(column in table.columns)
+        require(new == column or (new not in table.columns and new not in table.families and new != "id"))
+        table.columns = {new if name == column else name: type_ for name, type_ in table.columns.items()}
+        for index in self.indexes.values():
+            if index["table"] == at:
+                index["columns"] = [new if name == column else name for name in index["columns"]]
+
+    def add_family(self, at: tuple[str, str], family: str) -> None:
+        table = self._table(at)
+        require(family not in table.families and family not in table.columns)
+        table.families.append(family)
+
+    def drop_family(self, at: tuple[str, str], family: str) -> None:
+        table = self._table(at)
+        require(family in table.families and len(table.families) > 1)
+        table.families.remove(family)
+
+    def create_index(self, name: str, at: tuple[str, str], columns: tuple[str, ...]) -> None:
+        table = self._table(at)
+        self._free(at[0], name)
+        require(bool(columns) and len(set(columns)) == len(columns) and set(columns) <= set(table.columns))
+        self.indexes[at[0], name] = {"table": at, "columns": list(columns), "status": "registered"}
+
+    def step_index(self, at: tuple[str, str], before: str, after: str) -> None:
+        require(at in self.indexes and self.indexes[at]["status"] in (before, after))
+        self.indexes[at]["status"] = after
+
+    def drop_index(self, at: tuple[str, str]) -> None:
+        require(at in self.indexes)
+        if self.indexes[at]["status"] in ("registered", "building"):
+            del self.indexes[at]
+        else:
+            self.indexes[at]["status"] = "stopping"
+
+    def remove_index(self, at: tuple[str, str]) -> None:
+        require(at in self.indexes and self.indexes[at]["status"] == "stopping")
+        del self.indexes[at]
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "namespaces": sorted(self.namespaces),
+            "zones": dict(sorted(self.zones.items())),
+            "default_zone": self.default_zone,
+            "tables": {
+                f"{n}.{t}": (table.zone, table.columns, table.families) for (n, t), table in sorted(self.tables.items())
+            },
+            "indexes": {
+                f"{n}.{t}": (".".join(index["table"]), index["columns"], index["status"])
+                for (n, t), index in sorted(self.indexes.items())
+            },
+            "dropped": len(self.dropped),
+        }

@@ -1,0 +1,255 @@
+"""Every command: what it does, and what stands against it, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import stelae
+from stelae.catalog import commands_columns as c
+from stelae.catalog import commands_indexes as i
+from stelae.catalog import commands_spaces as s
+from stelae.catalog import commands_tables as t
+from stelae.catalog.check import check_catalog
+from stelae.catalog.decide import Command
+from stelae.catalog.describe import differences
+from stelae.catalog.objects import TableProperties
+from stelae.catalog.value import Catalog
+from stelae.model.declare import parse_column
+from stelae.model.errors import StelaeError
+from stelae.model.schema import TableSchema
+from stelae.model.types import parse_type
+from tests.catalog.samples import USERS, after, create, users_schema, with_users
+
+N = t.TableName.parse
+BASE = after(
+    with_users(),
+    s.CreateNamespace("shop"),
+    s.CreateZone("fast", replicas=3, min_replicas=2),
+    create("shop.orders", zone="fast"),
+    i.CreateIndex("by_age", USERS, ("age",)),
+    create("old"),
+    t.DropTable(N("old")),
+)
+
+
+def changes(before: Catalog, *commands: Command) -> list[str]:
+    return [f"{d.path}: {d.before} -> {d.after}" for d in differences(before, check_catalog(after(before, *commands)))]
+
+
+DOES: list[tuple[Sequence[Command], list[str]]] = [
+    ([s.CreateNamespace("x")], ["namespaces: ['default', 'shop', 'system'] -> ['default', 'shop', 'system', 'x']"]),
+    ([s.CreateNamespace("SHOP", if_not_exists=True)], []),
+    ([s.CreateNamespace("x"), s.DropNamespace("X")], []),
+    ([s.DropNamespace("x", if_exists=True)], []),
+    ([s.AlterZone("fast", replicas=5)], ["zones/fast/replicas: 3 -> 5"]),
+    ([s.AlterZone("fast", replicas=3)], []),
+    (
+        [s.RenameZone("fast", "Fast")],
+        ["zones/fast: {", "zones/Fast: None -> {", "tables/shop.orders/zone: fast -> Fast"],
+    ),
+    ([s.CreateZone("cold"), s.DropZone("cold")], []),
+    ([s.SetDefaultZone("fast")], ["default_zone: default -> fast"]),
+    ([s.SetDefaultZone("default")], []),
+    ([create("users2")], ["tables/users2: None -> {"]),
+    ([t.CreateTable(USERS, users_schema(), if_not_exists=True)], []),
+    ([t.DropTable(USERS)], ["tables/users: {", "indexes/by_age: {", "dropped/users (16): None"]),
+    ([t.DropTable(N("nothing"), if_exists=True)], []),
+    ([t.RecallTable(N("old"))], ["tables/old: None -> {", "dropped/old (21): {"]),
+    (
+        [create("old"), t.RecallTable(N("old"), "older")],
+        ["tables/old: None", "tables/older: None", "dropped/old (21): {"],
+    ),
+    ([t.ForgetTable(BASE.dropped[next(iter(BASE.dropped))].table.id)], ["dropped/old (21): {"]),
+    ([t.ForgetTable(BASE.table("default", "users").id)], []),
+    ([t.RenameTable(N("shop.orders"), N("orders"))], ["tables/shop.orders: {", "tables/orders: None"]),
+    (
+        [t.RenameTable(USERS, N("USERS"))],
+        ["tables/users: {", "tables/USERS: None", "indexes/by_age/table: users -> USERS"],
+    ),
+    ([t.RenameTable(USERS, USERS)], []),
+    ([t.SetTableZone(USERS, "fast")], ["tables/users/zone: default -> fast"]),
+    ([t.SetProperty(USERS, "retention", "1h")], ["tables/users/retention: 15m -> 1h"]),
+    ([t.SetProperty(USERS, "comment", "people")], ["tables/users/comment:  -> people"]),
+    ([t.SetProperty(USERS, "retention", "900s")], []),
+    (
+        [c.AddColumns(USERS, "profile", (parse_column("email", "string not null default ''"),))],
+        [
+            "tables/users/schema_version: 1 -> 3",
+            "tables/users/groups/profile/columns/email: None -> string not null default ''",
+        ],
+    ),
+    (
+        [c.DropColumns(USERS, ("Name",))],
+        ["tables/users/schema_version", "tables/users/groups/profile/columns/name: string"],
+    ),
+    (
+        [c.WidenColumn(N("shop.orders"), "age", parse_type("int64"))],
+        ["schema_version", "int32 not null default 0 -> int64 not null"],
+    ),
+    ([c.WidenColumn(N("shop.orders"), "age", parse_type("int32"))], []),
+    ([c.DropNotNull(USERS, "age")], ["schema_version", "int32 not null default 0 -> int32 default 0"]),
+    ([c.SetDefault(USERS, "age", 7)], ["schema_version", "default 0 -> int32 not null default 7"]),
+    ([c.RenameColumn(USERS, "name", "full_name")], ["schema_version", "columns/name", "columns/full_name"]),
+    (
+        [c.AddFamilies(USERS, "events", ("buy",))],
+        ["schema_version", "families: ['click', 'view'] -> ['click', 'view', 'buy']"],
+    ),
+    ([c.DropFamilies(USERS, ("view",))], ["schema_version", "families: ['click', 'view'] -> ['click']"]),
+    ([c.RenameFamily(USERS, "view", "seen")], ["schema_version", "['click', 'view'] -> ['click', 'seen']"]),
+    (
+        [c.AddGroup(USERS, stelae.cells("more", ["x"])), c.MoveMembers(USERS, ("view",), "more")],
+        [
+            "schema_version",
+            "families: ['click', 'view'] -> ['click']",
+            "groups/more: None -> {'families': ['x', 'view']",
+        ],
+    ),
+    ([c.DropGroup(USERS, "events")], ["schema_version", "groups/events: {"]),
+    (
+        [c.SetGroupOptions(USERS, "profile", purge="max-age=1d")],
+        ["schema_version", "purge: max-history=3 -> max-age=1d"],
+    ),
+    (
+        [c.SetGroupOptions(USERS, "profile", purge="none", bloom=False)],
+        ["schema_version", "purge: max-history=3 -> none", "bloom"],
+    ),
+    ([i.StartBuildingIndex(N("by_age"))], ["indexes/by_age/status: registered -> building"]),
+    ([i.StartBuildingIndex(N("by_age")), i.MakeIndexAvailable(N("by_age"))], ["registered -> available"]),
+    (
+        [i.StartBuildingIndex(N("by_age")), i.MakeIndexAvailable(N("by_age")), i.DropIndex(N("by_age"))],
+        ["registered -> stopping"],
+    ),
+    ([i.DropIndex(N("by_age"))], ["indexes/by_age: {"]),
+    ([i.DropIndex(N("none"), if_exists=True)], []),
+    ([i.CreateIndex("by_age", USERS, ("age",), if_not_exists=True)], []),
+]
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected"), DOES, ids=lambda x: type(x[0]).__name__ if x and isinstance(x, list) else ""
+)
+def test_what_commands_do(commands: Sequence[Command], expected: list[str]) -> None:
+    found = changes(BASE, *commands)
+    assert len(found) == len(expected), found
+    for line, wanted in zip(found, expected, strict=True):
+        assert wanted in line
+
+
+BROKEN = TableSchema(users_schema().version, (), ())
+
+REFUSED: list[tuple[Sequence[Command], str]] = [
+    ([s.CreateNamespace("Shop")], "namespace 'Shop' exists already"),
+    ([s.CreateNamespace("a.b")], "namespace 'a.b': a name has no dot"),
+    ([s.CreateNamespace("_a")], "namespace '_a': names with a leading underscore are reserved"),
+    ([s.DropNamespace("shop")], "namespace 'shop' cannot be dropped: table 'orders' is in it"),
+    ([s.DropNamespace("default")], "namespace 'default' cannot be dropped: every catalog has it"),
+    ([s.DropNamespace("shp")], "no namespace 'shp'; did you mean 'shop'?"),
+    ([s.CreateZone("FAST")], "zone 'FAST' exists already"),
+    ([s.CreateZone("z", replicas=0)], "zone 'z': has 0 replicas, allowed are 1 to 16"),
+    ([s.CreateZone("z", replicas=2, min_replicas=3)], "zone 'z': min_replicas 3 is not from 1 to its 2 replicas"),
+    ([s.CreateZone("z", tablet_bytes=5)], "zone 'z': tablet_bytes 5 is below 1048576"),
+    ([s.AlterZone("fast", min_replicas=9)], "zone 'fast': min_replicas 9"),
+    ([s.AlterZone("fasst")], "no zone 'fasst'; did you mean 'fast'?"),
+    ([s.RenameZone("fast", "Default")], "zone 'Default' exists already"),
+    ([s.DropZone("fast")], "zone 'fast' cannot be dropped: table 'shop.orders' is in it"),
+    ([s.DropZone("default")], "zone 'default' cannot be dropped: it is the default zone"),
+    ([s.SetDefaultZone("none")], "no zone 'none'"),
+    ([create("Users")], "table 'Users' exists already"),
+    ([create("by_age")], "index 'by_age' exists already"),
+    ([create("nowhere.users")], "no namespace 'nowhere'"),
+    ([create("a:b")], "table 'a:b': a name has no colon"),
+    ([create("x", zone="nozone")], "no zone 'nozone'"),
+    ([create("x", schema=BROKEN)], "table 'x': a key has from 1 to 32 columns, not 0"),
+    ([t.CreateTable(N("x"), users_schema(), None, TableProperties(retention_us=-1))], "table 'x': retention of -1 us"),
+    ([t.DropTable(N("user"))], "no table 'user'; did you mean 'users'?"),
+    ([t.RecallTable(USERS)], "no dropped table 'users' can be recalled"),
+    ([create("old"), t.RecallTable(N("old"))], "table 'old' exists already"),
+    ([t.RenameTable(USERS, N("by_age"))], "index 'by_age' exists already"),
+    ([t.RenameTable(USERS, N("shop.orders"))], "table 'shop.orders' exists already"),
+    ([t.RenameTable(USERS, N("shop.people"))], "table 'users' has indexes and cannot change its namespace"),
+    ([t.SetTableZone(USERS, "none")], "no zone 'none'"),
+    ([t.SetProperty(USERS, "retenton", "1h")], "no property 'retenton'; did you mean 'retention'?"),
+    ([t.SetProperty(USERS, "retention", "soon")], "'soon' is not a duration"),
+    ([t.SetProperty(USERS, "comment", "x" * 5000)], "table 'users': a comment has at most 4096 bytes"),
+    (
+        [c.AddColumns(USERS, "profile", (parse_column("x", "int8 not null"),))],
+        "column 'x' is NOT NULL and needs a default",
+    ),
+    (
+        [c.AddColumns(USERS, "profile", (parse_column("Click", "int8"),))],
+        "table 'users': family 'click' of group 'events' has the same name",
+    ),
+    ([c.AddColumns(USERS, "events", (parse_column("x", "int8"),))], "group 'events' holds cells, not columns"),
+    (
+        [c.AddColumns(USERS, "profil", (parse_column("x", "int8"),))],
+        "table 'users': no group 'profil'; did you mean 'profile'?",
+    ),
+    ([c.DropColumns(USERS, ("id",))], "table 'users': 'id' is a key column, and the key is fixed"),
+    ([c.DropColumns(USERS, ("age",))], "table 'users': column 'age' is used by index 'by_age'"),
+    ([c.DropColumns(USERS, ("nam",))], "table 'users': no column 'nam'; did you mean 'name'?"),
+    ([c.DropColumns(N("shop.orders"), ("name", "age"))], "table 'shop.orders': group 'profile': has 0 columns"),
+    (
+        [c.WidenColumn(USERS, "name", parse_type("binary"))],
+        "column 'name' cannot go from string to binary: types only widen",
+    ),
+    ([c.WidenColumn(N("shop.orders"), "age", parse_type("int8"))], "cannot go from int32 to int8"),
+    ([c.WidenColumn(USERS, "age", parse_type("int64"))], "column 'age' is used by index 'by_age'"),
+    ([c.SetDefault(USERS, "age", "x")], "table 'users': column 'age' default: 'x' (str) is not a int32"),
+    ([c.SetDefault(USERS, "age", None)], "column 'age' is NOT NULL and keeps its default"),
+    ([c.RenameColumn(USERS, "name", "ID")], "has the same name as key column 'id'"),
+    ([c.RenameColumn(USERS, "id", "x")], "'id' is a key column, and the key is fixed"),
+    ([c.AddFamilies(USERS, "profile", ("x",))], "group 'profile' holds columns, not cells"),
+    ([c.AddFamilies(USERS, "events", ("Click",))], "family 'Click' of group 'events' has the same name"),
+    ([c.DropFamilies(USERS, ("click", "view"))], "table 'users': group 'events': has 0 families"),
+    ([c.RenameFamily(USERS, "clik", "x")], "no family 'clik'; did you mean 'click'?"),
+    ([c.MoveMembers(USERS, ("click",), "profile")], "no column 'click'"),
+    ([c.AddGroup(USERS, stelae.cells("EVENTS", ["x"]))], "group 'EVENTS' has the same name as group 'events'"),
+    ([c.DropGroup(USERS, "profile")], "column 'age' is used by index 'by_age'"),
+    ([c.SetGroupOptions(USERS, "profile", purge="sometimes")], "purge policy 'sometimes'"),
+    ([c.SetGroupOptions(USERS, "profile", compression="gzip")], "table 'users': group 'profile': compression 'gzip'"),
+    ([i.CreateIndex("users", USERS, ("age",))], "table 'users' exists already"),
+    ([i.CreateIndex("x", USERS, ())], "index 'x': has 0 columns"),
+    ([i.CreateIndex("x", USERS, ("age", "AGE"))], "index 'x': a column stands twice"),
+    ([i.CreateIndex("x", USERS, ("agee",))], "no column 'agee'; did you mean 'age'?"),
+    ([i.MakeIndexAvailable(N("by_age"))], "index 'by_age' is registered and cannot become available"),
+    ([i.RemoveIndex(N("by_age"))], "index 'by_age' is registered; drop it first"),
+    ([i.StartBuildingIndex(N("by_ag"))], "no index 'by_ag'; did you mean 'by_age'?"),
+    ([create("x"), create("x")], "table 'x' exists already"),
+]
+
+
+@pytest.mark.parametrize(("commands", "message"), REFUSED, ids=[message[:50] for _, message in REFUSED])
+def test_what_is_refused_and_why(commands: Sequence[Command], message: str) -> None:
+    with pytest.raises(StelaeError) as caught:
+        after(BASE, *commands)
+    assert message in str(caught.value)
+
+
+def test_a_batch_is_one_version_and_all_or_nothing() -> None:
+    made = after(BASE, create("a"), create("b"))
+    assert made.version == BASE.version + 1
+    assert {"a", "b"} <= {table.name for table in made.tables.values()}
+    with pytest.raises(StelaeError):
+        after(BASE, create("a"), create("users"))
+
+
+def test_a_name_given_again_is_another_column() -> None:
+    add = c.AddColumns(USERS, "profile", (parse_column("x", "int8"),))
+    first = after(BASE, add).table("default", "users").schema.column("x")[1]
+    again = after(BASE, add, c.DropColumns(USERS, ("x",)), add).table("default", "users").schema.column("x")[1]
+    assert again.id > first.id
+
+
+def test_a_renamed_column_is_the_same_column() -> None:
+    before = BASE.table("default", "users").schema.column("name")[1]
+    renamed = after(BASE, c.RenameColumn(USERS, "name", "full_name")).table("default", "users").schema
+    assert renamed.column("full_name")[1].id == before.id
+
+
+def test_the_last_dropped_of_a_name_is_recalled() -> None:
+    catalog = after(BASE, create("old"))
+    second = catalog.table("default", "old").id
+    catalog = after(catalog, t.DropTable(N("old")))
+    assert after(catalog, t.RecallTable(N("old"))).table("default", "old").id == second
