@@ -78,6 +78,7 @@ class EtcdCluster:
         self._token: str | None = None
         self._token_lock = asyncio.Lock()
         self._closing: asyncio.Future[None] | None = None
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._process = os.getpid()
         self._closed = False
 
@@ -160,8 +161,10 @@ class EtcdCluster:
         self._closed = True
         if not self.closing().done():
             self.closing().set_result(None)
+        if self._under_way:
+            await asyncio.wait(self._under_way)
         channels, self._channels = list(self._channels.values()), {}
-        await asyncio.gather(*[channel.close(self._timeout_s) for channel in channels])
+        await asyncio.gather(*[channel.close() for channel in channels])
 
     async def _ask(self, endpoint: str, method: Method, request: Any, timeout_s: float) -> Any:
         give_up_s = self._now_s() + timeout_s
@@ -172,10 +175,15 @@ class EtcdCluster:
             request_serializer=message(method.request).SerializeToString,
             response_deserializer=message(method.response).FromString,
         )
+        ended = asyncio.get_running_loop().create_future()
+        self._under_way.add(ended)
         try:
             return await stub(request, timeout=max(give_up_s - self._now_s(), 0.001), metadata=metadata)
         except grpc_module().aio.AioRpcError as error:
             raise CallFailed(failure_of(error.code().name, error.details() or "", endpoint)) from error
+        finally:
+            self._under_way.discard(ended)
+            ended.set_result(None)
 
     async def _connected(self, endpoint: str, timeout_s: float) -> None:
         """Until the connection stands, or was refused: then the next call on it fails at once, and says why."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any
 
 from stelae.catalog.entries import Entry, Update
 from stelae.catalog.objects import Index, Table, Zone
 from stelae.catalog.value import Catalog, qualified
 from stelae.model.hybrid import to_datetime
-from stelae.model.ids import Txn
+from stelae.model.ids import TableId, Txn
 from stelae.model.purge import print_duration
 from stelae.model.schema import WILDCARD, ColumnsGroup, Group
 
@@ -125,29 +126,41 @@ def _walk(path: str, before: Any, after: Any) -> Iterator[Difference]:
 def describe_entry(before: Catalog, entry: Entry) -> str:
     """One line: what happened, to what. Ids that the catalog before can name are named."""
     kind = "".join(f" {c.lower()}" if c.isupper() else c for c in type(entry).__name__).strip()
-    parts = []
-    for each in fields(entry):
-        value = getattr(entry, each.name)
-        parts.append(f"{each.name} {_named(before, each.name, value)}")
+    names = _names_for(before, entry)
+    parts = [f"{each.name} {_shown(names.get(each.name, {}), getattr(entry, each.name))}" for each in fields(entry)]
     return f"{kind}: {', '.join(parts)}"
 
 
-def _named(before: Catalog, field: str, value: Any) -> str:
-    lookup: Mapping[str, Any] = {
-        "table": before.tables,
-        "zone": before.zones,
-        "namespace": before.namespaces,
-        "index": before.indexes,
+def _names_for(before: Catalog, entry: Entry) -> dict[str, dict[int, str]]:
+    """By field: the names of the ids that may stand in it."""
+    tables = {id_: table.name for id_, table in before.tables.items()}
+    dropped = {id_: gone.table.name for id_, gone in before.dropped.items()}
+    table = before.tables.get(TableId(id_)) if isinstance(id_ := getattr(entry, "table", None), int) else None
+    groups = table.schema.groups if table is not None else ()
+    members = {
+        part.id: part.name for g in groups for part in (g.columns if isinstance(g, ColumnsGroup) else g.families)
     }
-    if isinstance(value, int) and field in lookup:
-        found = lookup[field].get(value)
-        return f"{value}" if found is None else f"{found.name!r}"
-    if isinstance(value, tuple):
-        return ", ".join(_named(before, "", item) for item in value)
-    name = getattr(value, "name", None)
-    if isinstance(name, str) and not isinstance(value, int):
-        return repr(name)
-    return name.lower() if isinstance(name, str) else repr(value)
+    return {
+        "table": {**dropped, **tables},
+        "zone": {id_: zone.name for id_, zone in before.zones.items()},
+        "namespace": {id_: namespace.name for id_, namespace in before.namespaces.items()},
+        "index": {id_: index.name for id_, index in before.indexes.items()},
+        "group": {group.id: group.name for group in groups},
+        **dict.fromkeys(("columns", "families", "members"), members),
+    }
+
+
+def _shown(names: Mapping[int, str], value: Any) -> str:
+    match value:
+        case tuple():
+            return ", ".join(_shown(names, item) for item in value)
+        case Enum():
+            return value.name.lower()
+        case int() if value in names:
+            return repr(names[value])
+        case _:
+            name = getattr(value, "name", None)
+            return repr(name) if isinstance(name, str) else str(value)
 
 
 def describe_update(before: Catalog, update: Update) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.console import Console
 import stelae
 from stelae.cli import demo as demo_module
 from stelae.cli import inspection
+from stelae.cli.catalog import catalog_app
 from stelae.model.errors import StelaeError
 
 app = typer.Typer(
@@ -22,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(catalog_app, name="catalog")
 
 
 def _version(wanted: bool) -> None:

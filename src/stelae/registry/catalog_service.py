@@ -325,8 +325,6 @@ class CatalogService:
             self._changed.notify_all()
 
     async def _take_update(self, update: Update) -> None:
-        if update.version <= self._history[-1].version:
-            return
         catalog = log.apply_checked(self._history[-1], update)
         for entry in update.entries:
             for subscriber in self._subscribers:

@@ -1,0 +1,1 @@
+"""The real world: rooms wired to real adapters, from what a user configured."""
