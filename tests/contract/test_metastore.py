@@ -59,13 +59,14 @@ async def test_entry_tells_when_it_was_made_and_how_often_changed(world: World) 
 async def test_revision_grows_by_one_per_transaction_that_changes_anything(world: World) -> None:
     store = await world.open()
     start = await put(store, "key")
-    assert await store.txn([], [PutKey("a", b"1"), PutKey("b", b"2"), DeleteKey("key")]) == TxnOutcome(True, start + 1)
-    assert await store.txn([], [DeleteKey("key"), DeletePrefix("nothing")]) == TxnOutcome(True, start + 1)
-    assert await store.txn([IsAbsent("key")], []) == TxnOutcome(True, start + 1)
-    assert await store.txn([IsAbsent("a")], [PutKey("a", b"2")]) == TxnOutcome(False, start + 1)
-    assert await store.txn([IsAbsent("a")], []) == TxnOutcome(False, start + 1)
-    assert await put(store, "a", b"1") == start + 2
-    assert (await store.range("")).revision == start + 2
+    once, twice = Revision(start + 1), Revision(start + 2)
+    assert await store.txn([], [PutKey("a", b"1"), PutKey("b", b"2"), DeleteKey("key")]) == TxnOutcome(True, once)
+    assert await store.txn([], [DeleteKey("key"), DeletePrefix("nothing")]) == TxnOutcome(True, once)
+    assert await store.txn([IsAbsent("key")], []) == TxnOutcome(True, once)
+    assert await store.txn([IsAbsent("a")], [PutKey("a", b"2")]) == TxnOutcome(False, once)
+    assert await store.txn([IsAbsent("a")], []) == TxnOutcome(False, once)
+    assert await put(store, "a", b"1") == twice
+    assert (await store.range("")).revision == twice
 
 
 @on_every_metastore

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from stelae.ports.metastore import (
+    Change,
     Compacted,
     DeleteKey,
     DeletePrefix,
@@ -68,8 +69,8 @@ async def test_batch_is_all_that_a_transaction_changed_under_the_prefix_by_key(w
     store = await world.open()
     start = (await store.txn([], [PutKey(f"a/{name}", b"1") for name in "dbz"] + [PutKey("c", b"")])).revision
     watch = store.watch("a/", Revision(start + 1))
-    changes = [PutKey("a/e", b"e"), DeleteKey("a/d"), PutKey("b", b""), PutKey("a/a", b"a"), DeleteKey("a/none")]
-    revision = (await store.txn([], [*changes, PutKey("a/b", b"2")])).revision
+    changes: list[Change] = [PutKey("a/e", b"e"), DeleteKey("a/d"), PutKey("b", b""), PutKey("a/a", b"a")]
+    revision = (await store.txn([], [*changes, DeleteKey("a/none"), PutKey("a/b", b"2")])).revision
     await store.txn([], [PutKey("x", b""), DeleteKey("a/none")])
     await store.txn([], [DeletePrefix("a/"), PutKey("y", b"")])
     assert await take(watch, 2) == [

@@ -133,15 +133,16 @@ def describe_entry(before: Catalog, entry: Entry) -> str:
 
 def _names_for(before: Catalog, entry: Entry) -> dict[str, dict[int, str]]:
     """By field: the names of the ids that may stand in it."""
-    tables = {id_: table.name for id_, table in before.tables.items()}
-    dropped = {id_: gone.table.name for id_, gone in before.dropped.items()}
+    tables: dict[int, str] = {id_: gone.table.name for id_, gone in before.dropped.items()}
+    tables |= {id_: table.name for id_, table in before.tables.items()}
     table = before.tables.get(TableId(id_)) if isinstance(id_ := getattr(entry, "table", None), int) else None
     groups = table.schema.groups if table is not None else ()
-    members = {
-        part.id: part.name for g in groups for part in (g.columns if isinstance(g, ColumnsGroup) else g.families)
-    }
+    members: dict[int, str] = {}
+    for group in groups:
+        parts = group.columns if isinstance(group, ColumnsGroup) else group.families
+        members |= {part.id: part.name for part in parts}
     return {
-        "table": {**dropped, **tables},
+        "table": tables,
         "zone": {id_: zone.name for id_, zone in before.zones.items()},
         "namespace": {id_: namespace.name for id_, namespace in before.namespaces.items()},
         "index": {id_: index.name for id_, index in before.indexes.items()},

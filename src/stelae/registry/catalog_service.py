@@ -83,7 +83,7 @@ class CatalogService:
     def __init__(self, store: Metastore, clock: Clock, time: hybrid.HybridClock, rng: Rng, settings: CatalogSettings):
         self._store = store
         self._clock = clock
-        self._time = time
+        self.time = time
         self._rng = rng
         self._settings = settings
         self._history: list[Catalog] = []
@@ -162,7 +162,7 @@ class CatalogService:
         """The catalog that is active at a time: the same for everybody, whenever they ask."""
         self._check_alive()
         if ts > self._closed_at:
-            self._time.merge(ts)
+            self.time.merge(ts)
             await self._close_time(ts)
         place = bisect_right(self._activations, ts) - 1
         if place < 0:
@@ -216,7 +216,7 @@ class CatalogService:
         if not entries:
             return None
         floor = max(base.activation, self._closed_at)
-        activation = max(Txn(self._time.tick() + (self._settings.delay_ms << hybrid.COUNTER_BITS)), Txn(floor + 1))
+        activation = max(Txn(self.time.tick() + (self._settings.delay_ms << hybrid.COUNTER_BITS)), Txn(floor + 1))
         update = Update(CatalogVersion(base.version + 1), activation, token, self._settings.author, entries)
         value = await log.encode_update(self._store, update)
         return await log.append(self._store, update, value, self._closed_at)
@@ -243,7 +243,7 @@ class CatalogService:
         while (left_ms := due_ms - self._clock.wall_ms()) > 0:
             await asyncio.sleep(left_ms / 1_000)
             self._check_alive()
-        self._time.merge(catalog.activation)
+        self.time.merge(catalog.activation)
         return catalog
 
     async def _close_time(self, ts: Txn) -> None:

@@ -163,7 +163,7 @@ async def decode_update(store: Metastore, entry: Entry, revision: Revision | Non
         update = CATALOG_SERIALIZERS.decode(await _update_bytes(store, entry.value, revision))
     except UnsupportedFormat as error:
         raise UnsupportedFormat(f"{entry.key}: catalog version {version} cannot be read: {error}") from None
-    except (BadBytes, msgspec.MsgspecError, ValueError) as error:
+    except (BadBytes, Corruption, msgspec.MsgspecError, ValueError) as error:
         raise Corruption(f"catalog version {version} cannot be read: {error}", entry.key) from None
     if not isinstance(update, Update) or update.version != version:
         raise Corruption(f"does not hold catalog version {version}", entry.key)
@@ -195,7 +195,7 @@ async def read_snapshot(store: Metastore, mark: SnapshotMark, revision: Revision
         catalog = decode_snapshot(await read_chunks(store, mark.chunks, revision))
     except UnsupportedFormat as error:
         raise UnsupportedFormat(f"{SNAPSHOT_KEY}: snapshot of version {mark.version}: {error}") from None
-    except (BadBytes, BrokenCatalog) as error:
+    except (BadBytes, BrokenCatalog, Corruption) as error:
         raise Corruption(f"the snapshot of version {mark.version} cannot be read: {error}", SNAPSHOT_KEY) from None
     if catalog.version != mark.version:
         raise Corruption(f"holds version {catalog.version} instead of {mark.version}", SNAPSHOT_KEY)

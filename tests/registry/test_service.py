@@ -1,0 +1,402 @@
+"""The catalog service in a world without faults: what it promises, and what it says when it cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from stelae.catalog.commands_tables import CreateTable, DropTable, SetProperty, TableName
+from stelae.catalog.entries import Update
+from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.catalog.value import CatalogVersion, empty_catalog
+from stelae.model.errors import (
+    AlreadyExists,
+    ClockTooFarAhead,
+    Closed,
+    Corruption,
+    InvalidArgument,
+    NotFound,
+    SnapshotTooOld,
+    StelaeError,
+    UnsupportedFormat,
+)
+from stelae.model.hybrid import HybridClock, pack
+from stelae.model.ids import Txn
+from stelae.ports.metastore import TXN_BYTES_MAX, DeleteKey, Metastore, PutKey
+from stelae.registry import update_log as log
+from stelae.registry.catalog_reader import CatalogReader
+from stelae.registry.catalog_service import CatalogEvent, CatalogService, CatalogSettings
+from stelae.sim.loop import SimLoop, simulate
+from stelae.sim.loop_clock import SkewedClock
+from stelae.sim.metastore import SimMetastoreServer
+from stelae.sim.rng import SimRng
+from tests.catalog.samples import create, users_schema
+
+T = TypeVar("T")
+
+
+class Cluster:
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.server = SimMetastoreServer(loop, SimRng(1))
+        self.store = self.server.client("test")
+        self.clock = SkewedClock(loop, 1_000_000)
+        self._seed = 10
+
+    async def service(self, **settings: object) -> CatalogService:
+        self._seed += 1
+        time = HybridClock(self.clock.wall_ms)
+        service = CatalogService(
+            self.server.client(f"process-{self._seed}"),
+            self.clock,
+            time,
+            SimRng(self._seed),
+            CatalogSettings(**{"author": "me", **settings}),  # type: ignore[arg-type]
+        )
+        await service.start()
+        return service
+
+
+def run(main: Callable[[Cluster], Awaitable[T]]) -> T:
+    async def world(loop: SimLoop) -> T:
+        return await main(Cluster(loop))
+
+    return simulate(world, 1)
+
+
+def test_a_command_makes_a_version_that_everybody_sees() -> None:
+    async def main(cluster: Cluster) -> None:
+        one, other = await cluster.service(), await cluster.service()
+        made = await one.execute(create("a"), create("b"))
+        assert made.version == one.latest.version == 1
+        assert (await other.wait_ready(made.version)) == made
+        assert (await other.catalog_at(other.time.tick())) == made
+        assert one.catalog(CatalogVersion(0)).version == 0
+        third = await cluster.service()
+        assert third.latest == made
+        assert third.catalog(CatalogVersion(0)) == one.catalog(CatalogVersion(0))
+
+    run(main)
+
+
+def test_refusals_are_judged_against_what_anybody_was_told() -> None:
+    async def main(cluster: Cluster) -> None:
+        one, other = await cluster.service(), await cluster.service()
+        await one.execute(create("a"))
+        with pytest.raises(AlreadyExists, match="table 'a' exists already"):
+            await other.execute(create("a"))
+        assert (await other.execute(CreateTable(TableName.parse("a"), users_schema(), if_not_exists=True))).version == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("settings", [{}, {"delay_ms": 500, "skew_ms": 200}])
+def test_execute_returns_when_the_version_is_active_everywhere(settings: dict[str, int]) -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service(**settings)
+        before_ms = cluster.clock.wall_ms()
+        made = await service.execute(create("a"))
+        waited_ms = cluster.clock.wall_ms() - before_ms
+        assert waited_ms >= sum(settings.values())
+        assert made.activation >= pack(before_ms + settings.get("delay_ms", 0))
+        assert service.time.tick() > made.activation
+        with pytest.raises(AlreadyExists):
+            await service.execute(create("a"))
+
+    run(main)
+
+
+def test_a_refusal_waits_until_what_it_was_judged_against_is_active() -> None:
+    async def main(cluster: Cluster) -> None:
+        one, other = await cluster.service(delay_ms=5_000), await cluster.service(delay_ms=5_000)
+        making = asyncio.create_task(one.execute(create("a")))
+        await other.wait_ready(CatalogVersion(1))
+        started = cluster.loop.time()
+        with pytest.raises(AlreadyExists):
+            await other.execute(create("a"))
+        assert cluster.loop.time() - started > 4
+        await making
+
+    run(main)
+
+
+def test_the_catalog_of_a_time_is_the_one_active_then() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        made = []
+        for name in "abc":
+            await asyncio.sleep(1)
+            made.append(await service.execute(create(name)))
+        for catalog in made:
+            assert await service.catalog_at(catalog.activation) == catalog
+            assert (await service.catalog_at(Txn(catalog.activation - 1))).version == catalog.version - 1
+        with pytest.raises(ClockTooFarAhead):
+            await service.catalog_at(pack(cluster.clock.wall_ms() + 10_000_000))
+
+    run(main)
+
+
+def test_what_is_closed_stays_closed() -> None:
+    """A reader that has asked for a time keeps every later command from becoming active at or before it."""
+
+    async def main(cluster: Cluster) -> None:
+        reader, writer = await cluster.service(), await cluster.service()
+        ahead = Txn(reader.time.tick() + (3_000 << 16))
+        seen = await reader.catalog_at(ahead)
+        made = await writer.execute(create("a"))
+        assert made.activation > ahead
+        assert await reader.catalog_at(ahead) == seen
+
+    run(main)
+
+
+def test_events_come_in_order_once_and_before_the_version_is_announced() -> None:
+    async def main(cluster: Cluster) -> None:
+        service, writer = await cluster.service(), await cluster.service()
+        heard: list[tuple[int, str]] = []
+
+        async def hear(event: CatalogEvent) -> None:
+            await asyncio.sleep(3)
+            assert service.latest.version == event.catalog.version - 1
+            heard.append((event.catalog.version, type(event.entry).__name__))
+
+        service.subscribe(hear)
+        await writer.execute(create("a"), create("b"))
+        await writer.execute(DropTable(TableName.parse("a")))
+        await service.wait_ready(CatalogVersion(2))
+        assert heard == [(1, "TableCreated"), (1, "TableCreated"), (2, "TableDropped")]
+
+    run(main)
+
+
+def test_a_subscriber_that_raises_stops_the_service_and_says_so() -> None:
+    async def main(cluster: Cluster) -> None:
+        service, writer = await cluster.service(), await cluster.service()
+
+        async def refuse(event: CatalogEvent) -> None:
+            raise NotFound("the subscriber's own trouble")
+
+        service.subscribe(refuse)
+        await writer.execute(create("a"))
+        with pytest.raises(NotFound, match="the subscriber's own trouble"):
+            await service.wait_ready(CatalogVersion(1))
+        with pytest.raises(NotFound):
+            await service.execute(create("b"))
+        assert writer.latest.version == 1
+
+    run(main)
+
+
+def test_versions_that_are_not_there_yet_or_any_more() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        for name in "abcd":
+            await service.execute(create(name))
+        with pytest.raises(NotFound, match="version 9 is not known yet; the newest is 4"):
+            service.catalog(CatalogVersion(9))
+        assert await service.compact(CatalogVersion(3)) is None  # the service itself still holds version 0
+        late = await cluster.service()
+        await service.close()
+        assert await late.compact(CatalogVersion(3)) == 3
+        await late.wait_ready(CatalogVersion(4))
+        while late.earliest.version < 3:
+            await asyncio.sleep(0.1)
+        with pytest.raises(SnapshotTooOld, match="version 2 was compacted away; the oldest kept is 3"):
+            late.catalog(CatalogVersion(2))
+        with pytest.raises(SnapshotTooOld, match="compacted away"):
+            await late.catalog_at(Txn(5))
+        fresh = await cluster.service()
+        assert fresh.latest == late.latest
+        assert fresh.earliest.version == 3
+        assert (await cluster.store.range(log.UPDATE_PREFIX)).entries[0].key == log.update_key(4)
+
+    run(main)
+
+
+def test_a_pinned_version_stays_until_it_is_let_go() -> None:
+    async def main(cluster: Cluster) -> None:
+        early = await cluster.service()
+        for name in "abc":
+            await early.execute(create(name))
+        reader = await cluster.service()
+        await early.close()
+        async with reader.pins.pin(CatalogVersion(2)):
+            assert await reader.compact() == 2
+            assert reader.catalog(CatalogVersion(2)).version == 2
+        assert await reader.compact() == 3
+        with pytest.raises(SnapshotTooOld, match="version 1 was compacted away"):
+            async with reader.pins.pin(CatalogVersion(1)):
+                pass
+
+    run(main)
+
+
+def test_a_process_that_dies_holds_back_compaction_only_as_long_as_its_lease() -> None:
+    async def main(cluster: Cluster) -> None:
+        dying: list[CatalogService] = []
+
+        async def process() -> None:
+            dying.append(await cluster.service(lease_s=10.0))
+            await asyncio.sleep(10_000)
+
+        held = cluster.loop.spawn("dying", process())
+        while not dying:
+            await asyncio.sleep(0.1)
+        writer = await cluster.service()
+        await writer.execute(create("a"))
+        held.crash()
+        late = await cluster.service()
+        await writer.close()
+        assert await late.compact() is None
+        await asyncio.sleep(30)
+        assert await late.compact() == 1
+
+    run(main)
+
+
+def test_old_versions_are_replaced_by_snapshots_as_they_come() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service(snapshot_every=100)
+        for number in range(250):
+            await service.execute(SetProperty(TableName.parse("a"), "comment", str(number)) if number else create("a"))
+        await asyncio.sleep(10)
+        head = await log.read_head(cluster.store)
+        assert head.version == 250
+        assert head.oldest >= 128
+        chunks = await log.chunk_prefixes(cluster.store, log.SNAPSHOT_CHUNKS)
+        assert len(chunks) == 1, "chunks of replaced snapshots are left"
+        fresh = await cluster.service()
+        assert fresh.latest == service.latest
+
+    run(main)
+
+
+def test_a_batch_larger_than_a_transaction_is_one_version() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        commands = [create(f"table-with-a-rather-long-name-{number:06d}") for number in range(5_000)]
+        made = await service.execute(*commands)
+        assert (made.version, len(made.tables)) == (1, 5_000)
+        (entry,) = (await cluster.store.range(log.UPDATE_PREFIX)).entries
+        assert len(entry.value) < 1_000
+        other = await cluster.service()
+        assert other.latest == made
+        await service.close()
+        assert await other.compact() == 1
+        assert await log.chunk_prefixes(cluster.store, log.UPDATE_CHUNKS) == []
+        fresh = await cluster.service()
+        assert fresh.latest == made
+        stored = (await cluster.store.range("")).entries
+        assert max(len(entry.value) for entry in stored) < TXN_BYTES_MAX
+        with pytest.raises(InvalidArgument, match="at most 10000"):
+            await other.execute(*commands, *commands, *commands)
+
+    run(main)
+
+
+def update_bytes(version: int) -> bytes:
+    entries = create("x").decide(empty_catalog())
+    return CATALOG_SERIALIZERS.encode(Update(CatalogVersion(version), Txn(2**50 + version), b"t", "x", entries))
+
+
+GOOD = update_bytes(2)
+BAD_VALUES: list[tuple[bytes, type[StelaeError], str]] = [
+    (b"", Corruption, "is neither an update nor says where its chunks are"),
+    (b"\x00", Corruption, "end before the protocol version"),
+    (b"\x00" + GOOD[:-3], Corruption, "cannot be read"),
+    (b"\x00" + GOOD[:2] + b"\x7f\x00" + GOOD[4:], UnsupportedFormat, "object type 32512"),
+    (b"\x00" + GOOD[:4] + b"\x63" + GOOD[5:], UnsupportedFormat, "UPDATE in serializer version 99"),
+    (b"\x00\x00\x07" + GOOD[2:], UnsupportedFormat, "protocol version 7"),
+    (b"\x00" + update_bytes(3), Corruption, "does not hold catalog version 2"),
+    (b"\x01{}", Corruption, "cannot be read"),
+    (b'\x01{"prefix":"nowhere/","chunks":1,"crc":0}', Corruption, "nowhere/: chunk 0 of 1 is missing"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "message"), BAD_VALUES, ids=[message[:30] for _, _, message in BAD_VALUES])
+@pytest.mark.parametrize("following", [True, False], ids=["following", "starting"])
+def test_bad_bytes_name_the_version_and_the_key(
+    value: bytes, kind: type[StelaeError], message: str, following: bool
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        await service.execute(create("a"))
+        await cluster.store.txn([], [PutKey(log.update_key(2), value), PutKey(log.VERSION_KEY, b"2")])
+        with pytest.raises(kind) as caught:
+            await (service.wait_ready(CatalogVersion(2)) if following else cluster.service())
+        assert message in str(caught.value)
+        assert log.update_key(2) in str(caught.value)
+        assert "version 2" in str(caught.value)
+        if following:
+            with pytest.raises(kind):
+                await service.execute(create("b"))
+        stored = await cluster.store.get(log.update_key(2))
+        assert stored is not None
+        assert stored.value == value
+        assert (await log.read_head(cluster.store)).version == 2
+
+    run(main)
+
+
+def test_a_missing_version_is_named() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        for name in "abc":
+            await service.execute(create(name))
+        await cluster.store.txn([], [DeleteKey(log.update_key(2))])
+        with pytest.raises(Corruption, match="catalog version 2 is missing"):
+            await cluster.service()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (log.VERSION_KEY, b"many", "catalog/version: b'many' is not a number"),
+        (log.CLOSED_KEY, b"-1", "catalog/closed: b'-1' is not a number"),
+        (log.SNAPSHOT_KEY, b"{", "catalog/snapshot-version: does not say where the snapshot is"),
+    ],
+)
+def test_bad_small_keys_are_named(key: str, value: bytes, message: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        await cluster.store.txn([], [PutKey(key, value)])
+        with pytest.raises(Corruption) as caught:
+            await cluster.service()
+        assert message in str(caught.value)
+
+    run(main)
+
+
+def test_a_closed_service_says_so() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        waiting = asyncio.create_task(service.wait_ready(CatalogVersion(1)))
+        await asyncio.sleep(1)
+        await service.close()
+        await service.close()
+        with pytest.raises(Closed):
+            await waiting
+        with pytest.raises(Closed):
+            await service.execute(create("a"))
+
+    run(main)
+
+
+def test_the_reader_names_versions_and_times() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        made = [await service.execute(create(name)) for name in "abc"]
+        store: Metastore = cluster.store
+        reader = CatalogReader(store)
+        assert await reader.latest() == made[-1]
+        assert await reader.version(CatalogVersion(2)) == made[1]
+        assert await reader.at(made[0].activation) == made[0]
+        assert [step.after.version async for step in reader.history()] == [1, 2, 3]
+        with pytest.raises(NotFound, match="the newest is 3"):
+            await reader.version(CatalogVersion(4))
+
+    run(main)
