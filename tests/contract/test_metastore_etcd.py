@@ -1,4 +1,4 @@
-"""What only the etcd metastore must stand up to: members that die or freeze, TLS, users, and what etcd's errors mean."""
+"""What only the etcd metastore must stand up to: members that die or freeze, TLS, users; and what its errors mean."""
 
 from __future__ import annotations
 
