@@ -63,7 +63,7 @@ LITERALS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given, kept", LITERALS, ids=[f"{type(given).__name__}-{n}" for n, (given, _) in enumerate(LITERALS)])
+@pytest.mark.parametrize("given, kept", LITERALS, ids=[type(given).__name__ for given, _ in LITERALS])
 def test_literals_are_kept_in_one_form(given: Any, kept: Any) -> None:
     literal = (col("a") == given).literal
     assert literal == Literal(kept)

@@ -152,7 +152,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks_kept_max = 64
         self._errors: list[BaseException] = []
         self._thread = get_ident()
-        self.set_task_factory(self._make_task)
         for what in _REAL:
             setattr(self, what, partial(_refuse, what))
 
@@ -196,6 +195,21 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         return self._call_at_ns(_ns(when), callback, args, context)
 
+    def create_task(
+        self, coro: Any, *, name: object = None, context: Context | None = None, **_: Any
+    ) -> asyncio.Task[Any]:
+        process = _process_of(context)
+        number = next(self._numbers)
+        guarded = coro if process is None else _ending_with(process, coro)
+        named = name or f"{getattr(coro, '__qualname__', 'task')}-{number}"
+        task = _SimTask(guarded, number, loop=self, name=str(named), context=context)
+        task.inner = coro
+        if len(self._tasks) >= self._tasks_kept_max:
+            self._tasks = [(task, of) for task, of in self._tasks if not task.done() or _untaken(task)]
+            self._tasks_kept_max = max(64, 2 * len(self._tasks))
+        self._tasks.append((task, process))
+        return task
+
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception") or RuntimeError(context.get("message"))
         self._errors.append(error)
@@ -210,20 +224,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers are skipped when their time comes, without moving the clock."""
-
-    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> _SimTask:
-        context = options.get("context")
-        process = _process_of(context)
-        number = next(self._numbers)
-        guarded = coro if process is None else _ending_with(process, coro)
-        options.setdefault("name", f"{getattr(coro, '__qualname__', 'task')}-{number}")
-        task = _SimTask(guarded, number, loop=loop, **options)
-        task.inner = coro
-        if len(self._tasks) >= self._tasks_kept_max:
-            self._tasks = [(task, of) for task, of in self._tasks if not task.done() or _untaken(task)]
-            self._tasks_kept_max = max(64, 2 * len(self._tasks))
-        self._tasks.append((task, process))
-        return task
 
     def _run_once(self) -> None:
         handle, process = self._next()
