@@ -8,7 +8,7 @@ ARGS ?=
 
 BIN := .venv/bin
 # Named after this directory, so that a copied or moved clone does not test the place it came from.
-READY := .venv/ready-$(firstword $(shell printf '%s' '$(CURDIR)' | cksum))
+READY := .venv/ready-$(firstword $(shell pwd | cksum))
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 

@@ -44,7 +44,7 @@ def test_inspect_a_fragment() -> None:
     assert facts["records"] == 3
     assert facts["erasures"] == 1
     assert facts["key"] == {"id": "string", "day": "date"}
-    assert facts["whole"] is True
+    assert facts["data_pages_whole"] is True
     shown = stelae("inspect", HERE / "v1" / "profile.parquet").stdout
     assert "vector(float32, 2)" in shown
 
@@ -68,6 +68,13 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
     done = stelae("inspect", damaged)
     assert done.returncode == 1
     assert "x.parquet at byte 0" in done.stderr
+    odd = tmp_path / "[red] a b.parquet"
+    odd.write_bytes(data)
+    assert "[red] a b.parquet at byte 0" in stelae("inspect", odd).stderr
+    assert "no file [/x]" in stelae("inspect", "[/x]").stderr
+    empty_words = tmp_path / segment_name(SEGMENT_TXN)
+    empty_words.write_bytes(b"hi")
+    assert "no whole segment header" in stelae("inspect", empty_words).stderr
     assert "Traceback" not in done.stderr
 
 

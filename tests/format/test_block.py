@@ -136,6 +136,27 @@ def columnar_bytes(batch: pa.RecordBatch, op: int = 1, **options: Any) -> bytes:
     return bytes((BLOCK_VERSION, 2)) + struct.pack("<I", len(header)) + header + sink.getvalue().to_pybytes()
 
 
+def small(body: object) -> bytes:
+    return bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode(body)
+
+
+def _rows_of_nothing(type_: pa.DataType) -> pa.RecordBatch:
+    """Two billion rows that take no bytes."""
+    column = pa.Array.from_buffers(type_, 2**31 - 1, [None], children=[pa.array([], pa.float32())] * type_.num_fields)
+    return pa.record_batch([column], schema=pa.schema([layout.user_field("v", type_, 2, True)]))
+
+
+def with_time(ts: int) -> pa.RecordBatch:
+    times = pa.array([ts], pa.int64()).view(pa.timestamp("us", "UTC"))
+    schema = pa.schema([layout.user_field("k", pa.string(), 1, False), layout.system_field(layout.TS)])
+    return pa.record_batch([pa.array(["a"]), times], schema=schema)
+
+
+def twice() -> pa.RecordBatch:
+    fields = [layout.user_field(name, pa.int32(), 2, True) for name in ("a", "b")]
+    return pa.record_batch([pa.array([1], pa.int32())] * 2, schema=pa.schema(fields))
+
+
 def with_field(type_: pa.DataType, name: str = "v", id_: int | None = 2) -> pa.RecordBatch:
     field = layout.user_field(name, type_, id_, True) if id_ else pa.field(name, type_)
     return pa.record_batch([pa.nulls(3, type_)], schema=pa.schema([field]))
@@ -158,7 +179,16 @@ def with_field(type_: pa.DataType, name: str = "v", id_: int | None = 2) -> pa.R
             columnar_bytes(pa.record_batch([pa.array(["a"]).dictionary_encode()], names=["v"])),
             "a dictionary message is not allowed",
         ),
-        (b"\x01", "too short"),
+        (b"\x01", "1 bytes; a block has from 2 to"),
+        (columnar_bytes(_rows_of_nothing(pa.struct([]))), "block: "),
+        (columnar_bytes(_rows_of_nothing(pa.list_(pa.float32(), 0))), "block: "),
+        (columnar_bytes(pa.RecordBatch.from_struct_array(_rows_of_nothing(pa.struct([])).column(0))), "which rows"),
+        (columnar_bytes(with_time(2**62)), "outside the years 1 to 9999"),
+        (columnar_bytes(twice()), "a column stands twice"),
+        (columnar_bytes(with_field(pa.int32(), id_=99999999999)), "column 'v' of int32"),
+        (small([7, [[1, b"r", [1], [[{}] * 600_000], None]] * 2]), "bytes of nested values; at most"),
+        (small([7, [[3, b"", None]] * 100_001]), "block: "),
+        (bytes(65 * 1024 * 1024), "a block has from 2 to"),
         (bytes((BLOCK_VERSION, 3)), "no encoding 3"),
         (bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([7, [[9, b"r"]]]), "block: "),
         (bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([0, []]), "0 is no id"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
-from stelae.model.errors import Corruption, InvalidArgument, UnsupportedFormat
+from stelae.model.errors import Closed, Corruption, DiskFull, InvalidArgument, UnsupportedFormat
 from stelae.model.keys.vector import encode_arrays
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import Kind
@@ -95,8 +96,13 @@ def tables(draw: st.DrawFn) -> tuple[FragmentSpec, list[dict[str, Any]]]:
     )
     codec = spec_.codec()
     records = draw(st.lists(one, max_size=12))
-    records.sort(key=lambda record: (codec.encode(tuple(record[name] for name in codec.names)), -record["_ts"]))
-    return spec_, records
+
+    def order(record: dict[str, Any]) -> tuple[Any, ...]:
+        row = codec.encode(tuple(record[name] for name in codec.names))
+        return row, -record["_ts"], -record["_txn"], record["_kind"]
+
+    unique = {order(record): record for record in records}
+    return spec_, [unique[key] for key in sorted(unique)]
 
 
 @given(tables(), st.integers(1, 5))
@@ -284,20 +290,111 @@ def test_random_bytes_are_no_fragment(data: bytes) -> None:
             FragmentReader(Memory(candidate))
 
 
-def test_random_damage_without_a_seal_is_corruption_or_true_rows() -> None:
-    """A tool that looks at a stray file must not fail in its own way."""
+def test_random_damage_without_a_seal_is_found_or_does_not_matter_to_a_look() -> None:
+    """A tool that looks at a stray file must not fail in its own way; what it cannot trust it does not decode."""
     blob, _, _ = write(PROFILE, [profile_batch(0, 100)])
     chance = random.Random(9)
-    for _ in range(400):
+    refused = 0
+    for _ in range(3_000):
         damaged = bytearray(blob.data)
         for _ in range(chance.randrange(1, 4)):
             damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         try:
-            reader = FragmentReader(Memory(bytes(damaged)))
-            reader.verify()
-            list(reader.scan())
-        except (Corruption, UnsupportedFormat, InvalidArgument):
-            continue
+            FragmentReader(Memory(bytes(damaged))).verify()
+        except (Corruption, UnsupportedFormat):
+            refused += 1
+    assert refused > 1_000
+
+
+def test_without_its_seal_a_fragment_can_be_looked_at_but_not_read() -> None:
+    blob, footer, _ = write(PROFILE, [profile_batch(0, 10)])
+    reader = FragmentReader(blob)
+    assert reader.footer == footer
+    reader.verify()
+    for read in (lambda: reader.read_block(0), lambda: reader.lookup(b"x"), lambda: list(reader.scan())):
+        with pytest.raises(InvalidArgument, match="without its seal"):
+            read()
+
+
+def test_columns_are_told_apart_whatever_their_names() -> None:
+    names = {
+        "a.b": "int32",
+        "a": "struct<b: int32, c: string>",
+        "größe, in m": "float64",
+        "c": "int32",
+        "a.c": "string",
+    }
+    columns = [column(i + 2, name, type_) for i, (name, type_) in enumerate(names.items())]
+    spec_ = spec([column(1, "k", "string")], columns, nulls="written", has_kind=False, has_ts=False, has_txn=False)
+    data: dict[str, list[Any]] = {
+        "k": ["x", "y"],
+        "a.b": [1, 2],
+        "a": [{"b": 10, "c": "in"}, None],
+        "größe, in m": [1.5, None],
+        "c": [7, 8],
+        "a.c": ["out", "side"],
+    }
+    blob, _, seal = write(spec_, [batch_of(spec_, data)])
+    reader = FragmentReader(blob, seal)
+    for name in names:
+        assert reader.read_block(0, [name]).to_pydict() == {name: data[name]}
+        assert reader.lookup(b"y", [name]).to_pydict() == {name: data[name][1:]}
+    assert reader.read_block(0, ["c", "a.b", "a"]).column_names == ["c", "a.b", "a"]
+
+
+def one_value(rows: Sequence[tuple[str, str]]) -> tuple[FragmentSpec, pa.RecordBatch]:
+    spec_ = spec(
+        [column(1, "k", "string")],
+        [column(2, "v", "string")],
+        nulls="written",
+        has_kind=False,
+        has_ts=False,
+        has_txn=False,
+    )
+    return spec_, batch_of(spec_, {"k": [k for k, _ in rows], "v": [v for _, v in rows]})
+
+
+def test_blocks_are_cut_by_size_however_uneven_the_records() -> None:
+    rows = [(f"a{n:06d}", "x") for n in range(20_000)] + [(f"b{n:06d}", "x" * 100_000) for n in range(40)]
+    spec_, batch = one_value(rows)
+    blob, footer, seal = write(spec_, [batch], block_bytes=400_000)
+    reader = FragmentReader(blob, seal)
+    sizes = [reader.read_block(block).nbytes for block in range(reader.block_count)]
+    assert all(300_000 < size < 700_000 for size in sizes[:-1]), sizes
+    assert sum(reader.block_records(block) for block in range(reader.block_count)) == len(rows) == footer.stats.records
+
+
+def test_filters_are_of_use_also_after_a_first_block_of_few_large_records() -> None:
+    rows = [(f"a{n:06d}", "x" * 300_000) for n in range(2)] + [(f"b{n:06d}", "x") for n in range(6_000)]
+    spec_, batch = one_value(rows)
+    blob, _, seal = write(spec_, [batch], block_bytes=400_000)
+    reader = FragmentReader(blob, seal)
+    last = reader.block_count - 1
+    assert reader.block_records(last) > 1_000
+    passed = sum(reader.may_contain(b"b%06dx" % n, last) for n in range(2_000))
+    assert passed < 500
+
+
+class _Full(Memory):
+    def write(self, data: object) -> None:
+        raise DiskFull("no room")
+
+
+def test_a_writer_whose_sink_fails_says_so_and_stays_silent() -> None:
+    writer = FragmentWriter(_Full(), PROFILE, GroupOptions(block_bytes=4096))
+    with pytest.raises(DiskFull):
+        writer.write(profile_batch(0, 500))
+    for again in (lambda: writer.write(profile_batch(500, 1)), writer.close):
+        with pytest.raises(Closed, match="its sink failed"):
+            again()
+
+
+def test_a_closed_writer_says_so() -> None:
+    writer = FragmentWriter(Memory(), PROFILE, GroupOptions())
+    writer.close()
+    for again in (lambda: writer.write(profile_batch(0, 1)), writer.close):
+        with pytest.raises(Closed, match="was closed"):
+            again()
 
 
 def test_a_newer_format_version_is_told_apart_from_damage() -> None:
@@ -306,6 +403,37 @@ def test_a_newer_format_version_is_told_apart_from_damage() -> None:
     assert newer != blob.data
     with pytest.raises(UnsupportedFormat, match=f"version {FRAGMENT_VERSION + 8}"):
         FragmentReader(Memory(newer))
+
+
+def _with(batch: pa.RecordBatch, name: str, values: list[Any]) -> pa.RecordBatch:
+    field = batch.schema.field(name)
+    return batch.set_column(batch.schema.get_field_index(name), field, pa.array(values, field.type))
+
+
+MASKED = spec([column(1, "a", "int8"), column(2, "b", "string")], [column(3, "v", "int8")])
+MASKED_ROW: dict[str, list[Any]] = {
+    "a": [1],
+    "b": ["x"],
+    "v": [5],
+    "_ts": [7],
+    "_txn": [9],
+    "_kind": [0],
+    "_mask": [b"\x01"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("_kind", 99, "_kind from 99 to 99 is not from 0 to 4"),
+        ("_mask", b"", "masks of 0 to 0 bytes instead of 1"),
+        ("_row", b"else", "the row of record 0 of a batch is not that of its key"),
+    ],
+)
+def test_records_that_mean_nothing_are_refused(name: str, value: object, message: str) -> None:
+    write(MASKED, [batch_of(MASKED, MASKED_ROW)])
+    with pytest.raises(InvalidArgument, match=message):
+        write(MASKED, [_with(batch_of(MASKED, MASKED_ROW), name, [value])])
 
 
 def _at(batch: pa.RecordBatch, ts: int) -> pa.RecordBatch:
@@ -317,10 +445,13 @@ def _at(batch: pa.RecordBatch, ts: int) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([profile_batch(5, 2), profile_batch(0, 2)], "sorts before"),
+        ([profile_batch(5, 2), profile_batch(0, 2)], "does not follow the last one"),
         ([profile_batch(10, 3, step=-1)], "records 0 and 1 of a batch are not in order"),
         ([profile_batch(0, 3).drop_columns(["age"])], "columns are"),
         ([pa.concat_batches([profile_batch(3, 1), _at(profile_batch(3, 1), 2**51)])], "records 0 and 1"),
+        ([profile_batch(3, 1), _at(profile_batch(3, 1), 2**51)], "does not follow the last one"),
+        ([pa.concat_batches([profile_batch(3, 1), profile_batch(3, 1)])], "records 0 and 1"),
+        ([_with(profile_batch(3, 1), "_txn", [-5])], "_txn from -5 to -5"),
     ],
 )
 def test_what_is_out_of_order_or_shape_is_refused(batches: list[pa.RecordBatch], message: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stelae.format.log import (
     GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
     LOG_VERSION,
     SEGMENT_HEADER_BYTES,
     LogKind,
@@ -18,12 +19,13 @@ from stelae.format.log import (
     SegmentEnd,
     SegmentWriter,
     first_txn_of,
+    read_log,
     read_segment,
-    read_segments,
     segment_name,
 )
 from stelae.model.errors import Corruption, InvalidArgument, UnsupportedFormat
 from stelae.model.ids import ClientId, Epoch, Sequence, TableId, TabletId, Txn
+from stelae.ports.logfiles import LogFileInfo
 
 FIRST = Txn(1_000)
 NAME = segment_name(FIRST)
@@ -144,6 +146,16 @@ def test_random_bytes_are_no_log() -> None:
         assert content.torn
 
 
+def test_random_bytes_behind_a_whole_header_are_no_records() -> None:
+    chance = random.Random(20_240_507)
+    header = LOG.data[:SEGMENT_HEADER_BYTES]
+    for _ in range(RANDOM_TRIES):
+        content = read_segment(NAME, header + GROUP_MAGIC + chance.randbytes(chance.randrange(200)))
+        assert content.records == ()
+        assert content.end == SEGMENT_HEADER_BYTES
+        assert content.torn
+
+
 def test_random_bytes_after_a_true_prefix_change_nothing_in_it() -> None:
     chance = random.Random(7)
     for _ in range(5_000):
@@ -186,37 +198,106 @@ def test_a_record_that_holds_a_log_does_not_confuse_the_reader() -> None:
         read_segment(NAME, bytes(data))
 
 
+class Files:
+    """Log files as the port has them, in memory and only for reading."""
+
+    def __init__(self, **segments: bytes) -> None:
+        self.segments = {segment_name(Txn(int(txn[1:]))): data for txn, data in segments.items()}
+
+    def list(self) -> list[LogFileInfo]:
+        return [LogFileInfo(name, len(data)) for name, data in sorted(self.segments.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        data = self.segments[name][offset:]
+        return data if length is None else data[:length]
+
+
+def payloads(**segments: bytes) -> list[list[bytes]]:
+    contents = read_log(Files(**segments))  # type: ignore[arg-type]
+    return [[record.payload for record in content.records] for content in contents]
+
+
+GOOD_THEN_FAILED = Log([[record(1, b"good")], [record(2, b"failed")]])
+"""The second group's sync failed, though all of its bytes reached the disk."""
+END = SegmentEnd(FIRST, GOOD_THEN_FAILED.starts[1])
+NEXT = Log([[record(3, b"next")]], END, Txn(3_000)).data
+
+
 def test_what_a_failed_sync_left_behind_never_replays() -> None:
-    """The first segment's second group failed to sync, though all of its bytes reached the disk."""
-    first = Log([[record(1, b"good")], [record(2, b"failed")]])
-    end = SegmentEnd(FIRST, first.starts[1])
-    second = Log([[record(3, b"next")]], previous=end, first=Txn(2_000))
-    segments = [(NAME, first.data), (segment_name(Txn(2_000)), second.data)]
-    contents = list(read_segments(segments))
-    assert [content.records for content in contents] == [(record(1, b"good"),), (record(3, b"next"),)]
-    assert contents[1].previous == end
+    assert payloads(t1000=GOOD_THEN_FAILED.data, t3000=NEXT) == [[b"good"], [b"next"]]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        None,
+        b"",
+        bytes(500),
+        Log([], END, Txn(2_000)).data,
+        Log([], END, Txn(2_000)).data[:20],
+        Log([[record(2, b"failed too")]], END, Txn(2_000)).data,
+    ],
+    ids=["gone", "empty", "zeros", "header", "half a header", "whole"],
+)
+def test_a_segment_that_never_became_durable_is_passed_over_whatever_is_left_of_it(between: bytes | None) -> None:
+    middle = {} if between is None else {"t2000": between}
+    assert payloads(t1000=GOOD_THEN_FAILED.data, **middle, t3000=NEXT) == [[b"good"], [b"next"]]
+
+
+def test_the_writer_names_the_last_durable_place() -> None:
+    assert SegmentWriter(Txn(10)).durable_end is None
+    first = SegmentWriter(Txn(10))
+    first.start()
+    first.mark_synced()
+    end = first.durable_end
+    assert end == SegmentEnd(Txn(10), SEGMENT_HEADER_BYTES)
+    second = SegmentWriter(Txn(20), end)
+    second.start()
+    assert second.durable_end == end
+    second.mark_synced()
+    assert second.durable_end == SegmentEnd(Txn(20), SEGMENT_HEADER_BYTES)
+
+
+def test_a_log_may_begin_at_txn_0() -> None:
+    first = Log([[record(1, b"a")]], first=Txn(0)).data
+    second = Log([[record(2, b"b")]], SegmentEnd(Txn(0), len(first)), Txn(5)).data
+    assert payloads(t0=first, t5=second) == [[b"a"], [b"b"]]
+
+
+def chained(*firsts: int) -> dict[str, bytes]:
+    segments: dict[str, bytes] = {}
+    previous = None
+    for first in firsts:
+        segments[f"t{first}"] = Log([[record(first, b"%d" % first)]], previous, Txn(first)).data
+        previous = SegmentEnd(Txn(first), len(segments[f"t{first}"]))
+    return segments
 
 
 def test_a_missing_segment_is_named() -> None:
-    logs = [Log([[record(1, b"a")]])]
-    names = [NAME]
-    for first in (Txn(2_000), Txn(3_000)):
-        previous = SegmentEnd(first_txn_of(names[-1]), len(logs[-1].data))
-        logs.append(Log([[record(2, b"b")]], previous, first))
-        names.append(segment_name(first))
-    segments = [(name, log.data) for name, log in zip(names, logs, strict=True)]
-    assert len(list(read_segments(segments))) == 3
-    assert len(list(read_segments(segments[1:]))) == 2
-    with pytest.raises(Corruption, match=f"{names[2]}: follows segment {names[1]}"):
-        list(read_segments([segments[0], segments[2]]))
+    segments = chained(1_000, 2_000, 3_000)
+    assert payloads(**segments) == [[b"1000"], [b"2000"], [b"3000"]]
+    assert payloads(t2000=segments["t2000"], t3000=segments["t3000"]) == [[b"2000"], [b"3000"]]
+    with pytest.raises(Corruption, match=f"{segment_name(Txn(3_000))}: follows segment {segment_name(Txn(2_000))}"):
+        payloads(t1000=segments["t1000"], t3000=segments["t3000"])
+    foreign = Log([[record(5, b"x")]], first=Txn(5_000)).data
+    with pytest.raises(Corruption, match="says that it is the first of the log"):
+        payloads(**segments, t5000=foreign)
 
 
-def test_a_successor_with_a_torn_header_says_nothing() -> None:
-    torn = Log([], SegmentEnd(FIRST, 10), Txn(2_000)).data[:20]
-    contents = list(read_segments([(NAME, LOG.data), (segment_name(Txn(2_000)), torn)]))
-    assert list(contents[0].records) == LOG.records
-    assert contents[1].torn
-    assert contents[1].records == ()
+def test_a_damaged_header_in_the_middle_is_named_before_anything_is_given_out() -> None:
+    segments = chained(1_000, 2_000, 3_000)
+    for victim, found in (("t1000", 1_000), ("t2000", 2_000)):
+        damaged = dict(segments)
+        damaged[victim] = b"\x00" + segments[victim][1:]
+        with pytest.raises(Corruption, match=f"{segment_name(Txn(found))}"):
+            next(read_log(Files(**damaged)))  # type: ignore[arg-type]
+
+
+def test_a_newest_segment_with_a_torn_header_holds_nothing() -> None:
+    torn = Log([], SegmentEnd(FIRST, len(LOG.data)), Txn(2_000)).data[:20]
+    assert len(payloads(t1000=LOG.data, t2000=torn)) == 1
+    assert payloads(t2000=torn) == []
+    assert payloads() == []
 
 
 def test_a_segment_under_another_name_is_not_read() -> None:
@@ -238,6 +319,14 @@ def test_a_newer_version_is_told_apart_from_damage() -> None:
 def test_other_names_are_no_segments(name: str) -> None:
     with pytest.raises(InvalidArgument):
         first_txn_of(name)
+
+
+@pytest.mark.parametrize("bad", [-1, 2**64])
+def test_ids_that_do_not_fit_are_refused(bad: int) -> None:
+    writer = SegmentWriter(FIRST)
+    writer.start()
+    with pytest.raises(InvalidArgument, match="64 bits"):
+        writer.group([record(1, b"")._replace(tablet=TabletId(bad))])
 
 
 def test_a_group_before_the_header_is_refused() -> None:

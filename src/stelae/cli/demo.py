@@ -201,9 +201,10 @@ def _duckdb(demo: _Demo, file: Path) -> None:
     except ImportError:
         demo.console.print("DuckDB is not installed (pip install duckdb); passed over")
         return
-    query = f"select item, count(*), sum(amount), max(placed)::varchar from '{file}' group by item order by item"  # noqa: S608
+    query = "select item, count(*), sum(amount), max(placed)::varchar from read_parquet($1) group by item order by item"
     with duckdb.connect() as connection:
-        _print_rows(demo, ("item", "orders", "amount", "last placed"), connection.sql(query).fetchall())
+        rows = connection.execute(query, [str(file)]).fetchall()
+        _print_rows(demo, ("item", "orders", "amount", "last placed"), rows)
 
 
 def _spark(demo: _Demo, file: Path, footer: FragmentFooter) -> None:

@@ -6,13 +6,15 @@ A *small* body (encoding 1) is msgpack: the schema version and the mutations in 
 body (encoding 2, see `columnar`) is many puts or erasures of the same shape, as one Arrow record batch sorted by row.
 
 Decoding takes any bytes: what is not a block raises InvalidArgument (or UnsupportedFormat, for a version this release
-does not know), whatever it is, and allocates no more than a small multiple of the bytes given.
+does not know), whatever it is. Sizes are limited before anything is allocated: a block has at most `block_bytes_max`
+bytes; a small one at most `SMALL_MUTATIONS_MAX` mutations, and at most `NESTED_BYTES_MAX` bytes of arrays, structs and
+maps, because a byte of those can become a hundred in memory. What is larger goes columnar.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -20,9 +22,12 @@ from stelae.format.columnar import ColumnarBlock, decode_columnar, encode_column
 from stelae.format.packing import pack_value, unpack_extension
 from stelae.model.errors import InvalidArgument, UnsupportedFormat
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, SchemaVersion
+from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 
 BLOCK_VERSION = 1
+SMALL_MUTATIONS_MAX = 100_000
+NESTED_BYTES_MAX = 1024 * 1024
 _SMALL = 1
 _COLUMNAR = 2
 
@@ -36,10 +41,13 @@ class SmallBlock:
 Block: TypeAlias = SmallBlock | ColumnarBlock
 
 
+_Ids: TypeAlias = Annotated[list[int], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
+
+
 class _Put(msgspec.Struct, array_like=True, tag=1, forbid_unknown_fields=True):
     row: bytes
-    columns: list[int]
-    values: list[Any]
+    columns: _Ids
+    values: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
     ts: int | None
 
 
@@ -64,7 +72,7 @@ class _EraseFamily(msgspec.Struct, array_like=True, tag=4, forbid_unknown_fields
 
 class _EraseColumns(msgspec.Struct, array_like=True, tag=5, forbid_unknown_fields=True):
     row: bytes
-    columns: list[int]
+    columns: _Ids
     until: int | None
 
 
@@ -77,7 +85,7 @@ class _EraseCell(msgspec.Struct, array_like=True, tag=6, forbid_unknown_fields=T
 
 class _EraseColumnsVersion(msgspec.Struct, array_like=True, tag=7, forbid_unknown_fields=True):
     row: bytes
-    columns: list[int]
+    columns: _Ids
     ts: int
 
 
@@ -95,11 +103,12 @@ _Stored: TypeAlias = (
 
 class _SmallBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     schema_version: int
-    mutations: list[_Stored]
+    mutations: Annotated[list[_Stored], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_SmallBody, ext_hook=unpack_extension)
+_DECODER = msgspec.msgpack.Decoder(_SmallBody)
+_VALUE_DECODER = msgspec.msgpack.Decoder(ext_hook=unpack_extension)
 
 
 def encode_block(block: Block) -> bytes:
@@ -111,9 +120,9 @@ def encode_block(block: Block) -> bytes:
             return encode_columnar(block, bytes((BLOCK_VERSION, _COLUMNAR)))
 
 
-def decode_block(data: bytes) -> Block:
-    if len(data) < 2:
-        raise InvalidArgument("block: too short to be one")
+def decode_block(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Block:
+    if not 2 <= len(data) <= limits.block_bytes_max:
+        raise InvalidArgument(f"block: {len(data)} bytes; a block has from 2 to {limits.block_bytes_max}")
     if data[0] != BLOCK_VERSION:
         raise UnsupportedFormat(f"block: this release reads format version {BLOCK_VERSION}, not {data[0]}")
     if data[1] == _SMALL:
@@ -126,15 +135,35 @@ def decode_block(data: bytes) -> Block:
 def _decode_small(data: bytes) -> SmallBlock:
     try:
         body = _DECODER.decode(memoryview(data)[2:])
+        _check_nested(body)
+        mutations = tuple([_load(stored) for stored in body.mutations])
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
         raise InvalidArgument(f"block: {error}") from None
-    return SmallBlock(SchemaVersion(_id(body.schema_version)), tuple([_load(stored) for stored in body.mutations]))
+    return SmallBlock(SchemaVersion(_id(body.schema_version)), mutations)
+
+
+def _check_nested(body: _SmallBody) -> None:
+    """Before any value is decoded."""
+    nested = sum(
+        len(memoryview(value))
+        for stored in body.mutations
+        if isinstance(stored, _Put)
+        for value in stored.values
+        if memoryview(value)[0] in _CONTAINERS
+    )
+    if nested > NESTED_BYTES_MAX:
+        raise InvalidArgument(f"block: {nested} bytes of nested values; at most {NESTED_BYTES_MAX} in a small block")
+
+
+# The first bytes of msgpack's maps and arrays, and of its extensions, which may hold pairs.
+_CONTAINERS = frozenset((*range(0x80, 0xA0), *range(0xDC, 0xE0), *range(0xC7, 0xCA), *range(0xD4, 0xD9)))
 
 
 def _store(mutation: Mutation) -> _Stored:
     match mutation:
         case Put(row, values, ts):
-            return _Put(row, [id_ for id_, _ in values], [pack_value(value) for _, value in values], ts)
+            packed = [msgspec.Raw(_ENCODER.encode(pack_value(value))) for _, value in values]
+            return _Put(row, [id_ for id_, _ in values], packed, ts)
         case PutCell(row, family, qualifier, value, ts):
             return _PutCell(row, family, qualifier, value, ts)
         case Erase(row, target, until):
@@ -164,7 +193,8 @@ def _load(stored: _Stored) -> Mutation:
         case _Put(row, columns, values, ts):
             if len(columns) != len(values):
                 raise InvalidArgument(f"block: {len(columns)} columns with {len(values)} values")
-            return Put(Row(row), tuple(zip(_ids(columns), values, strict=True)), _ts(ts))
+            loaded = [_VALUE_DECODER.decode(value) for value in values]
+            return Put(Row(row), tuple(zip(_ids(columns), loaded, strict=True)), _ts(ts))
         case _PutCell(row, family, qualifier, value, ts):
             return PutCell(Row(row), family, qualifier, value, _ts(ts))
         case _EraseRow(row, until):

@@ -15,11 +15,12 @@ from enum import IntEnum
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.errors import InvalidArgument, InvalidSchema
-from stelae.model.ids import SchemaVersion
+from stelae.model.ids import TS_MAX, TS_MIN, SchemaVersion
 
 
 class ColumnarOp(IntEnum):
@@ -103,6 +104,8 @@ def _read_batch(body: pa.Buffer) -> pa.RecordBatch:
             pass
         else:
             raise InvalidArgument("block: more than one batch")
+    if batch.num_rows > 8 * body.size:
+        raise InvalidArgument(f"block: {batch.num_rows} rows in {body.size} bytes")
     if source.tell() != body.size:
         raise InvalidArgument(f"block: {body.size - source.tell()} bytes follow the batch")
     return batch
@@ -146,15 +149,17 @@ def _check_plain(schema: pa.Schema) -> None:
             plain = field.type == layout.system_field(field.name).type
         else:
             try:
-                plain = (
-                    layout.field_id(field) is not None and to_arrow(from_arrow(field.type, field.name)) == field.type
-                )
+                exact = to_arrow(from_arrow(field.type, field.name)) == field.type
+                plain = exact and 0 < (layout.field_id(field) or 0) < 2**31
             except InvalidSchema as error:
                 raise InvalidArgument(f"block: {error}") from None
         if not plain:
             raise InvalidArgument(f"block: column {field.name!r} of {field.type} is not one a table can have")
-    if len(set(schema.names)) != len(schema.names):
+    ids = [layout.field_id(field) for field in schema if field.name not in layout.SYSTEM_NAMES]
+    if len(set(schema.names)) != len(schema.names) or len(set(ids)) != len(ids):
         raise InvalidArgument("block: a column stands twice")
+    if not ids and layout.ROW not in schema.names:
+        raise InvalidArgument("block: no column says which rows it is about")
 
 
 def _check_columns(op: ColumnarOp, batch: pa.RecordBatch) -> None:
@@ -167,3 +172,7 @@ def _check_columns(op: ColumnarOp, batch: pa.RecordBatch) -> None:
     for name in system:
         if batch.column(name).null_count:
             raise InvalidArgument(f"block: column {name!r} has a null")
+    if layout.TS in system and batch.num_rows:
+        times = pc.min_max(batch.column(layout.TS).view(pa.int64())).as_py()
+        if times["min"] < TS_MIN or times["max"] > TS_MAX:
+            raise InvalidArgument(f"block: times from {times['min']} to {times['max']} are outside the years 1 to 9999")

@@ -14,8 +14,10 @@ segment's first txn and the record's offset, so bytes that ended up in the wrong
 A group header says up to which offset the segment was synced before the group was written. That decides what damage
 means. Damage below an offset that some later header (or the next segment's) calls synced is *corruption*: bytes that
 were safe are no longer what was written. Damage above it is the *torn tail* of a crash: nobody was told that those
-bytes are safe, and they are cut. After a sync that failed, the segment ends at its synced offset and the next segment
-says so (`previous end`): what lies beyond never replays.
+bytes are safe, and they are cut.
+
+Segments form a chain: each header names the last place before it that is known to be durable, a segment and its end.
+What lies beyond that end, and any segment in between, failed to sync: its writers were told so, and it never replays.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from stelae.model.errors import Corruption, InvalidArgument, UnsupportedFormat
 from stelae.model.hybrid import check_txn
 from stelae.model.ids import ClientId, Epoch, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
+from stelae.ports.logfiles import LogFiles
 
 LOG_VERSION = 1
 SEGMENT_MAGIC = b"STELAELG"
@@ -109,9 +112,10 @@ class SegmentWriter:
         self._synced = 0
 
     @property
-    def synced(self) -> SegmentEnd:
-        """Where this segment ends if nothing more of it can be trusted."""
-        return SegmentEnd(self.first_txn, self._synced)
+    def durable_end(self) -> SegmentEnd | None:
+        """The last place of the log known to be on disk, for the header of the segment that follows: in this segment,
+        or if not even its header was synced, in the one before it."""
+        return SegmentEnd(self.first_txn, self._synced) if self._synced else self._previous
 
     def start(self) -> bytes:
         """The header, to be appended first."""
@@ -147,8 +151,13 @@ def _sealed(header: bytes) -> bytes:
 
 def _record_bytes(record: LogRecord, first_txn: Txn, offset: int) -> bytes:
     kind, table, tablet, epoch, txn, client, sequence, payload = record
-    body = _RECORD.pack(kind, 0, table, tablet, epoch, txn, client, sequence)
     length = RECORD_HEADER_BYTES + len(payload)
+    if length > GROUP_BYTES_MAX:
+        raise InvalidArgument(f"a record of {length} bytes is too large; at most {GROUP_BYTES_MAX}")
+    try:
+        body = _RECORD.pack(kind, 0, table, tablet, epoch, txn, client, sequence)
+    except struct.error as error:
+        raise InvalidArgument(f"a log record's ids are numbers of 64 bits: {error}") from None
     crc = crc32c(payload, crc32c(body, _place_crc(first_txn, offset, length)))
     return _LENGTH_CRC.pack(length, crc) + body + payload
 
@@ -211,7 +220,7 @@ class _SegmentReader:
             raise UnsupportedFormat(
                 f"{self._name}: log format version {version}; this release reads version {LOG_VERSION}"
             )
-        self._previous = SegmentEnd(Txn(previous), previous_end) if previous else None
+        self._previous = SegmentEnd(Txn(previous), previous_end) if previous_end else None
         self._end = SEGMENT_HEADER_BYTES
 
     def _read_group(self) -> None:
@@ -273,18 +282,43 @@ class _SegmentReader:
 _KINDS = {int(kind): kind for kind in LogKind}
 
 
-def read_segments(segments: Sequence[tuple[str, bytes]]) -> Iterator[SegmentContent]:
-    """The segments of one log in order, each cut where its successor says it ends. Raises Corruption if one in the
-    middle is missing. A successor whose header is torn says nothing: then nothing in it was ever acknowledged."""
-    ends: list[int | None] = [None] * len(segments)
-    for i, (name, data) in enumerate(segments[1:]):
-        expected = first_txn_of(segments[i][0])
-        header = read_segment(name, data[:SEGMENT_HEADER_BYTES])
-        if header.torn:
+def read_log(files: LogFiles) -> Iterator[SegmentContent]:
+    """The segments of a log that count, oldest first, each cut where a later one says it ends.
+
+    The whole chain is checked before the first is given out: Corruption names a segment that is missing, or whose
+    header is damaged though something after it was synced. Files that are no segments are an InvalidArgument.
+    """
+    names = [info.name for info in files.list()]
+    for name, end in _chain(files, names):
+        yield read_segment(name, files.read(name), end)
+
+
+def _chain(files: LogFiles, names: list[str]) -> list[tuple[str, int | None]]:
+    """The segments that count and where each ends, followed back from the newest with a whole header: those that it
+    passes over were never durable."""
+    headers = {name: _header_of(files, name) for name in names}
+    chain: list[tuple[str, int | None]] = []
+    wanted: SegmentEnd | None = None
+    for name in reversed(names):
+        header = headers[name]
+        if wanted is None and not chain:
+            if not header.torn:
+                chain.append((name, None))
+                wanted = header.previous
             continue
-        if header.previous is None or header.previous.first_txn != expected:
-            named = segment_name(header.previous.first_txn) if header.previous else "none"
-            raise Corruption(f"follows segment {named}, which is not {segments[i][0]}: one is missing", name)
-        ends[i] = header.previous.end
-    for (name, data), end in zip(segments, ends, strict=True):
-        yield read_segment(name, data, end)
+        if wanted is None:
+            raise Corruption(f"is older than {chain[-1][0]}, which says that it is the first of the log", name)
+        if header.first_txn > wanted.first_txn:
+            continue
+        if header.first_txn < wanted.first_txn or header.torn:
+            missing = segment_name(wanted.first_txn)
+            raise Corruption(f"follows segment {missing}, which is missing or has lost its header", chain[-1][0])
+        chain.append((name, wanted.end))
+        wanted = header.previous
+    return chain[::-1]
+
+
+def _header_of(files: LogFiles, name: str) -> SegmentContent:
+    """What the header says; torn if it is damaged and nothing in the segment was synced after it."""
+    header = read_segment(name, files.read(name, 0, SEGMENT_HEADER_BYTES))
+    return read_segment(name, files.read(name)) if header.torn else header

@@ -39,7 +39,8 @@ class FragmentReader:
     """An open fragment. Blocks are numbered from 0; every method may be called from any thread."""
 
     def __init__(self, blob: Blob, seal: FragmentSeal | None = None) -> None:
-        """Without a seal the footer is taken at its word: for looking at files, not for serving them."""
+        """Without a seal the footer is taken at its word: the file can be looked at and its data verified, but nothing
+        in it is decoded, since a damaged footer can make Arrow do anything."""
         self._blob = blob
         self._seal = seal
         self.name = blob.name
@@ -82,12 +83,14 @@ class FragmentReader:
 
     def may_contain(self, row: bytes, block: int) -> bool:
         """False only if the row is certainly not in the block."""
+        self._check_sealed()
         if not self.footer.bloom:
             return True
         return self._bloom(block).may_contain(bloom_hash(self._plain(row)))
 
     def lookup(self, row: bytes, columns: Sequence[str] | None = None) -> pa.Table:
         """The records of one row, in order; reads only blocks that may hold it."""
+        self._check_sealed()
         found = [self._cut(self._with_point(block, columns), single(row), columns) for block in self.blocks_of_row(row)]
         return pa.concat_tables(found) if found else self._pruned(columns).empty_table()
 
@@ -125,15 +128,17 @@ class FragmentReader:
         """One block, verified: Corruption names the file and the first bad byte's page."""
         if not 0 <= block < self.block_count:
             raise InvalidArgument(f"{self.name}: no block {block}, there are {self.block_count}")
+        self._check_sealed()
         wanted = self._pruned(columns)
+        leaves = [leaf for name in wanted.names for leaf in self._leaves[name]]
         window = Window(self._blob.size_bytes)
         page = self.footer.page_bytes
         try:
-            for start, stop in self._ranges(block, set(wanted.names)):
+            for start, stop in self._ranges(block, leaves):
                 begin, end = start // page * page, min(-(-stop // page) * page, self.footer.data_end)
                 window.add(begin, self._verified(begin, end))
             file = pq.ParquetFile(pa.PythonFile(window, mode="r"), metadata=self._metadata, pre_buffer=False)
-            table = file.read_row_group(block, columns=wanted.names, use_threads=False)
+            table = file.reader.read_row_group(block, column_indices=leaves, use_threads=False)
             return table.select(wanted.names).cast(wanted)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise Corruption(f"block {block} cannot be decoded: {error}", self.name) from None
@@ -146,14 +151,12 @@ class FragmentReader:
             raise InvalidArgument(f"{self.name}: no column {unknown[0]!r}; there are {', '.join(self.schema.names)}")
         return pa.schema([self.schema.field(name) for name in columns])
 
-    def _ranges(self, block: int, names: set[str]) -> list[tuple[int, int]]:
+    def _ranges(self, block: int, leaves: list[int]) -> list[tuple[int, int]]:
         """Where the wanted columns lie, near ones read together."""
         group = self._metadata.row_group(block)
         ranges: list[tuple[int, int]] = []
-        for i in range(group.num_columns):
-            chunk = group.column(i)
-            if chunk.path_in_schema.partition(".")[0] not in names:
-                continue
+        for leaf in sorted(leaves):
+            chunk = group.column(leaf)
             start = chunk.data_page_offset
             if chunk.dictionary_page_offset is not None:
                 start = min(start, chunk.dictionary_page_offset)
@@ -225,12 +228,21 @@ class FragmentReader:
             raise Corruption("the filters do not have their checksum", self.name, begin)
         return data
 
+    def _check_sealed(self) -> None:
+        if self._seal is None:
+            raise InvalidArgument(f"{self.name} was opened without its seal: it can be looked at, but not read")
+
     @cached_property
-    def _point_leaf(self) -> int:
-        """Parquet counts leaves, of which a nested column has several."""
-        return [column.path for column in map(self._metadata.schema.column, range(self._metadata.num_columns))].index(
-            point_column(self.footer.spec)
-        )
+    def _leaves(self) -> dict[str, range]:
+        """Parquet counts leaves, of which a nested column has several. By place, since names may hold dots."""
+        leaves: dict[str, range] = {}
+        at = 0
+        for field in self.schema:
+            leaves[field.name] = range(at, at + _leaf_count(field.type))
+            at = leaves[field.name].stop
+        if at != self._metadata.num_columns:
+            raise Corruption(f"has {self._metadata.num_columns} columns instead of {at}", self.name)
+        return leaves
 
     @cached_property
     def _blooms(self) -> dict[int, Bloom]:
@@ -239,8 +251,8 @@ class FragmentReader:
     def _bloom(self, block: int) -> Bloom:
         bloom = self._blooms.get(block)
         if bloom is None:
-            chunk = self._metadata.row_group(block).column(self._point_leaf)
-            if chunk.bloom_filter_offset is None:
+            chunk = self._metadata.row_group(block).column(self._leaves[point_column(self.footer.spec)].start)
+            if chunk.bloom_filter_offset is None or chunk.bloom_filter_length is None:
                 raise Corruption(f"block {block} has no filter, though the footer says so", self.name)
             start = chunk.bloom_filter_offset - self.footer.data_end
             bloom = Bloom.parse(self._index[start : start + chunk.bloom_filter_length], self.name)
@@ -252,6 +264,10 @@ class FragmentReader:
         if layout.row_is_stored(self.codec):
             return row
         return plain_bytes(parse_type(self.footer.spec.key[0].type), row)
+
+
+def _leaf_count(type_: pa.DataType) -> int:
+    return sum(_leaf_count(type_.field(i).type) for i in range(type_.num_fields)) if type_.num_fields else 1
 
 
 def plain_bytes(type_: ColumnType, row: bytes) -> bytes:

@@ -1,12 +1,16 @@
 """Writes a fragment: batches in, row groups cut by size, checksums taken on the way out.
 
-Records come sorted by row (and within a row as the group's order says); a batch out of order is refused before any of
-it is written. Blocks are cut between rows where they can be, so that a point read opens one block.
+Records come sorted by row, and within a row by cell, then newest first; a batch that is out of order, or holds kinds or
+masks that mean nothing, is refused before any of it is written. That a stored row is that of its key is tried on the
+ends of each batch only: encoding every key again would cost a tenth of the writing. Blocks are cut by size, between
+rows where they can be, so that a point read opens one block.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,8 @@ from stelae.format.fragment.footer import (
     encode_footer,
     row_columns,
 )
-from stelae.model.errors import InvalidArgument
+from stelae.format.fragment.order import check_order, check_records
+from stelae.model.errors import Closed
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import Txn
 from stelae.model.record import Kind
@@ -36,6 +41,7 @@ from stelae.ports.blobs import BlobWriter
 
 BLOCK_RECORDS_MAX = 1 << 20
 BLOOM_FALSE_POSITIVES = 0.01
+_RECORD_BYTES_LIKELY = 128
 _PAGE_INDEX_TRAILER = 8
 
 
@@ -55,23 +61,52 @@ class FragmentWriter:
         self._continued: list[bool] = []
         self._stats = FragmentStats()
         self._last_row: bytes | None = None
+        self._last: pa.RecordBatch | None = None
+        self._ended = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Sorted records with exactly the spec's Arrow schema, not before any written earlier."""
+        """Sorted records with exactly the spec's Arrow schema, not before any written earlier. After an error of the
+        sink, the writer is of no use any more."""
+        self._check_usable()
         layout.check_batch(batch, self._schema, "fragment")
         if batch.num_rows == 0:
             return
         rows = layout.rows_of(self._codec, batch)
-        self._check_order(batch, rows)
+        check_records(self._spec, self._codec, batch, rows)
+        check_order(self._spec, batch, rows, self._last)
         self._count(batch, rows)
+        self._last = batch.slice(batch.num_rows - 1)
         self._pending.append((batch, rows))
         self._pending_bytes += batch.nbytes
-        while self._pending_bytes >= self._options.block_bytes:
-            if not self._cut_block():
-                return
+        with self._ending_on_error():
+            while self._pending_bytes >= self._options.block_bytes:
+                if not self._cut_block():
+                    return
 
     def close(self) -> tuple[FragmentFooter, FragmentSeal]:
         """Write what is left and the footer. A fragment may hold no records at all."""
+        self._check_usable()
+        with self._ending_on_error():
+            written = self._finish()
+        self._ended = True
+        return written
+
+    def _check_usable(self) -> None:
+        if self._ended:
+            raise Closed("this fragment writer was closed, or its sink failed")
+
+    @contextmanager
+    def _ending_on_error(self) -> Iterator[None]:
+        """After an error nothing more is written, also not by the Parquet writer when it is collected."""
+        try:
+            yield
+        except BaseException:
+            self._ended = True
+            if self._parquet is not None:
+                self._parquet.is_open = False
+            raise
+
+    def _finish(self) -> tuple[FragmentFooter, FragmentSeal]:
         while self._pending:
             self._flush(sum(batch.num_rows for batch, _ in self._pending))
         parquet = self._writer(1)
@@ -93,13 +128,25 @@ class FragmentWriter:
 
     def _cut_block(self) -> bool:
         """Flush one block if a place to cut is known: the last row may go on in the next batch."""
-        total = sum(batch.num_rows for batch, _ in self._pending)
-        wanted = max(1, int(total * self._options.block_bytes / self._pending_bytes))
-        cut = self._row_boundary(min(wanted, BLOCK_RECORDS_MAX, total))
+        cut = self._row_boundary(min(self._records_in(self._options.block_bytes), BLOCK_RECORDS_MAX))
         if cut is None:
             return False
         self._flush(cut)
         return True
+
+    def _records_in(self, size_bytes: int) -> int:
+        """How many of the pending records make up so many bytes: at least one."""
+        count = 0
+        for batch, _ in self._pending:
+            if batch.nbytes >= size_bytes:
+                low, high = 1, batch.num_rows
+                while low < high:
+                    middle = (low + high) // 2
+                    low, high = (low, middle) if batch.slice(0, middle).nbytes >= size_bytes else (middle + 1, high)
+                return count + low
+            count += batch.num_rows
+            size_bytes -= batch.nbytes
+        return count
 
     def _row_boundary(self, wanted: int) -> int | None:
         """The first place at or after `wanted` where a new row begins; a row larger than a block is cut inside."""
@@ -141,10 +188,12 @@ class FragmentWriter:
         self._writer(count).write_table(table, row_group_size=count)
 
     def _writer(self, records: int) -> Any:
-        """Made with the first block, since a Bloom filter is sized by the records of a block."""
+        """Made with the first block, since a Bloom filter is sized by the records of a block: by those of the first, or
+        by what a block of small records would hold if the first has fewer."""
         if self._parquet is None:
             point = point_column(self._spec)
-            bloom = {point: {"ndv": records, "fpp": BLOOM_FALSE_POSITIVES}} if self._options.bloom else None
+            likely = max(records, self._options.block_bytes // _RECORD_BYTES_LIKELY) if self._stats.records else 1
+            bloom = {point: {"ndv": likely, "fpp": BLOOM_FALSE_POSITIVES}} if self._options.bloom else None
             unique = {point, layout.VALUE, *(column.name for column in self._spec.key[-1:])}
             self._parquet = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
@@ -157,33 +206,6 @@ class FragmentWriter:
                 store_schema=False,
             )
         return self._parquet
-
-    def _check_order(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
-        first = rows[0].as_py()
-        if self._stats.records and first < self._stats.last_row:
-            raise InvalidArgument(f"fragment: row {first!r} comes after {self._stats.last_row!r}, but sorts before it")
-        if len(rows) == 1:
-            return
-        before, after = rows.slice(0, len(rows) - 1), rows.slice(1)
-        ordered = pc.less_equal(before, after)
-        same = pc.equal(before, after)
-        if self._spec.has_ts and pc.any(same).as_py():
-            ordered = pc.and_(ordered, pc.or_(pc.invert(same), self._ordered_versions(batch)))
-        if not pc.all(ordered).as_py():
-            place = pc.index(ordered, pa.scalar(False)).as_py()
-            raise InvalidArgument(f"fragment: records {place} and {place + 1} of a batch are not in order")
-
-    def _ordered_versions(self, batch: pa.RecordBatch) -> pa.Array:
-        """For records of one row, whether each comes where it should after the one before: by cell, newest first."""
-        last = batch.num_rows - 1
-        times = batch.column(layout.TS)
-        ordered = pc.greater_equal(times.slice(0, last), times.slice(1))
-        cells = (layout.QUALIFIER, layout.FAMILY) if self._spec.kind == "cells" else ()
-        for name in cells:
-            values = batch.column(name).cast(pa.binary())
-            before, after = values.slice(0, last), values.slice(1)
-            ordered = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), ordered))
-        return ordered
 
     def _count(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
         stats = self._stats
