@@ -57,9 +57,9 @@ def key_values(type_: t.KeyType) -> st.SearchStrategy[Any]:
         case t.Date():
             return st.dates()
         case t.Timestamp():
-            return st.datetimes(timezones=st.just(UTC))
+            return st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(fold=0))
         case t.TimestampNtz():
-            return st.datetimes()
+            return st.datetimes().map(lambda reading: reading.replace(fold=0))
 
 
 def values(type_: t.ColumnType) -> st.SearchStrategy[Any]:
@@ -78,12 +78,13 @@ def values(type_: t.ColumnType) -> st.SearchStrategy[Any]:
 
 
 key_types = st.sampled_from(KEY_TYPES)
+field_names = st.sampled_from(["a", "b", "C", "_d", "a b", "größe", "x.y", "1", "`", "p:q", ">"])
 
 column_types: st.SearchStrategy[t.ColumnType] = st.recursive(
     key_types | st.integers(1, 9).map(t.Vector),
     lambda inner: st.one_of(
         inner.map(t.Array),
-        st.lists(st.tuples(st.sampled_from("abcdef"), inner), min_size=1, max_size=3, unique_by=lambda f: f[0]).map(
+        st.lists(st.tuples(field_names, inner), min_size=1, max_size=3, unique_by=lambda f: f[0].casefold()).map(
             lambda fields: t.Struct(tuple(fields))
         ),
         st.tuples(key_types, inner).map(lambda kv: t.Map(*kv)),

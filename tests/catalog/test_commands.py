@@ -77,7 +77,7 @@ DOES: list[tuple[Sequence[Command], list[str]]] = [
         [c.AddColumns(USERS, "profile", (parse_column("email", "string not null default ''"),))],
         [
             "tables/users/schema_version: 1 -> 3",
-            "tables/users/groups/profile/columns/email: None -> string not null default ''",
+            'tables/users/groups/profile/columns/email: None -> string not null default ""',
         ],
     ),
     (
@@ -90,6 +90,7 @@ DOES: list[tuple[Sequence[Command], list[str]]] = [
     ),
     ([c.WidenColumn(N("shop.orders"), "age", parse_type("int32"))], []),
     ([c.DropNotNull(USERS, "age")], ["schema_version", "int32 not null default 0 -> int32 default 0"]),
+    ([c.SetDefault(USERS, "age", 0)], []),
     ([c.SetDefault(USERS, "age", 7)], ["schema_version", "default 0 -> int32 not null default 7"]),
     ([c.RenameColumn(USERS, "name", "full_name")], ["schema_version", "columns/name", "columns/full_name"]),
     (

@@ -278,12 +278,15 @@ async def test_pages_at_one_revision_are_one_snapshot(world: World) -> None:
 @on_every_metastore
 async def test_large_range_is_whole(world: World) -> None:
     store = await world.open()
-    value = bytes(7000)
-    for number in range(0, 3000, 100):
-        await store.txn([], [PutKey(f"key-{each:04}", value) for each in range(number, number + 100)])
+    value = bytes(60_000)
+    for number in range(0, 304, 16):
+        await store.txn([], [PutKey(f"key-{each:03}", value) for each in range(number, number + 16)])
     found = await store.range("key-")
-    assert [entry.key for entry in found.entries] == [f"key-{number:04}" for number in range(3000)]
+    assert [entry.key for entry in found.entries] == [f"key-{number:03}" for number in range(304)]
     assert not found.more
+    assert sum(len(entry.value) for entry in found.entries) > 16 << 20
+    part = await store.range("key-", limit=300)
+    assert (part.entries, part.more) == (found.entries[:300], True)
 
 
 @on_every_metastore

@@ -6,9 +6,10 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ from stelae.model.errors import (
 )
 from stelae.ports.metastore import DeleteKey, KeyDeleted, KeyPut, LeaseId, PutKey, Revision, UnknownOutcome
 from stelae.sim.clock import SimClock
-from tests.contract.metastores import put, take
+from tests.contract.metastores import PATIENCE_S, put, take
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES, TIMES = 4, 25
@@ -50,7 +51,11 @@ def use(path: Path, story: Callable[[SqliteMetastore], object], *, read_only: bo
         finally:
             await store.close()
 
-    asyncio.run(main())
+    run(main())
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, PATIENCE_S))
 
 
 def open_and_close(path: Path, *, read_only: bool = False) -> None:
@@ -115,7 +120,7 @@ def test_two_event_loops_of_one_process_share_a_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     seen: list[list[int]] = []
 
-    def run(name: str) -> None:
+    def write_and_watch(name: str) -> None:
         async def story(store: SqliteMetastore) -> None:
             for number in range(20):
                 await put(store, f"{name}/{number}")
@@ -123,7 +128,7 @@ def test_two_event_loops_of_one_process_share_a_file(tmp_path: Path) -> None:
 
         use(path, story)
 
-    threads = [Thread(target=run, args=(name,)) for name in "ab"]
+    threads = [Thread(target=write_and_watch, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -384,7 +389,7 @@ def test_time_seen_by_others_counts_once(tmp_path: Path) -> None:
         assert batch.events == (KeyDeleted("key"),)
         await store.close()
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_lease_renewed_by_another_process_is_not_taken(tmp_path: Path) -> None:
@@ -411,4 +416,4 @@ def test_lease_renewed_by_another_process_is_not_taken(tmp_path: Path) -> None:
         await looks.close()
         await keeps.close()
 
-    asyncio.run(main())
+    run(main())

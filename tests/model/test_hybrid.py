@@ -14,6 +14,8 @@ from stelae.model.errors import ClockTooFarAhead, InvalidArgument
 from stelae.model.ids import Txn
 from stelae.sim.clock import SimClock
 
+HUGE = pytest.param(10**5000, id="huge")
+
 
 @given(st.lists(st.integers(0, 2**41), min_size=1, max_size=50))
 def test_grows_under_a_clock_that_jumps_anywhere(readings: list[int]) -> None:
@@ -66,10 +68,15 @@ def test_threads_never_get_the_same_time() -> None:
     assert all(batch == sorted(batch) for batch in batches)
 
 
-@pytest.mark.parametrize("bad", [-1, hybrid.TXN_MAX + 1, True, 1.0, "1", None])
+@pytest.mark.parametrize("bad", [-1, hybrid.TXN_MAX + 1, True, 1.0, "1", None, HUGE])
 def test_what_is_no_txn_is_refused(bad: object) -> None:
     with pytest.raises(InvalidArgument, match="not a txn"):
         hybrid.check_txn(bad)
+
+
+def test_a_time_too_large_to_print_is_refused_too() -> None:
+    with pytest.raises(InvalidArgument, match="no hybrid time has <int of 16610 bits> milliseconds"):
+        hybrid.pack(10**5000)
 
 
 def test_the_last_time_of_all_is_not_passed() -> None:

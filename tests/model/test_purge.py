@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stelae.model.errors import InvalidSchema
 from stelae.model.purge import (
     AGE_US_MAX,
+    POLICY_LENGTH_MAX,
     AllOf,
     AnyOf,
     MaxAge,
@@ -95,13 +96,31 @@ def test_what_is_deleted(policy: str, newer: int, age_us: int, deleted: bool) ->
         ("(max-age=1d", "not closed"),
         ("max-age=1d)", "before )"),
         ("(" * 100 + "max-age=1d" + ")" * 100, "at most 32 deep"),
-        ("max-age=" + "9" * 5000 + "d", "200 years"),
+        ("max-age=" + "9" * 4000 + "d", "200 years"),
+        ("max-age=1d" + " or max-age=1d" * 400, "at most 4096 characters"),
+        ("(max-age=1)" + "or(max-age=1)" * 300, "at most 4096 characters"),
+        (" " * 1_000_000, "at most 4096 characters"),
+        (5, "a purge policy is text, as in 'max-history=3', not 5"),
+        (None, "not None"),
+        (b"max-age=1d", "not b'max-age=1d'"),
     ],
 )
 def test_a_bad_policy_says_what_is_wrong(text: str, message: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         parse_purge(text)
     assert message in str(caught.value)
+
+
+def test_the_longest_policy_parses_back() -> None:
+    text = " or ".join(["max-age=1us"] * 273)
+    assert 4000 < len(text) <= POLICY_LENGTH_MAX
+    assert str(parse_purge(f"{text}\n")) == text
+
+
+@pytest.mark.parametrize("bad", [5, None, b"1s", pytest.param(10**5000, id="huge")])
+def test_a_duration_is_text(bad: object) -> None:
+    with pytest.raises(InvalidSchema, match="a duration is text"):
+        parse_duration(bad)  # type: ignore[arg-type]
 
 
 @given(st.integers(0, AGE_US_MAX))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
@@ -90,6 +90,34 @@ def test_a_key_alone_makes_a_row() -> None:
     assert lower(only_cells, [put()], NOW) == {EVENTS.id: (CellRecord(A, "", "", NOW, Kind.PUT),)}
 
 
+def test_a_row_made_by_its_key_alone_outlives_its_columns() -> None:
+    erased = ColumnsRecord(A, NOW, Kind.ERASE_COLUMN, ((AGE, None),))
+    version = ColumnsRecord(A, NOW, Kind.ERASE_VERSION, ((AGE, None),))
+    for said in ([put(), put(age=1)], [put(age=1), put()]):
+        assert columns_of(*said, Erase(A, Columns((AGE,)))) == (written(100), erased)
+        assert columns_of(*said, EraseVersion(A, Columns((AGE,)), NOW)) == (written(100), version)
+        assert columns_of(*said, Erase(A, WholeRow())) == (ColumnsRecord(A, NOW, Kind.ERASE_ROW),)
+    assert columns_of(put(5), put(age=1), Erase(A, WholeRow(), Micros(4))) == (
+        written(100, age=1),
+        written(5),
+        ColumnsRecord(A, Micros(4), Kind.ERASE_ROW),
+    )
+
+
+def test_a_row_of_cells_made_by_its_key_alone_outlives_its_cells() -> None:
+    wild = CellsGroup(GroupId(9), "rest", wildcard=True)
+    schema = TableSchema(USERS.version, USERS.key, (EVENTS, wild), last_id=20)
+    cell = PutCell(A, "click", "x", b"1")
+    records = lower(schema, [put(), cell, Erase(A, WholeFamily("click")), Erase(A, Cell("other", "y"))], NOW)
+    assert records == {
+        EVENTS.id: (CellRecord(A, "", "", NOW, Kind.PUT), CellRecord(A, "click", "", NOW, Kind.ERASE_FAMILY)),
+        wild.id: (CellRecord(A, "other", "y", NOW, Kind.ERASE_COLUMN),),
+    }
+    assert lower(schema, [put(), Erase(A, WholeRow())], NOW) == {
+        group: (CellRecord(A, "", "", NOW, Kind.ERASE_ROW),) for group in (EVENTS.id, wild.id)
+    }
+
+
 def test_a_put_whose_columns_were_all_erased_again_makes_no_row() -> None:
     assert [record.kind for record in columns_of(put(age=1), Erase(A, Columns((AGE,))))] == [Kind.ERASE_COLUMN]
 
@@ -133,6 +161,11 @@ mutations: st.SearchStrategy[Mutation] = st.one_of(
 )
 
 
+EXISTS = "exists"
+"""Stands for a cell that only the key's own put writes and only the whole row's erasure reaches. Its record is one
+without values, or if values of its group and time were put, theirs."""
+
+
 def covers(erasure: Mutation, row: Row, name: object, ts: int) -> bool:
     """Whether a mutation erases the version of a cell at a time: the rule, said once more and plainly."""
     if erasure.row != row:
@@ -155,11 +188,14 @@ def covers(erasure: Mutation, row: Row, name: object, ts: int) -> bool:
             return False
 
 
+@example([put(), put(age=1), Erase(A, Columns((AGE,)))])
 @given(st.lists(mutations, max_size=8))
 def test_exactly_the_last_mentions_remain(said: list[Mutation]) -> None:
     expected: dict[tuple[Row, object, int], object] = {}
     for mutation in said:
         match mutation:
+            case Put(row, (), ts):
+                expected[row, EXISTS, NOW if ts is None else ts] = None
             case Put(row, values, ts):
                 for id_, value in values:
                     expected[row, id_, NOW if ts is None else ts] = value
@@ -173,6 +209,8 @@ def test_exactly_the_last_mentions_remain(said: list[Mutation]) -> None:
         assert isinstance(record, ColumnsRecord)
         if record.kind is Kind.PUT:
             found.update({(record.row, id_, record.ts): value for id_, value in record.values})
+            if not record.values or (record.row, EXISTS, record.ts) in expected:
+                found[record.row, EXISTS, record.ts] = None
     for record in records.get(EVENTS.id, ()):
         assert isinstance(record, CellRecord)
         if record.kind is Kind.PUT:

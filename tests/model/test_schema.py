@@ -11,6 +11,7 @@ from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion
 from stelae.model.limits import Limits
+from stelae.model.purge import AllOf, MaxHistory
 from stelae.model.schema import (
     CellsGroup,
     Column,
@@ -74,6 +75,8 @@ def test_columns_and_families_are_found() -> None:
         (lambda: USERS.column("nmae"), "no column 'nmae'; did you mean 'name'?"),
         (lambda: USERS.family_group("clik"), "no family 'clik'; did you mean 'click'?"),
         (lambda: USERS.family_group(""), "no family ''"),
+        (lambda: USERS.column([]), "the name of a column is text, not []"),  # type: ignore[arg-type]
+        (lambda: USERS.family_group(5), "the name of a family is text, not 5"),  # type: ignore[arg-type]
         (lambda: USERS.column_by_id(ColumnId(99)), "no column with id 99"),
         (lambda: USERS.group(GroupId(99)), "no group with id 99"),
     ],
@@ -118,6 +121,23 @@ BAD: list[tuple[TableSchema, str]] = [
     (columns(dataclasses.replace(X, name="é" * 128)), "at most 255 bytes"),
     (columns(dataclasses.replace(X, default="no")), "column 'x' default: 'no' (str) is not a int8"),
     (columns(dataclasses.replace(X, default=300)), "column 'x' default: 300 (int) is not a int8: out of range"),
+    (columns(dataclasses.replace(X, name=5)), "column 5 of group 'profile': a name is text"),  # type: ignore[arg-type]
+    (key(dataclasses.replace(K, name=None)), "key column None: a name is text"),  # type: ignore[arg-type]
+    (events(families=(Family(ColumnId(6), 10**5000),)), "family <int of 16610 bits> of group"),  # type: ignore[arg-type]
+    (profile(name=5), "group 5: a name is text"),
+    (columns(dataclasses.replace(X, type=t.Array(t.Int(8)), default=[1])), "column 'x': array<int8> takes no default"),
+    (columns(dataclasses.replace(X, type=t.Struct(()))), "column 'x': type 'struct<>'"),
+    (
+        columns(dataclasses.replace(X, type=t.Struct((("x", t.Int(8)), ("X", t.Int(8)))))),
+        "column 'x': type 'struct<x: int8, X: int8>': field 'X' stands twice",
+    ),
+    (columns(dataclasses.replace(X, type="int8")), "column 'x': 'int8' is no column type"),  # type: ignore[arg-type]
+    (key(dataclasses.replace(K, type=t.Decimal(50, 2))), "key column 'id': type 'decimal(50, 2)'"),
+    (profile(options=GroupOptions(purge=5)), "group 'profile': 5 is no purge policy"),  # type: ignore[arg-type]
+    (
+        profile(options=GroupOptions(purge=AllOf((MaxHistory(1),)))),
+        "group 'profile': purge policy 'max-history=1' is not in its canonical form",
+    ),
     (columns(dataclasses.replace(X, id=ColumnId(1))), "'x' of group 'profile' has the same id 1 as key column 'id'"),
     (columns(dataclasses.replace(X, id=ColumnId(21))), "'x' of group 'profile': id 21 is not from 1 to the last id 20"),
     (columns(dataclasses.replace(X, id=ColumnId(0))), "'x' of group 'profile': id 0 is not from 1"),

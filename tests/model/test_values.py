@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal as PyDecimal
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from stelae.model.ids import TS_MAX, TS_MIN
 from stelae.model.types import ColumnType, parse_type
 from stelae.model.values import check_ts, coerce
 from tests.strategies import column_types, values
+
+HUGE = pytest.param(10**5000, id="huge")
 
 
 @st.composite
@@ -44,6 +47,41 @@ def test_canonical_values_fit_the_arrow_type_and_come_back(case: tuple[ColumnTyp
 BERLIN = timezone(timedelta(hours=2))
 
 
+class Colour(str, Enum):  # noqa: UP042 - its str() is not its text, and that is the point
+    RED = "red"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Ratio(float, Enum):
+    HALF = 0.5
+
+
+class Blob(bytes):
+    def __bytes__(self) -> bytes:
+        return b"other"
+
+
+class Price(PyDecimal):
+    pass
+
+
+class Day(date):
+    pass
+
+
+class Moment(datetime):
+    pass
+
+
+def _released() -> memoryview:
+    view = memoryview(b"x")
+    view.release()
+    return view
+
+
 @pytest.mark.parametrize(
     ("type_", "given_", "kept"),
     [
@@ -64,11 +102,31 @@ BERLIN = timezone(timedelta(hours=2))
         ("map<string, int8>", [("a", 1)], {"a": 1}),
         ("timestamp_ntz", np.datetime64("2024-01-01T00:00:00.5"), datetime(2024, 1, 1, 0, 0, 0, 500_000)),  # noqa: DTZ001
         ("timestamp", pd.Timestamp("2024-01-01", tz="UTC"), datetime(2024, 1, 1, tzinfo=UTC)),
+        ("timestamp_ntz", np.datetime64("2024-01-01"), datetime(2024, 1, 1)),  # noqa: DTZ001
+        ("timestamp_ntz", np.datetime64(1_000, "ns"), datetime(1970, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
+        ("timestamp_ntz", np.datetime64("9999-12-31T23", "h"), datetime(9999, 12, 31, 23)),  # noqa: DTZ001
+        ("timestamp_ntz", np.array("2024-01-01T01", "datetime64[h]"), datetime(2024, 1, 1, 1)),  # noqa: DTZ001
+        ("date", np.datetime64("2024-01-31"), date(2024, 1, 31)),
+        ("array<date>", np.array(["2024-01-31"], "datetime64[D]"), [date(2024, 1, 31)]),
+        ("string", Colour.RED, "red"),
+        ("string", np.str_("x"), "x"),
+        ("int32", Level.LOW, 1),
+        ("float64", Level.LOW, 1.0),
+        ("decimal(5, 2)", Level.LOW, PyDecimal("1.00")),
+        ("float64", Ratio.HALF, 0.5),
+        ("float32", Ratio.HALF, 0.5),
+        ("binary", Blob(b"x"), b"x"),
+        ("binary", memoryview(b"xyz")[::2], b"xz"),
+        ("decimal(5, 2)", Price("1.5"), PyDecimal("1.50")),
+        ("date", Day(2024, 1, 31), date(2024, 1, 31)),
+        ("timestamp", Moment(2024, 1, 1, 2, tzinfo=BERLIN), datetime(2024, 1, 1, tzinfo=UTC)),
+        ("timestamp_ntz", Moment(2024, 1, 1, fold=1), datetime(2024, 1, 1)),  # noqa: DTZ001
     ],
 )
 def test_accepted(type_: str, given_: object, kept: object) -> None:
     result = coerce(parse_type(type_), given_, "c")
     assert result == kept
+    assert repr(result) == repr(kept)
     assert type(result) is type(kept)
 
 
@@ -99,7 +157,35 @@ def test_accepted(type_: str, given_: object, kept: object) -> None:
         ("timestamp", date(2024, 1, 1), "is not a timestamp"),
         ("timestamp_ntz", datetime(2024, 1, 1, tzinfo=UTC), "has a time zone"),
         ("timestamp", pd.Timestamp(1, unit="ns", tz="UTC"), "nanoseconds would be lost"),
-        ("timestamp_ntz", np.datetime64(1, "ns"), "nanoseconds, which would be lost"),
+        ("timestamp_ntz", np.datetime64(1, "ns"), "nanoseconds would be lost"),
+        ("timestamp_ntz", np.datetime64(2**62, "s"), "outside the years 1 to 9999"),
+        ("timestamp_ntz", np.datetime64(10_000, "Y"), "outside the years 1 to 9999"),
+        ("timestamp_ntz", pd.Timestamp(np.datetime64(10**12, "s")), "outside the years 1 to 9999"),
+        ("timestamp", np.datetime64("2024-01-01"), "has no time zone"),
+        ("date", np.datetime64("2024-01-01T00"), "is not a date"),
+        ("int64", np.datetime64(5, "ns"), "its nanoseconds would be lost"),
+        ("int64", np.datetime64(5_000, "ns"), "(datetime) is not a int64"),
+        ("int64", np.datetime64(2**62, "s"), "outside the years 1 to 9999"),
+        ("int64", np.timedelta64(5, "ns"), "(timedelta64) is not a int64"),
+        ("int64", np.timedelta64(5), "(timedelta64) is not a int64"),
+        ("float64", np.timedelta64(5, "Y"), "(timedelta64) is not a float64"),
+        ("timestamp_ntz", np.datetime64("NaT"), "it stands for no value; NULL is None"),
+        ("date", np.datetime64("NaT", "D"), "it stands for no value; NULL is None"),
+        ("timestamp_ntz", pd.NaT, "NaT (NaTType) is not a timestamp_ntz: it stands for no value; NULL is None"),
+        ("timestamp", pd.NaT, "NULL is None"),
+        ("date", pd.NaT, "NULL is None"),
+        ("int64", pd.NA, "<NA> (NAType) is not a int64: it stands for no value; NULL is None"),
+        ("string", pd.NA, "NULL is None"),
+        ("map<string, int8>", {pd.NA: 1}, "NULL is None"),
+        ("map<decimal(3, 1), int8>", [(PyDecimal("sNaN"), 1)], "is not a decimal(3, 1)"),
+        pytest.param("int64", 10**5000, "c: <int of 16610 bits> (int) is not a int64: out of range", id="huge-int"),
+        pytest.param("float64", 10**5000, "<int of 16610 bits>", id="huge-flo"),
+        pytest.param("decimal(5, 2)", 10**5000, "<int of 16610 bits>", id="huge-dec"),
+        pytest.param("string", 10**5000, "<int of 16610 bits>", id="huge-str"),
+        pytest.param("string", [10**5000], "<list that cannot be shown>", id="huge-in-list"),
+        ("decimal(5, 2)", True, "True (bool) is not a decimal(5, 2)"),
+        ("float64", True, "True (bool) is not a float64"),
+        ("binary", _released(), "released memoryview"),
         ("array<int8>", [1, "x"], "c[1]: 'x' (str) is not a int8"),
         ("array<int8>", "ab", "is not a array<int8>"),
         ("vector(float32, 2)", [1.0], "it has 1 elements"),
@@ -125,7 +211,7 @@ def test_long_values_are_shown_short() -> None:
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("bad", [TS_MIN - 1, TS_MAX + 1, 1.5, True, "1", None])
+@pytest.mark.parametrize("bad", [TS_MIN - 1, TS_MAX + 1, 1.5, True, "1", None, HUGE])
 def test_a_time_is_whole_microseconds_in_range(bad: object) -> None:
     assert check_ts(TS_MIN) == TS_MIN
     with pytest.raises(InvalidArgument, match=r"ts: .* is not a time"):

@@ -400,3 +400,21 @@ def test_the_reader_names_versions_and_times() -> None:
             await reader.version(CatalogVersion(4))
 
     run(main)
+
+
+def test_time_goes_on_above_what_was_given_out_before_a_restart_whatever_the_clock_says() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        made = await service.execute(create("a"))
+        await service.catalog_at(service.time.tick())
+        await service.close()
+        cluster.clock.step_wall_ms(-500_000)
+        again = await cluster.service()
+        now = again.time.tick()
+        assert now > made.activation
+        assert await again.catalog_at(now) == made
+        started = cluster.loop.time()
+        assert (await again.execute(create("b"))).version == 2
+        assert cluster.loop.time() - started < 10
+
+    run(main)

@@ -94,6 +94,8 @@ class LocalLogFiles:
         with os_errors(path), FileIO(path) as file:
             size_bytes = os.fstat(file.fileno()).st_size
             here = max(size_bytes - offset, 0)
+            if not here:
+                return b""
             return read_all(file.fileno(), offset, here if length is None else min(length, here))
 
     def truncate(self, name: str, size_bytes: int) -> None:

@@ -27,12 +27,12 @@ from stelae.catalog.entries import (
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.model.declare import ColumnSpec, GroupSpec, group_of
-from stelae.model.errors import InvalidSchema, NotFound, nearest
+from stelae.model.errors import InvalidArgument, InvalidSchema, NotFound, nearest
 from stelae.model.ids import ColumnId
 from stelae.model.purge import parse_purge
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, check_schema
 from stelae.model.types import ColumnType, widens
-from stelae.model.values import Value
+from stelae.model.values import Value, coerce
 
 
 def _judged(catalog: Catalog, table: Table, entry: Entry) -> tuple[Entry, ...]:
@@ -159,8 +159,16 @@ class SetDefault:
         column = _column(catalog, table, self.column)
         if self.default is None and not column.nullable:
             raise InvalidSchema(f"table {str(self.table)!r}: column {column.name!r} is NOT NULL and keeps its default")
-        changed = replace(column, default=self.default)
+        changed = replace(column, default=self._kept(column))
         return () if repr(changed) == repr(column) else _judged(catalog, table, ColumnChanged(table.id, changed))
+
+    def _kept(self, column: Column) -> Value:
+        if self.default is None:
+            return None
+        try:
+            return coerce(column.type, self.default, f"column {column.name!r} default")
+        except InvalidArgument as error:
+            raise InvalidSchema(f"table {str(self.table)!r}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +293,7 @@ class SetGroupOptions:
     def _changed(self, options: GroupOptions) -> GroupOptions:
         policy = options.purge
         if self.purge is not None:
-            policy = None if self.purge.strip().lower() == "none" else parse_purge(self.purge)
+            policy = None if str(self.purge).strip().lower() == "none" else parse_purge(self.purge)
         return GroupOptions(
             compression=options.compression if self.compression is None else self.compression,
             block_bytes=options.block_bytes if self.block_bytes is None else self.block_bytes,

@@ -1,8 +1,8 @@
 """The Arrow equivalent of each column type, and back.
 
 `to_arrow` gives the one Arrow type a column has in memory and in fragments. `from_arrow` accepts what frames bring
-(large, dictionary and view layouts, unsigned and half-width numbers, any time unit) and names the column type that
-holds all of its values.
+(large, dictionary, run-end and view layouts, unsigned and half-width numbers, any time unit) and names the column type
+that holds all of its values. What it returns has a text that parses back to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,13 @@ from stelae.model.errors import InvalidSchema
 
 _INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _FLOATS = {32: pa.float32(), 64: pa.float64()}
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+    pa.types.is_fixed_size_list,
+)
 
 
 def to_arrow(type_: t.ColumnType) -> pa.DataType:
@@ -48,9 +55,21 @@ def to_arrow(type_: t.ColumnType) -> pa.DataType:
 
 def from_arrow(arrow: pa.DataType, where: str) -> t.ColumnType:
     """Raises InvalidSchema naming the column where no type holds the values."""
+    type_ = _type(arrow, where, 1)
+    if isinstance(type_, t.KeyType):
+        return type_
+    try:
+        return t.parse_type(str(type_))
+    except InvalidSchema as error:
+        raise InvalidSchema(f"column {where!r}: {error}") from None
+
+
+def _type(arrow: pa.DataType, where: str, depth: int) -> t.ColumnType:
     types = pa.types
-    if types.is_dictionary(arrow):
-        return from_arrow(arrow.value_type, where)
+    if depth > t.NESTING_MAX:
+        raise InvalidSchema(f"column {where!r}: types nest at most {t.NESTING_MAX} deep")
+    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
+        return _type(arrow.value_type, where, depth)
     if types.is_decimal(arrow):
         if arrow.precision > t.DECIMAL_PRECISION_MAX or not 0 <= arrow.scale <= arrow.precision:
             raise InvalidSchema(f"column {where!r}: {arrow} does not fit decimal(38, s)")
@@ -60,24 +79,24 @@ def from_arrow(arrow: pa.DataType, where: str) -> t.ColumnType:
     if types.is_fixed_size_list(arrow) and arrow.value_type == pa.float32():
         return t.Vector(arrow.list_size)
     if types.is_nested(arrow):
-        return _nested(arrow, where)
+        return _nested(arrow, where, depth + 1)
     simple = _simple(arrow)
     if simple is None:
         raise InvalidSchema(f"column {where!r}: no column type holds Arrow's {arrow}")
     return simple
 
 
-def _nested(arrow: pa.DataType, where: str) -> t.ColumnType:
+def _nested(arrow: pa.DataType, where: str, depth: int) -> t.ColumnType:
     types = pa.types
     if types.is_map(arrow):
-        key = from_arrow(arrow.key_type, where)
+        key = _type(arrow.key_type, where, depth)
         if not isinstance(key, t.KeyType):
             raise InvalidSchema(f"column {where!r}: the key of a map cannot be {key}")
-        return t.Map(key, from_arrow(arrow.item_type, where))
+        return t.Map(key, _type(arrow.item_type, where, depth))
     if types.is_struct(arrow):
-        return t.Struct(tuple((field.name, from_arrow(field.type, f"{where}.{field.name}")) for field in arrow))
-    if hasattr(arrow, "value_type"):
-        return t.Array(from_arrow(arrow.value_type, where))
+        return t.Struct(tuple((field.name, _type(field.type, f"{where}.{field.name}", depth)) for field in arrow))
+    if any(is_list(arrow) for is_list in _LISTS):
+        return t.Array(_type(arrow.value_type, where, depth))
     raise InvalidSchema(f"column {where!r}: no column type holds Arrow's {arrow}")
 
 

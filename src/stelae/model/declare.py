@@ -81,7 +81,8 @@ def columns(
 ) -> ColumnsSpec:
     """A group of typed columns, stored together."""
     if not isinstance(columns, Mapping):
-        raise InvalidSchema(f"group {name!r}: give the columns as a dict of name to type, not {show(columns)}")
+        raise InvalidSchema(f"group {show(name)}: give the columns as a dict of name to type, not {show(columns)}")
+    _check_text("the name of a group", name)
     options = _options(purge, compression, block_bytes, in_memory, bloom)
     return ColumnsSpec(name, tuple(parse_column(column, text) for column, text in columns.items()), options)
 
@@ -97,7 +98,12 @@ def cells(
     bloom: bool = True,
 ) -> CellsSpec:
     """A group of families of cells, `family:qualifier` to bytes; "*" takes every family no other group names."""
+    _check_text("the name of a group", name)
+    if isinstance(families, Mapping | bytes) or not isinstance(families, Iterable):
+        raise InvalidSchema(f"group {name!r}: give the families as a list of names or as '*', not {show(families)}")
     names = (families,) if isinstance(families, str) else tuple(families)
+    for family in names:
+        _check_text(f"group {name!r}: the name of a family", family)
     wildcard = names == (WILDCARD,)
     options = _options(purge, compression, block_bytes, in_memory, bloom)
     return CellsSpec(name, () if wildcard else names, wildcard, options)
@@ -116,8 +122,14 @@ def _options(
     )
 
 
+def _check_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise InvalidSchema(f"{what} is text, not {show(given)}")
+
+
 def parse_column(name: str, text: str) -> ColumnSpec:
     """`TYPE [not null] [default LITERAL]`."""
+    _check_text("the name of a column", name)
     if not isinstance(text, str):
         raise InvalidSchema(f"column {name!r}: give its type as text, not {show(text)}")
     try:
@@ -178,6 +190,8 @@ def group_of(spec: GroupSpec, ids: Iterator[int]) -> Group:
         case CellsSpec(name, families, wildcard, options):
             named = tuple(Family(ColumnId(next(ids)), family) for family in families)
             return CellsGroup(id_, name, named, wildcard, options)
+        case _:
+            raise InvalidSchema(f"a group is said by columns(...) or cells(...), not by {show(spec)}")
 
 
 def declare(
@@ -188,6 +202,10 @@ def declare(
     limits: Limits = DEFAULT_LIMITS,
 ) -> TableSchema:
     """A checked schema; InvalidSchema names what is wrong."""
+    if not isinstance(groups, list | tuple):
+        raise InvalidSchema(f"give the groups as a list of columns(...) and cells(...), not {show(groups)}")
+    if type(hashed) is not bool:
+        raise InvalidSchema(f"hashed is {show(hashed)}, not True or False")
     ids = count(1)
     found_key = key_columns(key, ids)
     found_groups = tuple(group_of(spec, ids) for spec in groups)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 from stelae.model.errors import ClockTooFarAhead, InvalidArgument
 from stelae.model.ids import Micros, Txn
+from stelae.model.values import show
 
 COUNTER_BITS = 16
 COUNTER_MAX = (1 << COUNTER_BITS) - 1
@@ -30,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def pack(millis: int, counter: int = 0) -> Txn:
     if not 0 <= millis <= MILLIS_MAX or not 0 <= counter <= COUNTER_MAX:
-        raise InvalidArgument(f"no hybrid time has {millis} milliseconds and counter {counter}")
+        raise InvalidArgument(f"no hybrid time has {show(millis)} milliseconds and counter {show(counter)}")
     return Txn((millis << COUNTER_BITS) | counter)
 
 
@@ -49,7 +50,7 @@ def micros_of(txn: Txn) -> Micros:
 
 def at_datetime(moment: datetime) -> Txn:
     """The last txn not after an aware moment: `at=` that moment sees every commit of its millisecond."""
-    if moment.tzinfo is None:
+    if moment.utcoffset() is None:
         raise InvalidArgument(f"{moment.isoformat()} has no time zone; give an aware datetime, e.g. with tzinfo=UTC")
     return pack((moment - _EPOCH) // timedelta(milliseconds=1), COUNTER_MAX)
 
@@ -60,7 +61,7 @@ def to_datetime(txn: Txn) -> datetime:
 
 def check_txn(value: object) -> Txn:
     if type(value) is not int or not TXN_MIN <= value <= TXN_MAX:
-        raise InvalidArgument(f"{value!r} is not a txn: expected a whole number from 0 to {TXN_MAX}")
+        raise InvalidArgument(f"{show(value)} is not a txn: expected a whole number from 0 to {TXN_MAX}")
     return Txn(value)
 
 
@@ -92,6 +93,12 @@ class HybridClock:
         with self._lock:
             self._last = after(self._last, self._wall_ms())
             return self._last
+
+    def resume(self, last: Txn) -> None:
+        """From here on, every tick is above a time that this store itself gave out before it was restarted, even if
+        the wall clock has been set back since."""
+        with self._lock:
+            self._last = max(self._last, check_txn(last))
 
     def merge(self, remote: Txn) -> None:
         """From here on, every tick is above `remote`. Raises ClockTooFarAhead, and changes nothing, if it is too far

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from stelae.model.errors import InvalidSchema
+from stelae.model.values import show
 
 _UNITS = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000}
 _TOKEN = re.compile(
@@ -22,6 +23,7 @@ _DURATION = re.compile(r"\s*(\d{1,18})\s*(us|ms|s|m|h|d|w)?\s*", re.IGNORECASE)
 AGE_US_MAX = 200 * 365 * _UNITS["d"]
 HISTORY_MAX = 1_000_000_000
 NESTING_MAX = 32
+POLICY_LENGTH_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,13 @@ def print_duration(duration_us: int) -> str:
 
 def parse_duration(text: str) -> int:
     """Microseconds of `15m`, `7d` or a bare number of microseconds; InvalidSchema if the text is none."""
+    if not isinstance(text, str):
+        raise InvalidSchema(f"a duration is text, as in 15m, not {show(text)}")
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise InvalidSchema(f"{text!r} is not a duration: write a number and one of us, ms, s, m, h, d, w, as in 15m")
+        raise InvalidSchema(
+            f"{show(text)} is not a duration: write a number and one of us, ms, s, m, h, d, w, as in 15m"
+        )
     return int(match[1]) * _UNITS.get((match[2] or "us").lower(), 1)
 
 
@@ -92,20 +98,32 @@ def purges(policy: PurgePolicy, newer: int, age_us: int) -> bool:
 
 def parse_purge(text: str) -> PurgePolicy:
     """Raises InvalidSchema naming the text and what is wrong in it."""
-    return _Parser(text).policy()
+    if not isinstance(text, str):
+        raise InvalidSchema(f"a purge policy is text, as in 'max-history=3', not {show(text)}")
+    if len(text) > POLICY_LENGTH_MAX:
+        raise _too_long(text)
+    policy = _Parser(text).policy()
+    # Units and spaces that the text left out are in the canonical one, which must parse again.
+    if len(str(policy)) > POLICY_LENGTH_MAX:
+        raise _too_long(text)
+    return policy
+
+
+def _too_long(text: str) -> InvalidSchema:
+    return InvalidSchema(f"purge policy {show(text)}: a policy has at most {POLICY_LENGTH_MAX} characters")
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = self._lex(text)
+        self._tokens = self._lex(text.rstrip())
         self._at = 0
         self._depth = 0
 
     def _lex(self, text: str) -> list[MaxHistory | MaxAge | str]:
         tokens: list[MaxHistory | MaxAge | str] = []
         position = 0
-        while text[position:].strip():
+        while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
                 rest = text[position:].strip()

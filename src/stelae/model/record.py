@@ -2,8 +2,9 @@
 
 `lower` turns the mutations of one block into records per group. Within a block the last mention wins: a later put of
 the same cell and time replaces an earlier one, a later erasure removes the earlier puts it covers, and an earlier
-erasure leaves later puts alone. What remains has no two records with one (key, ts, kind), so after the block's txn is
-added, every record of a tablet is unique.
+erasure leaves later puts alone. That a row exists is kept apart from its values: an erasure of columns or cells takes
+back the puts of those, but a put of the key alone falls only with the whole row. What remains has no two records with
+one (key, ts, kind), so after the block's txn is added, every record of a tablet is unique.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypeAlias
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
-from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
+from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
 from stelae.model.values import Value
 
 
@@ -67,7 +68,8 @@ def cells_order(record: CellRecord) -> tuple[bytes, bytes, bytes, int, int]:
 @dataclass(slots=True)
 class _RowState:
     puts: dict[tuple[GroupId, Micros], dict[ColumnId, Value]] = field(default_factory=dict)
-    cells: dict[tuple[str, str, Micros], bytes | None] = field(default_factory=dict)
+    cells: dict[tuple[str, str, Micros], bytes] = field(default_factory=dict)
+    exists: dict[Micros, None] = field(default_factory=dict)
     erased_columns: dict[ColumnId, Micros] = field(default_factory=dict)
     erased_versions: dict[tuple[ColumnId, Micros], None] = field(default_factory=dict)
     erased_cells: dict[tuple[str, str], Micros] = field(default_factory=dict)
@@ -113,11 +115,7 @@ def _mention(schema: TableSchema, state: _RowState, mutation: Mutation, commit_t
 
 def _put(schema: TableSchema, state: _RowState, values: tuple[tuple[ColumnId, Value], ...], ts: Micros) -> None:
     if not values:
-        first = next((g for g in schema.groups if isinstance(g, ColumnsGroup)), None)
-        if first is None:
-            state.cells["", "", ts] = None
-        else:
-            state.puts.setdefault((first.id, ts), {})
+        state.exists[ts] = None
     for id_, value in values:
         group, _ = schema.column_by_id(id_)
         state.puts.setdefault((group.id, ts), {})[id_] = value
@@ -151,6 +149,7 @@ def _erase(
         case WholeRow():
             state.puts = {put: values for put, values in state.puts.items() if put[1] > until}
             state.cells = {cell: value for cell, value in state.cells.items() if cell[2] > until}
+            state.exists = {ts: None for ts in state.exists if ts > until}
             state.erased_row = until if state.erased_row is None else max(state.erased_row, until)
         case WholeFamily(family):
             schema.family_group(family)
@@ -169,13 +168,20 @@ def _erase(
             state.erased_cells[at] = max(until, state.erased_cells.get(at, until))
 
 
+def _says_existence(schema: TableSchema, group: Group) -> bool:
+    """Whether the puts of a key alone are this group's: the first of columns, or where there is none the first."""
+    first = next((g for g in schema.groups if isinstance(g, ColumnsGroup)), schema.groups[0])
+    return group.id == first.id
+
+
 def _columns_records(schema: TableSchema, group: ColumnsGroup, row: Row, state: _RowState) -> list[ColumnsRecord]:
-    """One record per time and kind; erasures of several columns at one time share it."""
-    records = [
-        ColumnsRecord(row, ts, Kind.PUT, tuple(sorted(values.items())))
-        for (id_, ts), values in state.puts.items()
-        if id_ == group.id
-    ]
+    """One record per time and kind: erasures of several columns at one time share it, and values are put into the
+    record that says that the row exists."""
+    puts: dict[Micros, dict[ColumnId, Value]] = {}
+    if _says_existence(schema, group):
+        puts |= {ts: {} for ts in state.exists}
+    puts |= {ts: values for (id_, ts), values in state.puts.items() if id_ == group.id}
+    records = [ColumnsRecord(row, ts, Kind.PUT, tuple(sorted(values.items()))) for ts, values in puts.items()]
     if state.erased_row is not None:
         records.append(ColumnsRecord(row, state.erased_row, Kind.ERASE_ROW))
     erased: dict[tuple[Micros, Kind], list[ColumnId]] = {}
@@ -194,12 +200,9 @@ def _cell_records(schema: TableSchema, group: CellsGroup, row: Row, state: _RowS
     def mine(family: str) -> bool:
         return schema.family_group(family).id == group.id
 
-    exists_here = group.id == schema.groups[0].id
-    records = [
-        CellRecord(row, family, qualifier, ts, Kind.PUT, value)
-        for (family, qualifier, ts), value in state.cells.items()
-        if (mine(family) if family else exists_here)
-    ]
+    records = [CellRecord(row, f, q, ts, Kind.PUT, value) for (f, q, ts), value in state.cells.items() if mine(f)]
+    if _says_existence(schema, group):
+        records += [CellRecord(row, "", "", ts, Kind.PUT) for ts in state.exists]
     if state.erased_row is not None:
         records.append(CellRecord(row, "", "", state.erased_row, Kind.ERASE_ROW))
     records += [CellRecord(row, f, "", ts, Kind.ERASE_FAMILY) for f, ts in state.erased_families.items() if mine(f)]

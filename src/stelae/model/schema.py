@@ -17,8 +17,10 @@ from stelae.model.errors import InvalidArgument, InvalidSchema, nearest
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.limits import DEFAULT_LIMITS, Limits
-from stelae.model.purge import PurgePolicy
-from stelae.model.values import Value, coerce
+from stelae.model.predicate.literals import Literal
+from stelae.model.predicate.printer import literal_text
+from stelae.model.purge import PurgePolicy, parse_purge
+from stelae.model.values import Value, coerce, show
 
 COMPRESSIONS = ("zstd", "lz4", "none")
 BLOCK_BYTES_MIN = 4 * 1024
@@ -37,7 +39,7 @@ class KeyColumn:
 @dataclass(frozen=True, slots=True)
 class Column:
     """A record that never wrote the column reads as the default (None: NULL). A NOT NULL column without a default
-    must be in every put that touches its group."""
+    must be in every put that touches its group. Its text is how it is declared."""
 
     id: ColumnId
     name: str
@@ -47,8 +49,10 @@ class Column:
 
     def __str__(self) -> str:
         null = "" if self.nullable else " not null"
-        default = "" if self.default is None else f" default {self.default!r}"
-        return f"{self.type}{null}{default}"
+        if self.default is None:
+            return f"{self.type}{null}"
+        kept = coerce(self.type, self.default, "default")
+        return f"{self.type}{null} default {literal_text(Literal(kept))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,8 @@ class TableSchema:
 
     def column(self, name: str) -> tuple[ColumnsGroup, Column]:
         """The value column of that name and its group; InvalidArgument, with the nearest name, if there is none."""
+        if not isinstance(name, str):
+            raise InvalidArgument(f"the name of a column is text, not {show(name)}")
         try:
             return self._columns[name]
         except KeyError:
@@ -134,6 +140,8 @@ class TableSchema:
 
     def family_group(self, family: str) -> CellsGroup:
         """The group that stores a family; InvalidArgument if no group names it and none is the wildcard."""
+        if not isinstance(family, str):
+            raise InvalidArgument(f"the name of a family is text, not {show(family)}")
         group = self._families.get(family) or self._wildcard
         if group is None or not family:
             raise InvalidArgument(f"no family {family!r}{nearest(family, self._families)}")
@@ -149,9 +157,9 @@ class TableSchema:
 def check_schema(schema: TableSchema, limits: Limits = DEFAULT_LIMITS) -> TableSchema:
     """The schema itself, if it is valid; else InvalidSchema naming the culprit and the rule. Nothing is applied in
     part: an invalid schema is rejected whole."""
+    _check_names(schema, limits)
     _check_key(schema, limits)
     _check_groups(schema, limits)
-    _check_names(schema, limits)
     _check_wildcard(schema)
     _check_ids(schema)
     return schema
@@ -163,6 +171,7 @@ def _check_key(schema: TableSchema, limits: Limits) -> None:
     for column in schema.key:
         if not isinstance(column.type, t.KeyType):
             raise InvalidSchema(f"key column {column.name!r}: {column.type} cannot be a key")
+        _check_type(f"key column {column.name!r}", column.type)
 
 
 def _check_groups(schema: TableSchema, limits: Limits) -> None:
@@ -197,47 +206,74 @@ def _check_options(group: Group) -> None:
     options = group.options
     if options.compression not in COMPRESSIONS:
         raise InvalidSchema(
-            f"group {group.name!r}: compression {options.compression!r} is not one of {', '.join(COMPRESSIONS)}"
+            f"group {group.name!r}: compression {show(options.compression)} is not one of {', '.join(COMPRESSIONS)}"
         )
     if type(options.block_bytes) is not int or not BLOCK_BYTES_MIN <= options.block_bytes <= BLOCK_BYTES_MAX:
         raise InvalidSchema(
-            f"group {group.name!r}: block_bytes {options.block_bytes!r} "
+            f"group {group.name!r}: block_bytes {show(options.block_bytes)} "
             f"is not a whole number from {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}"
         )
     for name, value in (("in_memory", options.in_memory), ("bloom", options.bloom)):
         if type(value) is not bool:
-            raise InvalidSchema(f"group {group.name!r}: {name} is {value!r}, not True or False")
+            raise InvalidSchema(f"group {group.name!r}: {name} is {show(value)}, not True or False")
+    _check_purge(group)
+
+
+def _check_purge(group: Group) -> None:
+    """Policies are stored as their text."""
+    purge = group.options.purge
+    if purge is None:
+        return
+    if not isinstance(purge, PurgePolicy):
+        raise InvalidSchema(f"group {group.name!r}: {show(purge)} is no purge policy")
+    if parse_purge(str(purge)) != purge:
+        raise InvalidSchema(f"group {group.name!r}: purge policy {str(purge)!r} is not in its canonical form")
 
 
 def _check_column(column: Column) -> None:
+    _check_type(f"column {column.name!r}", column.type)
     if column.default is None:
         return
+    if not isinstance(column.type, t.KeyType):
+        raise InvalidSchema(f"column {column.name!r}: {column.type} takes no default")
     try:
         kept = coerce(column.type, column.default, f"column {column.name!r} default")
     except InvalidArgument as error:
         raise InvalidSchema(str(error)) from None
     if kept != column.default and kept == kept:
-        raise InvalidSchema(f"column {column.name!r}: default {column.default!r} is not in its kept form {kept!r}")
+        raise InvalidSchema(
+            f"column {column.name!r}: default {show(column.default)} is not in its kept form {show(kept)}"
+        )
+
+
+def _check_type(what: str, type_: t.ColumnType) -> None:
+    """Types are stored as their text."""
+    try:
+        known = t.parse_type(str(type_)) == type_
+    except InvalidSchema as error:
+        raise InvalidSchema(f"{what}: {error}") from None
+    if not known:
+        raise InvalidSchema(f"{what}: {show(type_)} is no column type")
 
 
 def _names(schema: TableSchema) -> Iterator[tuple[str, str]]:
     for key in schema.key:
-        yield f"key column {key.name!r}", key.name
+        yield f"key column {show(key.name)}", key.name
     for group in schema.groups:
         match group:
             case ColumnsGroup():
-                yield from ((f"column {c.name!r} of group {group.name!r}", c.name) for c in group.columns)
+                yield from ((f"column {show(c.name)} of group {group.name!r}", c.name) for c in group.columns)
             case CellsGroup():
-                yield from ((f"family {f.name!r} of group {group.name!r}", f.name) for f in group.families)
+                yield from ((f"family {show(f.name)} of group {group.name!r}", f.name) for f in group.families)
 
 
 def _check_names(schema: TableSchema, limits: Limits) -> None:
-    _check_distinct([(f"group {group.name!r}", group.name) for group in schema.groups], limits)
+    _check_distinct([(f"group {show(group.name)}", group.name) for group in schema.groups], limits)
     members = list(_names(schema))
+    _check_distinct(members, limits)
     for what, name in members:
         if name.casefold() == RESERVED:
             raise InvalidSchema(f"{what}: {RESERVED!r} is the encoded key in every predicate, and no column's name")
-    _check_distinct(members, limits)
 
 
 def _check_distinct(named: list[tuple[str, str]], limits: Limits) -> None:
@@ -251,20 +287,26 @@ def _check_distinct(named: list[tuple[str, str]], limits: Limits) -> None:
 
 def check_name(what: str, name: str, limits: Limits = DEFAULT_LIMITS) -> str:
     """Names of groups, columns and families: printable text, no colon, no leading underscore, not '*'."""
-    problem = None
-    if not name:
-        problem = "a name has at least one character"
-    elif ":" in name:
-        problem = "a name has no colon"
-    elif name.startswith("_"):
-        problem = "names with a leading underscore are reserved"
-    elif name == WILDCARD or name != name.strip() or not name.isprintable():
-        problem = "a name is printable text, not '*', with no space at its ends"
-    elif len(name.encode(errors="surrogatepass")) > limits.name_bytes_max:
-        problem = f"a name has at most {limits.name_bytes_max} bytes"
+    problem = _name_problem(name, limits)
     if problem:
         raise InvalidSchema(f"{what}: {problem}")
     return name
+
+
+def _name_problem(name: object, limits: Limits) -> str:
+    if not isinstance(name, str):
+        return "a name is text"
+    if not name:
+        return "a name has at least one character"
+    if ":" in name:
+        return "a name has no colon"
+    if name.startswith("_"):
+        return "names with a leading underscore are reserved"
+    if name == WILDCARD or name != name.strip() or not name.isprintable():
+        return "a name is printable text, not '*', with no space at its ends"
+    if len(name.encode()) > limits.name_bytes_max:
+        return f"a name has at most {limits.name_bytes_max} bytes"
+    return ""
 
 
 def _check_wildcard(schema: TableSchema) -> None:

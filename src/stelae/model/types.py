@@ -3,7 +3,10 @@
     bool  int8 int16 int32 int64  float32 float64  decimal(p, s)  string  binary  date  timestamp  timestamp_ntz
     array<T>  struct<name: T, ...>  map<K, V>  vector(float32, n)
 
-The last four hold whole values and are never keys. `timestamp` is a moment (UTC microseconds), `timestamp_ntz` a
+The names of a struct's fields stand in backquotes unless they are plain words, a backquote in one written twice:
+struct<plain: int32, `größe in m`: float64>. They differ in more than case, as Spark finds fields in any.
+
+The last four types hold whole values and are never keys. `timestamp` is a moment (UTC microseconds), `timestamp_ntz` a
 reading of a wall clock without a zone.
 """
 
@@ -18,6 +21,7 @@ from stelae.model.errors import InvalidSchema
 DECIMAL_PRECISION_MAX = 38
 VECTOR_LENGTH_MAX = 65_536
 NESTING_MAX = 16
+FIELD_NAME_BYTES_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Struct:
     fields: tuple[tuple[str, ColumnType], ...]
 
     def __str__(self) -> str:
-        return "struct<" + ", ".join(f"{name}: {type_}" for name, type_ in self.fields) + ">"
+        return "struct<" + ", ".join(f"{_field_text(name)}: {type_}" for name, type_ in self.fields) + ">"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,12 @@ _SIMPLE: dict[str, KeyType] = {
 }
 TYPE_NAMES = (*_SIMPLE, "decimal(p, s)", "array<T>", "struct<name: T, ...>", "map<K, V>", "vector(float32, n)")
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOKEN = re.compile(rf"\s*({_WORD.pattern}|`(?:[^`]|``)*`|\d+|[<>(),:])")
+
+
+def _field_text(name: str) -> str:
+    return name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def is_key_type(type_: ColumnType) -> bool:
@@ -170,6 +179,8 @@ def parse_type_prefix(text: str) -> tuple[ColumnType, str]:
 
 class _TypeParser:
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise InvalidSchema(f"a type is given as text, as in 'int32', and not as {type(text).__name__}")
         self._text = text
         self.position = 0
         self._depth = 0
@@ -240,17 +251,27 @@ class _TypeParser:
 
     def _struct(self) -> ColumnType:
         self._expect("<")
-        fields: dict[str, ColumnType] = {}
+        fields: dict[str, tuple[str, ColumnType]] = {}
         while True:
-            name = self._take()
-            if not name[0].isalpha() and name[0] != "_":
-                raise self._error(f"{name!r} is not a field name")
-            if name in fields:
-                raise self._error(f"field {name!r} stands twice in a struct")
+            name = self._field_name()
+            if name.casefold() in fields:
+                raise self._error(f"field {name!r} stands twice in a struct (case does not count)")
             self._expect(":")
-            fields[name] = self.type()
+            fields[name.casefold()] = (name, self.type())
             if self._take_one_of(",", ">") == ">":
-                return Struct(tuple(fields.items()))
+                return Struct(tuple(fields.values()))
+
+    def _field_name(self) -> str:
+        token = self._take()
+        if _WORD.fullmatch(token):
+            name = token
+        elif token.startswith("`"):
+            name = token[1:-1].replace("``", "`")
+        else:
+            raise self._error(f"{token!r} is not a field name, and a struct has at least one field")
+        if not name or not name.isprintable() or len(name.encode()) > FIELD_NAME_BYTES_MAX:
+            raise self._error(f"a field name is printable text of 1 to {FIELD_NAME_BYTES_MAX} bytes, not {name!r}")
+        return name
 
     def end(self) -> None:
         if self._text[self.position :].strip():
@@ -259,7 +280,10 @@ class _TypeParser:
     def _take(self) -> str:
         match = _TOKEN.match(self._text, self.position)
         if match is None:
-            raise self._error("the type ends too early or has a stray character")
+            rest = self._text[self.position :].strip()
+            if not rest:
+                raise self._error("the type ends too early")
+            raise self._error(f"stray character {rest[0]!r}; a field name that is no plain word stands in backquotes")
         self.position = match.end()
         return match.group(1)
 

@@ -7,12 +7,12 @@ reading must have none. The one exception is float32, which keeps the nearest fl
 | type | accepted | kept as |
 |---|---|---|
 | bool | bool | bool |
-| intN | int | int |
+| intN | int, never bool | int |
 | floatN | float, exactly representable int | float |
 | decimal | Decimal, int | Decimal with exactly `scale` digits |
 | string | str without lone surrogates | str |
 | binary | bytes, bytearray, memoryview | bytes |
-| date | date | date |
+| date | date, datetime64 of days | date |
 | timestamp | aware datetime | datetime in UTC |
 | timestamp_ntz | naive datetime | datetime |
 | array | list, tuple, numpy array | list |
@@ -20,7 +20,8 @@ reading must have none. The one exception is float32, which keeps the nearest fl
 | map | mapping, or pairs | dict |
 | vector | n numbers | list of float |
 
-Scalars of numpy and pandas are accepted as the Python value they stand for.
+Scalars of numpy and pandas are accepted as the Python value they stand for, subclasses (an IntEnum, a StrEnum) as the
+value of their base; what is kept is always of the exact Python type. NaT and NA stand for no value: NULL is None.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Inexact, InvalidOperation
 from decimal import Decimal as PyDecimal
 from typing import Any, TypeAlias
@@ -45,17 +46,20 @@ EPOCH_DATE = date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _FLOAT32 = struct.Struct("<f")
 _SHOWN_MAX = 60
+_SHOWN_INT_BITS_MAX = 256
+_MISSING = ("NaTType", "NAType")
+_FINER_UNITS = ("ns]", "ps]", "fs]", "as]")
 
 
 def coerce(type_: t.ColumnType, value: Value, where: str) -> Value:
     """The canonical form of a value that is not None."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-        value = _from_numpy(value, where)
+    if type(value).__module__ != "builtins":
+        value = _native(type_, value, where)
     return _COERCE[type(type_)](type_, value, where)
 
 
 def micros_of_datetime(moment: datetime) -> Micros:
-    return Micros((moment - (EPOCH if moment.tzinfo else EPOCH_NTZ)) // _MICROSECOND)
+    return Micros((moment - (EPOCH_NTZ if moment.tzinfo is None else EPOCH)) // _MICROSECOND)
 
 
 def datetime_of_micros(micros: int) -> datetime:
@@ -84,7 +88,13 @@ def check_ts(value: object, where: str = "ts") -> Micros:
 
 
 def show(value: object) -> str:
-    text = repr(value)
+    """A value for a message: short, and never an error of its own, whatever the value."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_INT_BITS_MAX:
+        return f"<{type(value).__name__} of {value.bit_length()} bits>"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a value that cannot print itself must not hide the error that is about it
+        text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
@@ -93,13 +103,36 @@ def _refuse(type_: t.ColumnType, value: object, where: str, why: str = "") -> In
     return InvalidArgument(f"{where}: {show(value)} ({type(value).__name__}) is not a {type_}{reason}")
 
 
-def _from_numpy(value: Any, where: str) -> object:
-    if value.dtype.kind == "M":
+def _native(type_: t.ColumnType, value: Any, where: str) -> object:
+    """The Python value that a value of a library stands for."""
+    if type(value).__name__ in _MISSING:
+        raise _refuse(type_, value, where, "it stands for no value; NULL is None")
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0:
+        return value
+    match value.dtype.kind:
+        case "M":
+            return _from_datetime64(type_, value, where)
+        case "m":  # as an item, some would be a mere number
+            raise _refuse(type_, value, where)
+        case _:
+            return value.item()
+
+
+def _from_datetime64(type_: t.ColumnType, value: Any, where: str) -> date:
+    """Days become a date for a date column, midnight for any other."""
+    if value != value:
+        raise _refuse(type_, value, where, "it stands for no value; NULL is None")
+    if value.dtype.name.endswith(_FINER_UNITS):
         micros = value.astype("datetime64[us]")
         if micros != value:
-            raise InvalidArgument(f"{where}: {show(value)} has nanoseconds, which would be lost")
-        return micros.item()
-    return value.item()
+            raise _refuse(type_, value, where, "its nanoseconds would be lost")
+        value = micros
+    moment = value.item()
+    if not isinstance(moment, date):  # numpy gives the bare count of what Python's calendar does not hold
+        raise _refuse(type_, value, where, "outside the years 1 to 9999")
+    if isinstance(moment, datetime) or isinstance(type_, t.Date):
+        return moment
+    return datetime.combine(moment, time.min)
 
 
 def _bool(type_: t.Bool, value: object, where: str) -> bool:
@@ -109,30 +142,35 @@ def _bool(type_: t.Bool, value: object, where: str) -> bool:
 
 
 def _int(type_: t.Int, value: object, where: str) -> int:
-    if type(value) is not int:
+    if not isinstance(value, int) or isinstance(value, bool):
         raise _refuse(type_, value, where)
-    limit = 1 << (type_.bits - 1)
-    if not -limit <= value < limit:
+    number, limit = int.__int__(value), 1 << (type_.bits - 1)
+    if not -limit <= number < limit:
         raise _refuse(type_, value, where, "out of range")
-    return value
+    return number
 
 
 def _float(type_: t.Float, value: object, where: str) -> float:
-    if type(value) is int:
-        try:
-            number = float(value)
-        except OverflowError:
-            raise _refuse(type_, value, where, "out of range") from None
-        if int(number) != value or (type_.bits == 32 and _float32(number) != number):
-            raise _refuse(type_, value, where, "it would be rounded")
-        return number
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _float_of_int(type_, int.__int__(value), where)
     if not isinstance(value, float):
         raise _refuse(type_, value, where)
+    exact = float.__float__(value)
     if type_.bits == 64:
-        return float(value)
-    number = _float32(value)
-    if math.isinf(number) and not math.isinf(value):
+        return exact
+    number = _float32(exact)
+    if math.isinf(number) and not math.isinf(exact):
         raise _refuse(type_, value, where, "out of range")
+    return number
+
+
+def _float_of_int(type_: t.Float, value: int, where: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _refuse(type_, value, where, "out of range") from None
+    if int(number) != value or (type_.bits == 32 and _float32(number) != number):
+        raise _refuse(type_, value, where, "it would be rounded")
     return number
 
 
@@ -144,15 +182,16 @@ def _float32(value: float) -> float:
 
 
 def _decimal(type_: t.Decimal, value: object, where: str) -> PyDecimal:
-    if type(value) is int:
-        if value.bit_length() > 160:
-            raise _refuse(type_, value, where, "out of range")
-        value = PyDecimal(value)
-    if not isinstance(value, PyDecimal) or not value.is_finite():
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 160:
+        raise _refuse(type_, value, where, "out of range")
+    if not isinstance(value, PyDecimal | int) or isinstance(value, bool):
+        raise _refuse(type_, value, where)
+    number = PyDecimal(value)
+    if not number.is_finite():
         raise _refuse(type_, value, where)
     exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
     try:
-        fixed = value.quantize(PyDecimal(1).scaleb(-type_.scale), context=exact)
+        fixed = number.quantize(PyDecimal(1).scaleb(-type_.scale), context=exact)
     except Inexact:
         raise _refuse(type_, value, where, f"it would be rounded to {type_.scale} digits") from None
     except InvalidOperation:
@@ -163,23 +202,29 @@ def _decimal(type_: t.Decimal, value: object, where: str) -> PyDecimal:
 def _string(type_: t.String, value: object, where: str) -> str:
     if not isinstance(value, str):
         raise _refuse(type_, value, where)
+    text = str.__str__(value)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise _refuse(type_, value, where, "it has a lone surrogate") from None
-    return str(value)
+    return text
 
 
 def _binary(type_: t.Binary, value: object, where: str) -> bytes:
+    if type(value) is bytes:
+        return value
     if not isinstance(value, bytes | bytearray | memoryview):
         raise _refuse(type_, value, where)
-    return bytes(value)
+    try:
+        return memoryview(value).tobytes()
+    except ValueError as error:
+        raise _refuse(type_, value, where, str(error)) from None
 
 
 def _date(type_: t.Date, value: object, where: str) -> date:
     if not isinstance(value, date) or isinstance(value, datetime):
         raise _refuse(type_, value, where)
-    return value
+    return date.fromordinal(date.toordinal(value))
 
 
 def _timestamp(type_: t.Timestamp, value: object, where: str) -> datetime:
@@ -205,7 +250,11 @@ def _datetime(type_: t.ColumnType, value: object, where: str) -> datetime:
     if getattr(value, "nanosecond", 0):
         raise _refuse(type_, value, where, "its nanoseconds would be lost")
     to_python = getattr(value, "to_pydatetime", None)
-    return to_python() if to_python else value
+    try:
+        moment = to_python() if to_python else value
+    except ValueError:
+        raise _refuse(type_, value, where, "outside the years 1 to 9999") from None
+    return datetime.combine(datetime.date(moment), datetime.timetz(moment))
 
 
 def _items(type_: t.ColumnType, value: Any, where: str) -> Sequence[Value]:
@@ -233,9 +282,10 @@ def _vector(type_: t.Vector, value: object, where: str) -> list[float]:
 def _struct(type_: t.Struct, value: object, where: str) -> dict[str, Value]:
     if not isinstance(value, Mapping):
         raise _refuse(type_, value, where)
-    unknown = [name for name in value if name not in dict(type_.fields)]
+    known = {name for name, _ in type_.fields}
+    unknown = [name for name in value if name not in known]
     if unknown:
-        raise _refuse(type_, value, where, f"no field {unknown[0]!r}")
+        raise _refuse(type_, value, where, f"no field {show(unknown[0])}")
     return {
         name: None if value.get(name) is None else coerce(field, value[name], f"{where}.{name}")
         for name, field in type_.fields
@@ -248,9 +298,9 @@ def _map(type_: t.Map, value: object, where: str) -> dict[Value, Value]:
         raise _refuse(type_, value, where)
     result: dict[Value, Value] = {}
     for key, item in pairs:
-        if key is None or key != key:
+        kept = None if key is None else coerce(type_.key, key, f"{where} key")
+        if kept is None or kept != kept:
             raise _refuse(type_, value, where, f"{show(key)} cannot be a key")
-        kept = coerce(type_.key, key, f"{where} key")
         if kept in result:
             raise _refuse(type_, value, where, f"key {show(kept)} stands twice")
         result[kept] = None if item is None else coerce(type_.value, item, f"{where}[{show(kept)}]")

@@ -236,14 +236,14 @@ class CatalogService:
         return self.latest
 
     async def _wait_active(self, catalog: Catalog) -> Catalog:
-        """Until every clock within the skew has passed the activation."""
-        due_ms = hybrid.millis_of(catalog.activation) + self._settings.skew_ms
-        if self._settings.skew_ms or self._settings.delay_ms:
-            due_ms += 1
-        while (left_ms := due_ms - self._clock.wall_ms()) > 0:
-            await asyncio.sleep(left_ms / 1_000)
-            self._check_alive()
-        self.time.merge(catalog.activation)
+        """Until every clock within the skew has passed the activation. With one clock there is nothing to wait for:
+        hybrid time moves past it, also if the wall clock was set back."""
+        if self._settings.delay_ms or self._settings.skew_ms:
+            due_ms = hybrid.millis_of(catalog.activation) + self._settings.skew_ms + 1
+            while (left_ms := due_ms - self._clock.wall_ms()) > 0:
+                await asyncio.sleep(left_ms / 1_000)
+                self._check_alive()
+        self.time.resume(catalog.activation)
         return catalog
 
     async def _close_time(self, ts: Txn) -> None:
@@ -299,6 +299,7 @@ class CatalogService:
         self._history = history
         self._activations = [catalog.activation for catalog in history]
         self._closed_at = head.closed
+        self.time.resume(max(head.closed, history[-1].activation))
         return head
 
     async def _follow(self, head: log.LogHead) -> None:
@@ -332,6 +333,8 @@ class CatalogService:
         self._history.append(catalog)
         self._activations.append(catalog.activation)
         self._tokens[update.token] = update.version
+        if not (self._settings.delay_ms or self._settings.skew_ms):
+            self.time.resume(catalog.activation)
         await self.pins.progress(catalog.version)
 
     def _forget_before(self, version: CatalogVersion) -> None:

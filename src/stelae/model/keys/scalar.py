@@ -13,7 +13,9 @@ Each component in turn, with no separators:
 
 So a key of one string or binary column is its own bytes, and a longer key of a leading part is a prefix scan.
 The two zeros are one key: -0.0 is encoded as 0.0. NaN is refused in keys by `check_key`; the encoding still gives
-every NaN one place, above +inf, so that statistics and tests have an order.
+every NaN one place, above +inf, so that statistics and tests have an order, and decoding that place gives NaN.
+
+Decoding accepts exactly the bytes that encoding gives, and so does `vector`: one key has one row.
 
 A hash-partitioned table's row is the 8-byte big-endian XXH64 (seed 42) of the encoded key, then the encoded key.
 """
@@ -120,7 +122,7 @@ class KeyCodec:
         return Row(b"".join([_encoder(type_, last=False)(v) for type_, v in zip(self.types, values, strict=False)]))
 
     def decode(self, row: Row) -> Key:
-        """Raises InvalidArgument if the bytes are no row of this key."""
+        """Raises InvalidArgument if the bytes are no row of this key: `encode(decode(row)) == row` for all others."""
         position = TOKEN_BYTES if self.hashed else 0
         values = []
         try:
@@ -208,8 +210,8 @@ def _decoder(type_: t.KeyType, last: bool) -> _Decoder:
             return _int_decoder(bits, int)
         case t.Float(bits):
             return _float_decoder(bits)
-        case t.Decimal(_, scale):
-            return _int_decoder(decimal_bits(type_), lambda number: scaled(number, scale))
+        case t.Decimal():
+            return _decimal_decoder(type_)
         case t.String():
             return _bytes_decoder(last, lambda data: data.decode())
         case t.Binary():
@@ -258,15 +260,29 @@ def _int_decoder(bits: int, of: Callable[[int], Any]) -> _Decoder:
     return decode
 
 
+def _decimal_decoder(type_: t.Decimal) -> _Decoder:
+    limit, scale = 10**type_.precision, type_.scale
+
+    def of(number: int) -> PyDecimal:
+        if not -limit < number < limit:
+            raise ValueError(f"more than {type_.precision} digits")
+        return scaled(number, scale)
+
+    return _int_decoder(decimal_bits(type_), of)
+
+
 def _float_decoder(bits: int) -> _Decoder:
     width = bits // 8
     unpack = struct.Struct(_FLOAT_FORMATS[bits]).unpack
-    sign, ones = 1 << (bits - 1), (1 << bits) - 1
+    sign, ones, nan = 1 << (bits - 1), (1 << bits) - 1, _NAN_BITS[bits]
 
     def decode(row: bytes, position: int) -> tuple[float, int]:
         raw = int.from_bytes(_fixed(row, position, width), "big")
         plain = raw ^ sign if raw & sign else raw ^ ones
-        return unpack(plain.to_bytes(width, "big"))[0], position + width
+        number = unpack(plain.to_bytes(width, "big"))[0]
+        if plain == sign or (number != number and plain != nan):
+            raise ValueError(f"a second form of {abs(number)} at byte {position}")
+        return number, position + width
 
     return decode
 
@@ -279,10 +295,10 @@ def _bytes_decoder(last: bool, of: Callable[[bytes], Any]) -> _Decoder:
         end = row.find(END, position)
         if end < 0:
             raise ValueError(f"no end of the string that begins at byte {position}")
-        data = row[position:end]
-        plain = data.replace(ESCAPED_ZERO, b"\x00")
-        if plain.count(b"\x00") != data.count(b"\x00"):
+        plain = row[position:end].replace(ESCAPED_ZERO, b"\x00")
+        after = end + len(END)
+        if escape(plain) != row[position:after]:
             raise ValueError(f"bad escape in the string that begins at byte {position}")
-        return of(plain), end + len(END)
+        return of(plain), after
 
     return decode_last if last else decode_inner

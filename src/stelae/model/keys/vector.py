@@ -6,7 +6,9 @@ The result is a `binary` array; a batch whose rows exceed Arrow's 2 GiB of bytes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ import xxhash
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
+from stelae.model.ids import TS_MAX, TS_MIN
 from stelae.model.keys.scalar import END, ESCAPED_ZERO, TOKEN_BYTES, TOKEN_SEED, KeyCodec, decimal_bits
+from stelae.model.values import days_of_date
 
 Bytes2D = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -170,25 +174,40 @@ def _as_binary(matrix: Bytes2D) -> pa.Array:
 
 
 def _with_tokens(rows: pa.Array) -> pa.Array:
-    digest = xxhash.xxh64_digest
-    tokens = b"".join([digest(row, seed=TOKEN_SEED) for row in rows.to_pylist()])
-    prefix = _as_binary(np.frombuffer(tokens, np.uint8).reshape(-1, TOKEN_BYTES))
-    return _join([prefix, rows])
+    bounds = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + len(rows) + 1]
+    data = np.frombuffer(rows.buffers()[2] or b"", np.uint8)
+    return _join([_as_binary(_tokens(data, bounds[:-1], bounds[1:])), rows])
+
+
+def _tokens(data: Bytes2D, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> Bytes2D:
+    digest, plain = xxhash.xxh64_digest, data.tobytes()
+    tokens = [digest(plain[start:end], TOKEN_SEED) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.frombuffer(b"".join(tokens), np.uint8).reshape(-1, TOKEN_BYTES)
 
 
 def decode_array(codec: KeyCodec, rows: pa.Array) -> list[pa.Array]:
-    """The key columns of rows written by `encode_arrays`. Raises InvalidArgument if some row is none."""
+    """The key columns of rows written by `encode_arrays`, or of a NaN's place. Raises InvalidArgument if
+    `KeyCodec.decode` refuses some row."""
+    if rows.type != pa.binary() or rows.null_count:
+        raise InvalidArgument(f"rows are Arrow binary without nulls, not {rows.type} with {rows.null_count}")
+    if not len(rows):
+        return [pa.array([], to_arrow(type_)) for type_ in codec.types]
     offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + len(rows) + 1].astype(np.int64)
-    data = np.frombuffer(rows.buffers()[2] or b"", np.uint8)
-    starts, ends = offsets[:-1].copy(), offsets[1:]
+    data = np.frombuffer(rows.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    offsets -= offsets[0]
+    starts, ends = offsets[:-1], offsets[1:]
     if codec.hashed:
-        starts += TOKEN_BYTES
+        starts = starts + TOKEN_BYTES
+        _require(codec, starts <= ends)
+        _require(codec, np.all(_gather(data, offsets[:-1], TOKEN_BYTES) == _tokens(data, starts, ends), axis=1))
     columns = []
     for i, type_ in enumerate(codec.types):
         width = _width(type_)
         if width is not None:
             _require(codec, starts + width <= ends)
-            columns.append(_from_fixed(type_, _gather(data, starts, width)))
+            matrix = _gather(data, starts, width)
+            _require(codec, _canonical(type_, matrix))
+            columns.append(_from_fixed(type_, matrix))
             starts = starts + width
         elif i == len(codec.types) - 1:
             columns.append(_to_type(codec, type_, _slices(data, starts, ends)))
@@ -247,14 +266,53 @@ def _slices(data: Bytes2D, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, A
 def _ends(
     codec: KeyCodec, data: Bytes2D, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """Where the escaped string at each start ends: a zero inside one is always followed by FF, so the first 00 01 is
-    the end."""
-    marks = np.flatnonzero((data[:-1] == 0) & (data[1:] == 1))
-    at = np.searchsorted(marks, starts)
-    _require(codec, at < len(marks))
-    stops = marks[at]
+    """Where the escaped string at each start ends: a zero inside one is always followed by FF, so the first that is not
+    begins the end, 00 01."""
+    marks = np.flatnonzero((data[:-1] == 0) & (data[1:] != ESCAPED_ZERO[1]))
+    stops = np.append(marks, len(data))[np.searchsorted(marks, starts)]
     _require(codec, stops + len(END) <= ends)
+    _require(codec, data[stops + 1] == END[1])
     return stops
+
+
+def _canonical(type_: t.KeyType, matrix: Bytes2D) -> np.ndarray[Any, Any]:
+    """Which rows of bytes are those of a value. Bytes sort as values do, so bounds on the values are bounds on them."""
+    match type_:
+        case t.Bool():
+            return matrix[:, 0] <= 1
+        case t.Float(bits):
+            return _canonical_floats(_unsigned(matrix, bits), bits)
+        case t.Decimal(precision):
+            limit = 10**precision - 1
+            return _between(matrix, -limit, limit)
+        case t.Date():
+            return _between(matrix, days_of_date(date.min), days_of_date(date.max))
+        case t.Timestamp() | t.TimestampNtz():
+            return _between(matrix, TS_MIN, TS_MAX)
+        case t.Int() | t.String() | t.Binary():
+            return np.ones(len(matrix), bool)
+
+
+def _between(matrix: Bytes2D, least: int, most: int) -> np.ndarray[Any, Any]:
+    width = matrix.shape[1]
+    offset = 1 << (8 * width - 1)
+    low, high = ((number + offset).to_bytes(width, "big") for number in (least, most))
+    if width == 16:
+        numbers = np.ascontiguousarray(matrix).view("S16").ravel()
+        return (numbers >= low) & (numbers <= high)
+    unsigned = _unsigned(matrix, 8 * width)
+    return (unsigned >= int.from_bytes(low, "big")) & (unsigned <= int.from_bytes(high, "big"))
+
+
+def _canonical_floats(encoded: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """From -inf to +inf without -0.0, or the one NaN."""
+    rows = KeyCodec({"x": t.Float(bits)})
+    lowest, highest, zero, nan = (
+        encoded.dtype.type(int.from_bytes(rows.encode((value,)), "big"))
+        for value in (-math.inf, math.inf, 0.0, math.nan)
+    )
+    minus_zero = zero - encoded.dtype.type(1)
+    return ((encoded >= lowest) & (encoded <= highest) & (encoded != minus_zero)) | (encoded == nan)
 
 
 def _from_fixed(type_: t.KeyType, matrix: Bytes2D) -> pa.Array:

@@ -49,7 +49,7 @@ def to_text(expr: Expr) -> str:
 def _text(expr: Expr) -> str:
     match expr:
         case Compare(operand, comparator, literal):
-            return f"{_operand_text(operand)} {comparator.value} {_literal_text(literal)}"
+            return f"{_operand_text(operand)} {comparator.value} {literal_text(literal)}"
         case Within(operand, literals):
             return f"{_operand_text(operand)} in {_list_text(literals)}"
         case IsNull(operand):
@@ -77,7 +77,7 @@ def _chained(parts: tuple[Expr, ...]) -> Iterator[str]:
                 name == same and lower in _UPWARD and upper in _UPPER
             ):
                 yield (
-                    f"{_literal_text(least)} {_UPWARD[lower]} {_operand_text(name)} {upper.value} {_literal_text(most)}"
+                    f"{literal_text(least)} {_UPWARD[lower]} {_operand_text(name)} {upper.value} {literal_text(most)}"
                 )
                 i += 2
             case _:
@@ -96,10 +96,11 @@ def _operand_text(operand: Operand) -> str:
 
 
 def _list_text(literals: tuple[Literal, ...]) -> str:
-    return f"({', '.join([_literal_text(literal) for literal in literals])})"
+    return f"({', '.join([literal_text(literal) for literal in literals])})"
 
 
-def _literal_text(literal: Literal) -> str:
+def literal_text(literal: Literal) -> str:
+    """The one text of a literal, by itself as in an expression."""
     match literal.value:
         case bool(flag):
             return "true" if flag else "false"
