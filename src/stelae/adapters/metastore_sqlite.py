@@ -5,8 +5,9 @@ waits up to ten seconds for other processes' writes, then raises Unavailable. Qu
 
 A watch reads the table of changes from where it is, so it can neither miss nor repeat one. When it has read all, it
 waits to be woken: at once by a change of its own metastore, and otherwise by looking whether another process committed
-(`PRAGMA data_version`), every 2 ms after a change and ever less often while nothing changes, down to ten times a second,
-or twice a second if no one watches. The same look finds leases that ran out, and removes them: any process does so.
+(`PRAGMA data_version`), every 2 ms after a change and ever less often while nothing changes, down to ten times a
+second, or twice a second if no one watches. The same look finds leases that ran out, and removes them: any process does
+so.
 
 Not after a fork: the child opens its own.
 """

@@ -43,7 +43,7 @@ GROUP_MAGIC = b"\xf5GRP"
 _SEGMENT = struct.Struct("<8sHHQQQI")
 _GROUP = struct.Struct("<4sIIQQQ")
 _RECORD = struct.Struct("<BBQQQQQQ")
-_PLACE = struct.Struct("<QQ")
+_PLACE = struct.Struct("<QQI")
 _CRC = struct.Struct("<I")
 _LENGTH_CRC = struct.Struct("<II")
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
@@ -163,7 +163,7 @@ def _record_bytes(record: LogRecord, first_txn: Txn, offset: int) -> bytes:
 
 
 def _place_crc(first_txn: int, offset: int, length: int) -> int:
-    return crc32c(_PLACE.pack(first_txn, offset) + _CRC.pack(length))
+    return crc32c(_PLACE.pack(first_txn, offset, length))
 
 
 def read_segment(name: str, data: bytes, end: int | None = None) -> SegmentContent:
@@ -185,6 +185,7 @@ class _SegmentReader:
     def __init__(self, name: str, data: bytes, end: int | None) -> None:
         self._name = name
         self._data = data if end is None else data[:end]
+        self._view = memoryview(self._data)
         self._promised = end or 0
         self._first_txn = first_txn_of(name)
         self._previous: SegmentEnd | None = None
@@ -230,9 +231,9 @@ class _SegmentReader:
         length, count, _ = header
         at = self._end + GROUP_HEADER_BYTES
         stop = at + length
+        limit = min(stop, len(self._data))
         for _ in range(count):
-            record, at = self._read_record(at, stop)
-            self._records.append(record)
+            at = self._read_record(at, limit)
             self._end = at
         if at != stop:
             raise _Damage(at, "a group holds more bytes than its records")
@@ -248,24 +249,25 @@ class _SegmentReader:
             return None
         return length, count, synced
 
-    def _read_record(self, at: int, stop: int) -> tuple[LogRecord, int]:
-        data = self._data
+    def _read_record(self, at: int, limit: int) -> int:
+        """Take the record that begins here; where it ends. This is the loop of every replay."""
         body = at + _LENGTH_CRC.size
-        if at + RECORD_HEADER_BYTES > min(stop, len(data)):
+        payload = at + RECORD_HEADER_BYTES
+        if payload > limit:
             raise _Damage(at, "a record is cut short")
-        length, crc = _LENGTH_CRC.unpack_from(data, at)
+        length, crc = _LENGTH_CRC.unpack_from(self._data, at)
         end = at + length
-        if length < RECORD_HEADER_BYTES or end > min(stop, len(data)):
+        if not payload <= end <= limit:
             raise _Damage(at, "a record is cut short or its length is damaged")
-        if crc32c(memoryview(data)[body:end], _place_crc(self._first_txn, at, length)) != crc:
+        if crc32c(self._view[body:end], _place_crc(self._first_txn, at, length)) != crc:
             raise _Damage(at, "a record does not have its checksum")
-        kind, flags, table, tablet, epoch, txn, client, sequence = _RECORD.unpack_from(data, body)
+        kind, flags, table, tablet, epoch, txn, client, sequence = _RECORD.unpack_from(self._data, body)
         if kind not in _KINDS or flags:
-            raise UnsupportedFormat(
-                f"{self._name}: record of kind {kind}, flags {flags} at byte {at} is from a newer release"
-            )
-        payload = data[at + RECORD_HEADER_BYTES : end]
-        return LogRecord(_KINDS[kind], table, tablet, epoch, txn, client, sequence, payload), end
+            raise UnsupportedFormat(f"{self._name}: record at byte {at} is of a kind {kind} from a newer release")
+        self._records.append(
+            LogRecord(_KINDS[kind], table, tablet, epoch, txn, client, sequence, self._data[payload:end])
+        )
+        return end
 
     def _claimed(self, damage: int) -> int:
         """The largest offset that a whole group header behind the damage calls synced."""
