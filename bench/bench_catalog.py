@@ -82,7 +82,7 @@ async def fill(directory: Path, versions: int) -> None:
             entries = decide_batch(catalog, [command])
             update = Update(CatalogVersion(version), Txn(version), b"%016d" % version, "bench", entries)
             catalog = apply_update(catalog, update)
-            changes.append(PutKey(log.update_key(version), await log.encode_update(store, update)))
+            changes.append(PutKey(log.update_key(version), await log.encode_update(store, update, b"%012d" % version)))
             if len(changes) == 60 or version == versions:
                 await store.txn([], [*changes, PutKey(log.VERSION_KEY, log.number_value(version))])
                 changes = []

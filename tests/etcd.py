@@ -95,6 +95,8 @@ class EtcdServer:
     def stop_answering(self) -> None:
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)  # its threads stop a little later than kill returns
+        assert os.WIFSTOPPED(status)
 
     def answer_again(self) -> None:
         assert self.process is not None

@@ -55,7 +55,6 @@ class PlainCatalog:
         require(name in self.namespaces and name not in ("default", "system"))
         require(not any(namespace == name for namespace, _ in self.tables))
         self.namespaces.remove(name)
-        self.dropped = [(None if n == name else n, t, table) for n, t, table in self.dropped]  # type: ignore[misc]
 
     def create_zone(self, name: str, replicas: int) -> None:
         require(name not in self.zones and 1 <= replicas <= 16)
@@ -97,10 +96,10 @@ class PlainCatalog:
         self.indexes = {at: index for at, index in self.indexes.items() if index["table"] != (namespace, name)}
 
     def recall_table(self, namespace: str, name: str, new: str | None) -> None:
-        found = [i for i, (n, t, _) in enumerate(self.dropped) if t == name and n in (namespace, None)]
+        found = [i for i, (n, t, _) in enumerate(self.dropped) if (n, t) == (namespace, name)]
         require(bool(found))
         old_namespace, _, table = self.dropped[found[-1]]
-        target = (old_namespace or "default", new or name)
+        target = (old_namespace if old_namespace in self.namespaces else "default", new or name)
         self._free(*target)
         del self.dropped[found[-1]]
         table.zone = table.zone or self.default_zone

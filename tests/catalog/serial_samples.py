@@ -47,7 +47,7 @@ SAMPLES: dict[ObjectType, Any] = {
     ObjectType.COLUMNS_GROUP: COLUMNS_GROUP,
     ObjectType.CELLS_GROUP: CELLS_GROUP,
     ObjectType.TABLE_PROPERTIES: PROPERTIES,
-    ObjectType.DROPPED_TABLE: o.DroppedTable(TABLE, 9, Txn(123_456_789)),
+    ObjectType.DROPPED_TABLE: o.DroppedTable(TABLE, "shop", 9, Txn(123_456_789)),
     ObjectType.INDEX: INDEX,
     ObjectType.NAMESPACE_CREATED: e.NamespaceCreated(NAMESPACE),
     ObjectType.NAMESPACE_DROPPED: e.NamespaceDropped(NAMESPACE.id),

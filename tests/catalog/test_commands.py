@@ -141,6 +141,14 @@ def test_what_commands_do(commands: Sequence[Command], expected: list[str]) -> N
 BROKEN = TableSchema(users_schema().version, (), ())
 
 REFUSED: list[tuple[Sequence[Command], str]] = [
+    ([s.CreateZone("z", replicas=1.5)], "zone 'z': replicas 1.5 is not a whole number"),  # type: ignore[arg-type]
+    ([s.CreateZone("z", replicas=True)], "zone 'z': replicas True is not a whole number"),
+    ([s.CreateZone("z", placement="ring")], "zone 'z': placement 'ring' is not one of"),  # type: ignore[arg-type]
+    ([s.CreateZone("z", tablet_bytes=2**70)], "zone 'z': tablet_bytes"),
+    ([t.SetProperty(USERS, "comment", "\ud800")], "table 'users': comment: '\\ud800' (str) is not a string"),
+    ([t.SetProperty(USERS, "comment", None)], "table 'users': comment: None"),  # type: ignore[arg-type]
+    ([c.AddGroup(USERS, stelae.columns("g", {"k": "int32 not null"}))], "column 'k' is NOT NULL and needs a default"),
+    ([i.CreateIndex("x", USERS, ("id",))], "table 'users': 'id' is a key column"),
     ([s.CreateNamespace("Shop")], "namespace 'Shop' exists already"),
     ([s.CreateNamespace("a.b")], "namespace 'a.b': a name has no dot"),
     ([s.CreateNamespace("_a")], "namespace '_a': names with a leading underscore are reserved"),
@@ -148,9 +156,9 @@ REFUSED: list[tuple[Sequence[Command], str]] = [
     ([s.DropNamespace("default")], "namespace 'default' cannot be dropped: every catalog has it"),
     ([s.DropNamespace("shp")], "no namespace 'shp'; did you mean 'shop'?"),
     ([s.CreateZone("FAST")], "zone 'FAST' exists already"),
-    ([s.CreateZone("z", replicas=0)], "zone 'z': has 0 replicas, allowed are 1 to 16"),
-    ([s.CreateZone("z", replicas=2, min_replicas=3)], "zone 'z': min_replicas 3 is not from 1 to its 2 replicas"),
-    ([s.CreateZone("z", tablet_bytes=5)], "zone 'z': tablet_bytes 5 is below 1048576"),
+    ([s.CreateZone("z", replicas=0)], "zone 'z': replicas 0 is not a whole number from 1 to 16"),
+    ([s.CreateZone("z", replicas=2, min_replicas=3)], "zone 'z': min_replicas 3 is not a whole number from 1 to 2"),
+    ([s.CreateZone("z", tablet_bytes=5)], "zone 'z': tablet_bytes 5 is not a whole number from 1048576"),
     ([s.AlterZone("fast", min_replicas=9)], "zone 'fast': min_replicas 9"),
     ([s.AlterZone("fasst")], "no zone 'fasst'; did you mean 'fast'?"),
     ([s.RenameZone("fast", "Default")], "zone 'Default' exists already"),
@@ -163,7 +171,10 @@ REFUSED: list[tuple[Sequence[Command], str]] = [
     ([create("a:b")], "table 'a:b': a name has no colon"),
     ([create("x", zone="nozone")], "no zone 'nozone'"),
     ([create("x", schema=BROKEN)], "table 'x': a key has from 1 to 32 columns, not 0"),
-    ([t.CreateTable(N("x"), users_schema(), None, TableProperties(retention_us=-1))], "table 'x': retention of -1 us"),
+    (
+        [t.CreateTable(N("x"), users_schema(), None, TableProperties(retention_us=-1))],
+        "table 'x': retention_us -1 is not",
+    ),
     ([t.DropTable(N("user"))], "no table 'user'; did you mean 'users'?"),
     ([t.RecallTable(USERS)], "no dropped table 'users' can be recalled"),
     ([create("old"), t.RecallTable(N("old"))], "table 'old' exists already"),
@@ -172,7 +183,7 @@ REFUSED: list[tuple[Sequence[Command], str]] = [
     ([t.RenameTable(USERS, N("shop.people"))], "table 'users' has indexes and cannot change its namespace"),
     ([t.SetTableZone(USERS, "none")], "no zone 'none'"),
     ([t.SetProperty(USERS, "retenton", "1h")], "no property 'retenton'; did you mean 'retention'?"),
-    ([t.SetProperty(USERS, "retention", "soon")], "'soon' is not a duration"),
+    ([t.SetProperty(USERS, "retention", "soon")], "table 'users': retention 'soon' is not a duration"),
     ([t.SetProperty(USERS, "comment", "x" * 5000)], "table 'users': a comment has at most 4096 bytes"),
     (
         [c.AddColumns(USERS, "profile", (parse_column("x", "int8 not null"),))],
@@ -213,7 +224,7 @@ REFUSED: list[tuple[Sequence[Command], str]] = [
     ([i.CreateIndex("users", USERS, ("age",))], "table 'users' exists already"),
     ([i.CreateIndex("x", USERS, ())], "index 'x': has 0 columns"),
     ([i.CreateIndex("x", USERS, ("age", "AGE"))], "index 'x': a column stands twice"),
-    ([i.CreateIndex("x", USERS, ("agee",))], "no column 'agee'; did you mean 'age'?"),
+    ([i.CreateIndex("x", USERS, ("agee",))], "table 'users': no column 'agee'; did you mean 'age'?"),
     ([i.MakeIndexAvailable(N("by_age"))], "index 'by_age' is registered and cannot become available"),
     ([i.RemoveIndex(N("by_age"))], "index 'by_age' is registered; drop it first"),
     ([i.StartBuildingIndex(N("by_ag"))], "no index 'by_ag'; did you mean 'by_age'?"),
@@ -254,3 +265,22 @@ def test_the_last_dropped_of_a_name_is_recalled() -> None:
     second = catalog.table("default", "old").id
     catalog = after(catalog, t.DropTable(N("old")))
     assert after(catalog, t.RecallTable(N("old"))).table("default", "old").id == second
+
+
+def test_a_table_is_recalled_by_its_own_namespace() -> None:
+    catalog = after(BASE, create("shop.a"), create("a"))
+    ids = {name: catalog.table(*name.split(".")).id for name in ("default.a", "shop.a")}
+    catalog = after(catalog, t.DropTable(N("a")), t.DropTable(N("shop.a")), t.DropTable(N("shop.orders")))
+    catalog = after(catalog, s.DropNamespace("shop"))
+    assert after(catalog, t.RecallTable(N("a"))).table("default", "a").id == ids["default.a"]
+    with pytest.raises(StelaeError, match=r"no dropped table 'nosuch\.a'"):
+        after(catalog, t.RecallTable(N("nosuch.a")))
+    homeless = after(catalog, t.RecallTable(N("shop.a")))
+    assert homeless.table("default", "a").id == ids["shop.a"]
+    rebuilt = after(catalog, s.CreateNamespace("Shop"), t.RecallTable(N("shop.a")))
+    assert rebuilt.table("shop", "a").id == ids["shop.a"]
+
+
+def test_index_columns_are_found_in_any_case() -> None:
+    made = after(BASE, i.CreateIndex("x", USERS, ("AGE", "Name")))
+    assert len(made.index("default", "x").columns) == 2

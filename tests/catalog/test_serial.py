@@ -8,7 +8,6 @@ import typing
 import pytest
 
 from stelae.catalog import entries
-from stelae.catalog.check import BrokenCatalog
 from stelae.catalog.serial.registry import (
     PROTOCOL_VERSION,
     BadBytes,
@@ -18,6 +17,7 @@ from stelae.catalog.serial.registry import (
 )
 from stelae.catalog.serial.snapshot import decode_snapshot, encode_snapshot
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.catalog.value import BrokenCatalog
 from stelae.model.errors import InvalidArgument, UnsupportedFormat
 from tests.catalog.samples import with_users
 from tests.catalog.serial_samples import DIRECTORY, SAMPLES, file_of

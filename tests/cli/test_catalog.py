@@ -62,7 +62,7 @@ def test_log(history: History) -> None:
     assert [version["active_from"] for version in versions] == [t[:23] + t[26:] for t in reversed(times)]
     assert versions[2]["author"] == "ann"
     assert versions[2]["changes"] == [
-        "columns added: table 'users', group 'profile', columns 'email'",
+        "columns added: table 'users', group 'profile', columns 'email' string",
         "columns dropped: table 'users', columns 'name'",
     ]
     assert versions[0]["changes"] == ["table dropped: table 'users'"]
@@ -131,3 +131,19 @@ def test_an_empty_catalog(tmp_path: Path) -> None:
     asyncio.run(nothing())
     assert "the catalog is empty" in stelae("catalog", "log", "--path", tmp_path).stdout
     assert json.loads(stelae("catalog", "show", "--path", tmp_path, "--json").stdout)["version"] == 0
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    async def odd() -> None:
+        async with (
+            open_metastore(InDirectory(tmp_path)) as store,
+            open_catalog(store, SystemClock(), SystemRng(), CatalogSettings(author="[red]me\x1b[31m")) as service,
+        ):
+            await service.execute(create("br[/b]cket"))
+
+    asyncio.run(odd())
+    for verb in (["log"], ["show"], ["diff", "0"]):
+        done = stelae("catalog", *verb, "--path", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "br[/b]cket" in done.stdout
+        assert "\x1b" not in done.stdout

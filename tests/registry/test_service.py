@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from rpds import HashTrieMap
 
 from stelae.catalog.commands_tables import CreateTable, DropTable, SetProperty, TableName
-from stelae.catalog.entries import Update
+from stelae.catalog.entries import DefaultZoneSet, Entry, TableDropped, Update
+from stelae.catalog.objects import ZoneId
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.catalog.value import CatalogVersion, empty_catalog
+from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
 from stelae.model.errors import (
     AlreadyExists,
     ClockTooFarAhead,
@@ -21,11 +24,22 @@ from stelae.model.errors import (
     NotFound,
     SnapshotTooOld,
     StelaeError,
+    Unavailable,
     UnsupportedFormat,
 )
 from stelae.model.hybrid import HybridClock, pack
-from stelae.model.ids import Txn
-from stelae.ports.metastore import TXN_BYTES_MAX, DeleteKey, Metastore, PutKey
+from stelae.model.ids import TableId, Txn
+from stelae.ports.metastore import (
+    TXN_BYTES_MAX,
+    Change,
+    Compare,
+    DeleteKey,
+    LeaseId,
+    Metastore,
+    PutKey,
+    TxnOutcome,
+    UnknownOutcome,
+)
 from stelae.registry import update_log as log
 from stelae.registry.catalog_reader import CatalogReader
 from stelae.registry.catalog_service import CatalogEvent, CatalogService, CatalogSettings
@@ -33,7 +47,7 @@ from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore import SimMetastoreServer
 from stelae.sim.rng import SimRng
-from tests.catalog.samples import create, users_schema
+from tests.catalog.samples import after, create, users_schema
 
 T = TypeVar("T")
 
@@ -144,7 +158,7 @@ def test_what_is_closed_stays_closed() -> None:
 
     async def main(cluster: Cluster) -> None:
         reader, writer = await cluster.service(), await cluster.service()
-        ahead = Txn(reader.time.tick() + (3_000 << 16))
+        ahead = Txn(reader.time.tick() + (800 << 16))
         seen = await reader.catalog_at(ahead)
         made = await writer.execute(create("a"))
         assert made.activation > ahead
@@ -302,15 +316,29 @@ def update_bytes(version: int) -> bytes:
     return CATALOG_SERIALIZERS.encode(Update(CatalogVersion(version), Txn(2**50 + version), b"t", "x", entries))
 
 
+def update_of(*entries: Entry) -> bytes:
+    return CATALOG_SERIALIZERS.encode(Update(CatalogVersion(2), Txn(2**60), b"t", "x", entries))
+
+
+def with_a() -> Catalog:
+    """As version 1 is, but for the name: what makes a second table of it."""
+    return replace(after(empty_catalog(), create("b")), names=HashTrieMap())
+
+
 GOOD = update_bytes(2)
 BAD_VALUES: list[tuple[bytes, type[StelaeError], str]] = [
     (b"", Corruption, "is neither an update nor says where its chunks are"),
-    (b"\x00", Corruption, "end before the protocol version"),
-    (b"\x00" + GOOD[:-3], Corruption, "cannot be read"),
-    (b"\x00" + GOOD[:2] + b"\x7f\x00" + GOOD[4:], UnsupportedFormat, "object type 32512"),
-    (b"\x00" + GOOD[:4] + b"\x63" + GOOD[5:], UnsupportedFormat, "UPDATE in serializer version 99"),
-    (b"\x00\x00\x07" + GOOD[2:], UnsupportedFormat, "protocol version 7"),
-    (b"\x00" + update_bytes(3), Corruption, "does not hold catalog version 2"),
+    (b"\x00", Corruption, "does not have its checksum"),
+    (log.inline_value(b""), Corruption, "end before the protocol version"),
+    (log.inline_value(GOOD)[:-3], Corruption, "does not have its checksum"),
+    (log.inline_value(GOOD[:-3]), Corruption, "cannot be read"),
+    (log.inline_value(GOOD[:2] + b"\x7f\x00" + GOOD[4:]), UnsupportedFormat, "object type 32512"),
+    (log.inline_value(GOOD[:4] + b"\x63" + GOOD[5:]), UnsupportedFormat, "UPDATE in serializer version 99"),
+    (log.inline_value(b"\x00\x07" + GOOD[2:]), UnsupportedFormat, "protocol version 7"),
+    (log.inline_value(update_bytes(3)), Corruption, "does not hold catalog version 2"),
+    (log.inline_value(update_of(DefaultZoneSet(ZoneId(99)))), Corruption, "cannot follow version 1"),
+    (log.inline_value(update_of(*create("a").decide(with_a()))), Corruption, "has the same name as object"),
+    (log.inline_value(update_of(TableDropped(TableId(77)))), Corruption, "cannot follow version 1"),
     (b"\x01{}", Corruption, "cannot be read"),
     (b'\x01{"prefix":"nowhere/","chunks":1,"crc":0}', Corruption, "nowhere/: chunk 0 of 1 is missing"),
 ]
@@ -416,5 +444,165 @@ def test_time_goes_on_above_what_was_given_out_before_a_restart_whatever_the_clo
         started = cluster.loop.time()
         assert (await again.execute(create("b"))).version == 2
         assert cluster.loop.time() - started < 10
+
+    run(main)
+
+
+def test_a_subscriber_reads_its_version_and_cannot_wait_for_itself() -> None:
+    async def main(cluster: Cluster) -> None:
+        service, writer = await cluster.service(), await cluster.service()
+        told: list[str] = []
+
+        async def hear(event: CatalogEvent) -> None:
+            assert service.catalog(event.catalog.version) is event.catalog
+            with pytest.raises(InvalidArgument, match="a subscriber cannot wait for the catalog"):
+                await service.execute(create("c"))
+            told.append(type(event.entry).__name__)
+
+        service.subscribe(hear)
+        await writer.execute(create("a"), create("b"))
+        await service.wait_ready(CatalogVersion(1))
+        assert told == ["TableCreated", "TableCreated"]
+
+    run(main)
+
+
+def test_who_subscribes_in_the_middle_of_a_version_hears_from_the_next_on() -> None:
+    async def main(cluster: Cluster) -> None:
+        service, writer = await cluster.service(), await cluster.service()
+        late: list[CatalogVersion] = []
+
+        async def hear_late(event: CatalogEvent) -> None:
+            late.append(event.catalog.version)
+
+        async def hear(event: CatalogEvent) -> None:
+            if event.catalog.version == 1 and not late:
+                service.subscribe(hear_late)
+
+        service.subscribe(hear)
+        await writer.execute(create("a"), create("b"))
+        await writer.execute(create("c"))
+        await service.wait_ready(CatalogVersion(2))
+        assert set(late) == {2}
+
+    run(main)
+
+
+def test_everybody_on_one_clock_sees_at_once_what_was_acknowledged() -> None:
+    async def main(cluster: Cluster) -> None:
+        one, other = await cluster.service(), await cluster.service()
+        for number in range(5):
+            made = await one.execute(create(f"t{number}"))
+            assert (await other.catalog_at(other.time.tick())).version >= made.version
+
+    run(main)
+
+
+class Slowed:
+    """A metastore on which one call of a kind can be held back or made to fail, as the port allows."""
+
+    def __init__(self, store: Metastore) -> None:
+        self._store = store
+        self.before_txn: list[Callable[[object], Awaitable[bool]]] = []
+        self.grant_failures = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def grant(self, ttl_s: float) -> LeaseId:
+        if self.grant_failures:
+            self.grant_failures -= 1
+            raise Unavailable("no leader")
+        return await self._store.grant(ttl_s)
+
+    async def txn(self, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
+        keys = [getattr(change, "key", "") for change in changes]
+        for hook in list(self.before_txn):
+            if await hook(keys):
+                self.before_txn.remove(hook)
+                task = asyncio.create_task(self._late(compares, changes))
+                self.late = task
+                raise UnknownOutcome("the answer is lost")
+        return await self._store.txn(compares, changes)
+
+    async def _late(self, compares: Sequence[Compare], changes: Sequence[Change]) -> None:
+        await asyncio.sleep(0.05)
+        await self._store.txn(compares, changes)
+
+
+async def slowed_service(cluster: Cluster, **settings: object) -> tuple[CatalogService, Slowed]:
+    store = Slowed(cluster.server.client("slowed"))
+    time = HybridClock(cluster.clock.wall_ms)
+    options = CatalogSettings(**{"author": "slow", **settings})  # type: ignore[arg-type]
+    service = CatalogService(store, cluster.clock, time, SimRng(99), options)  # type: ignore[arg-type]
+    await service.start()
+    return service, store
+
+
+def test_a_large_update_whose_append_arrives_late_is_read_all_the_same() -> None:
+    async def main(cluster: Cluster) -> None:
+        service, store = await slowed_service(cluster)
+
+        async def is_append(keys: object) -> bool:
+            return log.VERSION_KEY in keys  # type: ignore[operator]
+
+        store.before_txn.append(is_append)
+        made = await service.execute(*(create(f"table-{number:06d}") for number in range(3_000)))
+        await store.late
+        assert made.version == service.latest.version == 1
+        fresh = await cluster.service()
+        assert fresh.latest == made
+
+    run(main)
+
+
+def test_a_lost_lease_and_an_unreachable_metastore_do_not_end_the_service() -> None:
+    async def main(cluster: Cluster) -> None:
+        service, store = await slowed_service(cluster, lease_s=3.0)
+        (held,) = (await cluster.store.range(log.IN_USE_PREFIX)).entries
+        assert held.lease is not None
+        await cluster.store.revoke(held.lease)
+        store.grant_failures = 2
+        await asyncio.sleep(20)
+        await service.execute(create("a"))
+        assert len((await cluster.store.range(log.IN_USE_PREFIX)).entries) == 1
+
+    run(main)
+
+
+def test_a_pin_taken_while_progress_is_reported_holds() -> None:
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service(snapshot_every=10_000)
+        for number in range(63):
+            await service.execute(create(f"t{number}"))
+        last = asyncio.create_task(service.execute(create("last")))
+        async with service.pins.pin(CatalogVersion(5)):
+            await last
+            await asyncio.sleep(1)
+            assert await service.compact() in (None, 5)
+            assert service.catalog(CatalogVersion(5)).version == 5
+
+    run(main)
+
+
+def test_followers_live_on_while_others_compact() -> None:
+    async def main(cluster: Cluster) -> None:
+        followers = [await cluster.service(snapshot_every=50) for _ in range(3)]
+
+        async def slowly(event: CatalogEvent) -> None:
+            await asyncio.sleep(0.02)
+
+        for follower in followers:
+            follower.subscribe(slowly)
+        writers = [await cluster.service(snapshot_every=50) for _ in range(2)]
+
+        async def write(writer: CatalogService, name: str) -> None:
+            for number in range(120):
+                await writer.execute(create(f"{name}{number}"))
+
+        await asyncio.gather(*(write(writer, name) for writer, name in zip(writers, "ab", strict=True)))
+        for follower in followers:
+            assert (await follower.wait_ready(CatalogVersion(240))).version == 240
+        assert (await log.read_head(cluster.store)).oldest > 0
 
     run(main)

@@ -21,6 +21,7 @@ from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import KeyPut, Metastore, Revision
 from stelae.registry import update_log as log
+from stelae.registry import version_pins
 from stelae.registry.catalog_service import CatalogEvent, CatalogService, CatalogSettings
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
@@ -219,6 +220,13 @@ async def every_update(store: Metastore, head: log.LogHead) -> list[Update]:
         if found and found[-1].version == head.version:
             return found
     raise AssertionError("the watch ended")
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks and progress reports, which are for long histories, come into short ones too."""
+    monkeypatch.setattr(log, "INLINE_BYTES_MAX", 500)
+    monkeypatch.setattr(version_pins, "PROGRESS_STEP", 3)
 
 
 @pytest.mark.parametrize("block", range(tries(500) // SEEDS_PER_TEST))

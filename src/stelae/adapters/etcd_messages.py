@@ -102,7 +102,7 @@ def _pool() -> Any:
         for field in fields:
             _add_field(descriptors.FieldDescriptorProto, made, field)
     pool = importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
-    pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+    pool.AddSerializedFile(file.SerializeToString())
     return pool
 
 

@@ -10,14 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from stelae.catalog.entries import Entry, TableCreated, ZoneChanged, ZoneCreated
 from stelae.catalog.objects import Index, Table, check_object_name, check_properties, check_zone
-from stelae.catalog.value import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, Catalog, name_key
-from stelae.model.errors import InvalidSchema, StelaeError
+from stelae.catalog.value import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, BrokenCatalog, Catalog, name_key
+from stelae.model.errors import InvalidSchema
 from stelae.model.ids import TableId
 from stelae.model.schema import ColumnsGroup, check_schema
-
-
-class BrokenCatalog(StelaeError):
-    """A catalog that cannot be: a fault in the code that made it, or in the bytes it was read from."""
 
 
 def _require(holds: bool, what: str) -> None:

@@ -7,6 +7,7 @@ default, key columns are fixed, and a column that an index uses stays.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -51,7 +52,7 @@ def _group(catalog: Catalog, table: Table, name: str) -> Group:
     raise NotFound(f"table {catalog.qualified_name(table)!r}: no group {name!r}{hint}")
 
 
-def _column(catalog: Catalog, table: Table, name: str) -> Column:
+def value_column(catalog: Catalog, table: Table, name: str) -> Column:
     what = f"table {catalog.qualified_name(table)!r}"
     if any(column.name.casefold() == name.casefold() for column in table.schema.key):
         raise InvalidSchema(f"{what}: {name!r} is a key column, and the key is fixed")
@@ -80,6 +81,15 @@ def _check_unused(catalog: Catalog, table: Table, columns: tuple[Column, ...]) -
                 )
 
 
+def _check_defaults(table: TableName, columns: Iterable[Column | ColumnSpec]) -> None:
+    for column in columns:
+        if not column.nullable and column.default is None:
+            raise InvalidSchema(
+                f"table {str(table)!r}: column {column.name!r} is NOT NULL and needs a default, "
+                "since rows exist without it"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class AddColumns:
     table: TableName
@@ -91,12 +101,7 @@ class AddColumns:
         group = _group(catalog, table, self.group)
         if not isinstance(group, ColumnsGroup):
             raise InvalidSchema(f"table {str(self.table)!r}: group {group.name!r} holds cells, not columns")
-        for spec in self.columns:
-            if not spec.nullable and spec.default is None:
-                raise InvalidSchema(
-                    f"table {str(self.table)!r}: column {spec.name!r} is NOT NULL and needs a default, "
-                    "since rows exist without it"
-                )
+        _check_defaults(self.table, self.columns)
         ids = count(table.schema.last_id + 1)
         columns = tuple(Column(ColumnId(next(ids)), c.name, c.type, c.nullable, c.default) for c in self.columns)
         return _judged(catalog, table, ColumnsAdded(table.id, group.id, columns)) if columns else ()
@@ -109,7 +114,7 @@ class DropColumns:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        columns = tuple(_column(catalog, table, name) for name in self.columns)
+        columns = tuple(value_column(catalog, table, name) for name in self.columns)
         _check_unused(catalog, table, columns)
         ids = tuple(column.id for column in columns)
         return _judged(catalog, table, ColumnsDropped(table.id, ids)) if ids else ()
@@ -123,7 +128,7 @@ class WidenColumn:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = _column(catalog, table, self.column)
+        column = value_column(catalog, table, self.column)
         if not widens(column.type, self.type):
             raise InvalidSchema(
                 f"table {str(self.table)!r}: column {column.name!r} cannot go from {column.type} to {self.type}: "
@@ -142,7 +147,7 @@ class DropNotNull:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = _column(catalog, table, self.column)
+        column = value_column(catalog, table, self.column)
         return () if column.nullable else (ColumnChanged(table.id, replace(column, nullable=True)),)
 
 
@@ -156,7 +161,7 @@ class SetDefault:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = _column(catalog, table, self.column)
+        column = value_column(catalog, table, self.column)
         if self.default is None and not column.nullable:
             raise InvalidSchema(f"table {str(self.table)!r}: column {column.name!r} is NOT NULL and keeps its default")
         changed = replace(column, default=self._kept(column))
@@ -179,7 +184,7 @@ class RenameColumn:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = _column(catalog, table, self.column)
+        column = value_column(catalog, table, self.column)
         if column.name == self.new_name:
             return ()
         return _judged(catalog, table, ColumnChanged(table.id, replace(column, name=self.new_name)))
@@ -237,10 +242,12 @@ class MoveMembers:
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
         group = _group(catalog, table, self.group)
-        look = _column if isinstance(group, ColumnsGroup) else _family
+        look = value_column if isinstance(group, ColumnsGroup) else _family
         here = {member.id for member in (group.columns if isinstance(group, ColumnsGroup) else group.families)}
         ids = tuple(look(catalog, table, name).id for name in self.members)
         moved = tuple(id_ for id_ in ids if id_ not in here)
+        if isinstance(group, ColumnsGroup):
+            _check_defaults(self.table, [table.schema.column_by_id(id_)[1] for id_ in moved])
         return _judged(catalog, table, MembersMoved(table.id, moved, group.id)) if moved else ()
 
 
@@ -252,6 +259,7 @@ class AddGroup:
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
         added = group_of(self.group, count(table.schema.last_id + 1))
+        _check_defaults(self.table, added.columns if isinstance(added, ColumnsGroup) else ())
         return _judged(catalog, table, GroupAdded(table.id, added))
 
 

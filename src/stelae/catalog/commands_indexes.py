@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stelae.catalog.commands_columns import value_column
 from stelae.catalog.commands_tables import TableName, check_free, found
 from stelae.catalog.entries import Entry, IndexCreated, IndexRemoved, IndexStatusSet
 from stelae.catalog.objects import Index, IndexId, IndexStatus, check_object_name
@@ -39,7 +40,7 @@ class CreateIndex:
             raise InvalidSchema(f"{what}: a column stands twice in {', '.join(self.columns)}")
         ids = []
         for name in self.columns:
-            _, column = table.schema.column(name)
+            column = value_column(catalog, table, name)
             if not isinstance(column.type, KeyType):
                 raise InvalidSchema(f"{what}: column {name!r} of {column.type} cannot be indexed")
             ids.append(column.id)

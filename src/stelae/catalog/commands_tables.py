@@ -15,7 +15,7 @@ from stelae.catalog.entries import (
     TableRenamed,
     TableZoneSet,
 )
-from stelae.catalog.objects import Table, TableProperties, check_object_name, check_properties
+from stelae.catalog.objects import DroppedTable, Table, TableProperties, check_object_name, check_properties
 from stelae.catalog.value import DEFAULT_NAMESPACE, Catalog, name_key, qualified
 from stelae.model.errors import AlreadyExists, InvalidArgument, InvalidSchema, NotFound, nearest
 from stelae.model.ids import TableId
@@ -48,6 +48,11 @@ def check_free(catalog: Catalog, table: TableName) -> None:
     if taken is not None:
         what = "table" if TableId(taken) in catalog.tables else "index"
         raise AlreadyExists(f"{what} {str(table)!r} exists already")
+
+
+def exists(catalog: Catalog, name: TableName) -> bool:
+    namespace = catalog.namespace_names.get(name.namespace.casefold())
+    return namespace is not None and catalog.names.get(name_key(namespace, name.name)) in catalog.tables
 
 
 def found(catalog: Catalog, name: TableName) -> Table:
@@ -95,20 +100,17 @@ class DropTable:
     if_exists: bool = False
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
-        try:
-            table = found(catalog, self.table)
-        except NotFound:
-            if self.if_exists:
-                return ()
-            raise
+        if self.if_exists and not exists(catalog, self.table):
+            return ()
+        table = found(catalog, self.table)
         gone = tuple(IndexRemoved(index.id) for index in catalog.indexes_of(table.id))
         return (*gone, TableDropped(table.id))
 
 
 @dataclass(frozen=True, slots=True)
 class RecallTable:
-    """The table dropped last under that name, under a new one if it is taken. A namespace or zone that has gone
-    meanwhile is replaced by the default one."""
+    """The table dropped last under that name, under a new one if it is taken: into its namespace, also if that was
+    made anew. A namespace or zone that is gone is replaced by the default one."""
 
     table: TableName
     new_name: str | None = None
@@ -117,24 +119,22 @@ class RecallTable:
         dropped = self._last(catalog)
         name = self.table.name if self.new_name is None else self.new_name
         check_object_name(f"table {name!r}", name)
-        namespace = dropped.namespace if dropped.namespace in catalog.namespaces else DEFAULT_NAMESPACE.id
+        namespace = catalog.namespace_names.get(dropped.namespace.casefold(), DEFAULT_NAMESPACE.id)
         check_free(catalog, TableName(catalog.namespaces[namespace].name, name))
-        zone = dropped.zone if dropped.zone in catalog.zones else catalog.default_zone
-        return (TableRecalled(dropped.id, namespace, name, zone),)
+        zone = dropped.table.zone if dropped.table.zone in catalog.zones else catalog.default_zone
+        return (TableRecalled(dropped.table.id, namespace, name, zone),)
 
-    def _last(self, catalog: Catalog) -> Table:
-        folded = self.table.name.casefold()
-        here = catalog.namespace_names.get(self.table.namespace.casefold())
+    def _last(self, catalog: Catalog) -> DroppedTable:
+        wanted = (self.table.namespace.casefold(), self.table.name.casefold())
         candidates = [
             dropped
             for dropped in catalog.dropped.values()
-            if dropped.table.name.casefold() == folded
-            and (dropped.table.namespace == here or dropped.table.namespace not in catalog.namespaces)
+            if (dropped.namespace.casefold(), dropped.table.name.casefold()) == wanted
         ]
         if not candidates:
-            hint = nearest(self.table.name, [dropped.table.name for dropped in catalog.dropped.values()])
-            raise NotFound(f"no dropped table {str(self.table)!r} can be recalled{hint}")
-        return max(candidates, key=lambda dropped: (dropped.version, dropped.table.id)).table
+            known = [qualified(dropped.namespace, dropped.table.name) for dropped in catalog.dropped.values()]
+            raise NotFound(f"no dropped table {str(self.table)!r} can be recalled{nearest(str(self.table), known)}")
+        return max(candidates, key=lambda dropped: (dropped.version, dropped.table.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,13 @@ class SetTableZone:
         return () if table.zone == zone.id else (TableZoneSet(table.id, zone.id),)
 
 
+def _duration(what: str, text: str) -> int:
+    try:
+        return parse_duration(text)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"{what}: retention {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class SetProperty:
     """`retention` is a duration such as 15m, `comment` any text."""
@@ -187,7 +194,7 @@ class SetProperty:
         table = found(catalog, self.table)
         what = f"table {str(self.table)!r}"
         if self.property == "retention":
-            changed = replace(table.properties, retention_us=parse_duration(self.value))
+            changed = replace(table.properties, retention_us=_duration(what, self.value))
         elif self.property == "comment":
             changed = replace(table.properties, comment=self.value)
         else:

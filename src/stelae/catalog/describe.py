@@ -8,12 +8,12 @@ from enum import Enum
 from typing import Any
 
 from stelae.catalog.entries import Entry, Update
-from stelae.catalog.objects import Index, Table, Zone
+from stelae.catalog.objects import DroppedTable, Index, Table, Zone
 from stelae.catalog.value import Catalog, qualified
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import TableId, Txn
 from stelae.model.purge import print_duration
-from stelae.model.schema import WILDCARD, ColumnsGroup, Group
+from stelae.model.schema import WILDCARD, Column, ColumnsGroup, Group
 
 
 def show_time(txn: Txn) -> str:
@@ -32,11 +32,13 @@ def describe_catalog(catalog: Catalog) -> dict[str, Any]:
             sorted((catalog.qualified_name(t), describe_table(catalog, t)) for t in catalog.tables.values())
         ),
         "indexes": dict(sorted(_index(catalog, index) for index in catalog.indexes.values())),
-        "dropped": {
-            f"{dropped.table.name} ({id_})": {"id": id_, "since": show_time(dropped.since)}
-            for id_, dropped in sorted(catalog.dropped.items())
-        },
+        "dropped": dict(_dropped(dropped) for _, dropped in sorted(catalog.dropped.items())),
     }
+
+
+def _dropped(dropped: DroppedTable) -> tuple[str, dict[str, Any]]:
+    name = f"{qualified(dropped.namespace, dropped.table.name)} ({dropped.table.id})"
+    return name, {"id": dropped.table.id, "since": show_time(dropped.since)}
 
 
 def _named_tables(catalog: Catalog) -> list[tuple[str, Table]]:
@@ -126,48 +128,59 @@ def _walk(path: str, before: Any, after: Any) -> Iterator[Difference]:
 def describe_entry(before: Catalog, entry: Entry) -> str:
     """One line: what happened, to what. Ids that the catalog before can name are named."""
     kind = "".join(f" {c.lower()}" if c.isupper() else c for c in type(entry).__name__).strip()
-    names = _names_for(before, entry)
-    parts = [f"{each.name} {_shown(names.get(each.name, {}), getattr(entry, each.name))}" for each in fields(entry)]
+    table = before.tables.get(TableId(id_)) if isinstance(id_ := getattr(entry, "table", None), int) else None
+    parts = [f"{each.name} {_shown(before, table, each.name, getattr(entry, each.name))}" for each in fields(entry)]
     return f"{kind}: {', '.join(parts)}"
 
 
-def _names_for(before: Catalog, entry: Entry) -> dict[str, dict[int, str]]:
-    """By field: the names of the ids that may stand in it."""
-    tables: dict[int, str] = {id_: gone.table.name for id_, gone in before.dropped.items()}
-    tables |= {id_: table.name for id_, table in before.tables.items()}
-    table = before.tables.get(TableId(id_)) if isinstance(id_ := getattr(entry, "table", None), int) else None
-    groups = table.schema.groups if table is not None else ()
-    members: dict[int, str] = {}
-    for group in groups:
-        parts = group.columns if isinstance(group, ColumnsGroup) else group.families
-        members |= {part.id: part.name for part in parts}
-    return {
-        "table": tables,
-        "zone": {id_: zone.name for id_, zone in before.zones.items()},
-        "namespace": {id_: namespace.name for id_, namespace in before.namespaces.items()},
-        "index": {id_: index.name for id_, index in before.indexes.items()},
-        "group": {group.id: group.name for group in groups},
-        **dict.fromkeys(("columns", "families", "members"), members),
-    }
-
-
-def _shown(names: Mapping[int, str], value: Any) -> str:
+def _shown(before: Catalog, table: Table | None, field: str, value: Any) -> str:
     match value:
         case tuple():
-            return ", ".join(_shown(names, item) for item in value)
+            return ", ".join(_shown(before, table, field, item) for item in value)
         case Enum():
             return value.name.lower()
-        case int() if value in names:
-            return repr(names[value])
+        case int():
+            name = _name_of(before, table, field, value)
+            return str(value) if name is None else repr(name)
+        case Column():
+            return f"{value.name!r} {value}"
         case _:
             name = getattr(value, "name", None)
             return repr(name) if isinstance(name, str) else str(value)
 
 
+def _objects(catalog: Catalog, field: str) -> Mapping[Any, Any]:
+    return {"zone": catalog.zones, "namespace": catalog.namespaces, "index": catalog.indexes}[field]
+
+
+def _name_of(before: Catalog, table: Table | None, field: str, id_: int) -> str | None:
+    """What the catalog before calls the id that stands in a field of an entry."""
+    groups = table.schema.groups if table is not None else ()
+    match field:
+        case "table":
+            there, gone = before.tables.get(TableId(id_)), before.dropped.get(TableId(id_))
+            if there is not None:
+                return before.qualified_name(there)
+            return None if gone is None else qualified(gone.namespace, gone.table.name)
+        case "zone" | "namespace" | "index":
+            found: Any = _objects(before, field).get(id_)
+            return None if found is None else str(found.name)
+        case "group":
+            return next((group.name for group in groups if group.id == id_), None)
+        case _:
+            members = [m for g in groups for m in (g.columns if isinstance(g, ColumnsGroup) else g.families)]
+            return next((member.name for member in members if member.id == id_), None)
+
+
 def describe_update(before: Catalog, update: Update) -> dict[str, Any]:
+    """Each change in the words of the catalog that the changes before it have made."""
+    changes = []
+    for entry in update.entries:
+        changes.append(describe_entry(before, entry))
+        before = entry.apply(before)
     return {
         "version": update.version,
         "active_from": show_time(update.activation),
         "author": update.author,
-        "changes": [describe_entry(before, entry) for entry in update.entries],
+        "changes": changes,
     }

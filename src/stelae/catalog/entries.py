@@ -74,7 +74,7 @@ class DefaultZoneSet:
     zone: ZoneId
 
     def apply(self, catalog: Catalog) -> Catalog:
-        return replace(catalog, default_zone=self.zone)
+        return replace(catalog, default_zone=catalog.zones[self.zone].id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,9 @@ class TableDropped:
     table: TableId
 
     def apply(self, catalog: Catalog) -> Catalog:
-        dropped = DroppedTable(catalog.tables[self.table], catalog.version, catalog.activation)
+        table = catalog.tables[self.table]
+        namespace = catalog.namespaces[table.namespace].name
+        dropped = DroppedTable(table, namespace, catalog.version, catalog.activation)
         return catalog.without_table(self.table).with_dropped(dropped)
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NewType
 
-from stelae.model.errors import InvalidSchema
+from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import ColumnId, TableId, Txn
 from stelae.model.schema import TableSchema, check_name
+from stelae.model.types import String
+from stelae.model.values import coerce, show
 
 NamespaceId = NewType("NamespaceId", int)
 ZoneId = NewType("ZoneId", int)
@@ -22,6 +24,7 @@ RETENTION_US_DEFAULT = 15 * 60 * 1_000_000
 RETENTION_US_MAX = 10 * 365 * 86_400 * 1_000_000
 TABLET_BYTES_DEFAULT = 1024**3
 TABLET_BYTES_MIN = 1024**2
+TABLET_BYTES_MAX = 1024**5
 REPLICAS_MAX = 16
 COMMENT_BYTES_MAX = 4_096
 
@@ -71,9 +74,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
-    """As it was, and which catalog version dropped it, from when on."""
+    """As it was, in the namespace of that name, and which catalog version dropped it, from when on."""
 
     table: Table
+    namespace: str
     version: int
     since: Txn
 
@@ -105,21 +109,30 @@ def check_object_name(what: str, name: str) -> str:
     return name
 
 
+def _check_whole(what: str, name: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidSchema(f"{what}: {name} {show(value)} is not a whole number from {low} to {high}")
+
+
 def check_zone(zone: Zone) -> Zone:
     what = f"zone {zone.name!r}"
     check_object_name(what, zone.name)
-    if not 1 <= zone.replicas <= REPLICAS_MAX:
-        raise InvalidSchema(f"{what}: has {zone.replicas} replicas, allowed are 1 to {REPLICAS_MAX}")
-    if not 1 <= zone.min_replicas <= zone.replicas:
-        raise InvalidSchema(f"{what}: min_replicas {zone.min_replicas} is not from 1 to its {zone.replicas} replicas")
-    if zone.tablet_bytes < TABLET_BYTES_MIN:
-        raise InvalidSchema(f"{what}: tablet_bytes {zone.tablet_bytes} is below {TABLET_BYTES_MIN}")
+    _check_whole(what, "replicas", zone.replicas, 1, REPLICAS_MAX)
+    _check_whole(what, "min_replicas", zone.min_replicas, 1, zone.replicas)
+    _check_whole(what, "tablet_bytes", zone.tablet_bytes, TABLET_BYTES_MIN, TABLET_BYTES_MAX)
+    if type(zone.placement) is not Placement:
+        raise InvalidSchema(
+            f"{what}: placement {show(zone.placement)} is not one of {', '.join(p.name for p in Placement)}"
+        )
     return zone
 
 
 def check_properties(what: str, properties: TableProperties) -> TableProperties:
-    if not 0 <= properties.retention_us <= RETENTION_US_MAX:
-        raise InvalidSchema(f"{what}: retention of {properties.retention_us} us is not from 0 to {RETENTION_US_MAX}")
-    if len(properties.comment.encode(errors="surrogatepass")) > COMMENT_BYTES_MAX:
+    _check_whole(what, "retention_us", properties.retention_us, 0, RETENTION_US_MAX)
+    try:
+        size = len(coerce(String(), properties.comment, "comment").encode())
+    except InvalidArgument as error:
+        raise InvalidSchema(f"{what}: {error}") from None
+    if size > COMMENT_BYTES_MAX:
         raise InvalidSchema(f"{what}: a comment has at most {COMMENT_BYTES_MAX} bytes")
     return properties

@@ -13,7 +13,7 @@ from typing import NewType
 from rpds import HashTrieMap
 
 from stelae.catalog.objects import DroppedTable, Index, IndexId, Namespace, NamespaceId, Table, Zone, ZoneId
-from stelae.model.errors import NotFound, nearest
+from stelae.model.errors import NotFound, StelaeError, nearest
 from stelae.model.ids import TableId, Txn
 
 CatalogVersion = NewType("CatalogVersion", int)
@@ -25,6 +25,10 @@ _FIRST_FREE_ID = 16
 
 NameKey = tuple[int, str]
 """Namespace id and folded name: tables and indexes of a namespace share one space of names."""
+
+
+class BrokenCatalog(StelaeError):
+    """A catalog that cannot be: a fault in the code that made it, or in the bytes it was read from."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Catalog:
         return replace(
             self,
             tables=self.tables.insert(table.id, table),
-            names=names.insert(name_key(table.namespace, table.name), table.id),
+            names=_with_name(names, table.namespace, table.name, table.id),
             next_id=max(self.next_id, table.id + 1),
         )
 
@@ -110,7 +114,7 @@ class Catalog:
         return replace(
             self,
             indexes=self.indexes.insert(index.id, index),
-            names=self.names.insert(name_key(index.namespace, index.name), index.id),
+            names=_with_name(self.names, index.namespace, index.name, index.id),
             table_indexes=self.table_indexes.insert(index.table, of_table),
             next_id=max(self.next_id, index.id + 1),
         )
@@ -161,6 +165,15 @@ class Catalog:
 
     def qualified_name(self, table: Table) -> str:
         return qualified(self.namespaces[table.namespace].name, table.name)
+
+
+def _with_name(
+    names: HashTrieMap[NameKey, int], namespace: NamespaceId, name: str, id_: int
+) -> HashTrieMap[NameKey, int]:
+    key = name_key(namespace, name)
+    if names.get(key, id_) != id_:
+        raise BrokenCatalog(f"{name!r} ({id_}) has the same name as object {names[key]}")
+    return names.insert(key, id_)
 
 
 def name_key(namespace: NamespaceId, name: str) -> NameKey:

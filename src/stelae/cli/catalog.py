@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
@@ -23,7 +24,7 @@ from stelae.launch.metastores import MetastorePlace, open_metastore
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import at_datetime
 from stelae.model.ids import Txn
-from stelae.registry.catalog_reader import CatalogReader
+from stelae.registry.catalog_reader import CatalogReader, HistoryStep
 
 catalog_app = typer.Typer(
     help="Look at the catalog: its versions, one of them, or what changed between two. Changes nothing.",
@@ -61,10 +62,10 @@ def log_versions(
     place = p.place_of(path, etcd, etcd_namespace, etcd_user, etcd_password, etcd_ca, etcd_cert, etcd_key)
 
     async def newest(reader: CatalogReader) -> list[dict[str, Any]]:
-        kept: deque[dict[str, Any]] = deque(maxlen=limit)
+        kept: deque[HistoryStep] = deque(maxlen=limit)
         async for step in reader.history():
-            kept.append(describe_update(step.before, step.update))
-        return list(reversed(kept))
+            kept.append(step)
+        return [describe_update(step.before, step.update) for step in reversed(kept)]
 
     versions = _read(place, newest)
     if json:
@@ -72,9 +73,8 @@ def log_versions(
         return
     table = Table("version", "active from", "by", "what changed")
     for version in versions:
-        table.add_row(
-            str(version["version"]), version["active_from"], version["author"] or "-", "\n".join(version["changes"])
-        )
+        row = (version["version"], version["active_from"], version["author"] or "-", "\n".join(version["changes"]))
+        table.add_row(*(_plain(part) for part in row))
     Console().print(table if versions else "no version yet: the catalog is empty")
 
 
@@ -114,7 +114,7 @@ def show_catalog(
     if json:
         _print_json(shown)
         return
-    tree = Tree(f"[bold]{title}[/], active from {show_time(catalog.activation)}")
+    tree = Tree(f"[bold]{_plain(title)}[/], active from {show_time(catalog.activation)}")
     _grow(tree, {key: value for key, value in shown.items() if key not in ("version", "active_from")})
     Console().print(tree)
 
@@ -130,10 +130,10 @@ def _grow(tree: Tree, values: dict[str, Any]) -> None:
     for key, value in values.items():
         if isinstance(value, dict):
             if value:
-                _grow(tree.add(f"[cyan]{key}[/]"), value)
+                _grow(tree.add(f"[cyan]{_plain(key)}[/]"), value)
         elif value != "":
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            tree.add(f"[cyan]{key}[/]: {text}", highlight=False)
+            tree.add(f"[cyan]{_plain(key)}[/]: {_plain(text)}", highlight=False)
 
 
 @catalog_app.command("diff", epilog="Example: stelae catalog diff 10 12 --path data")
@@ -165,8 +165,14 @@ def diff_versions(
     table = Table("what", f"version {first.version}", f"version {second.version}")
     for each in found:
         colour = "green" if each.before is None else "red" if each.after is None else "yellow"
-        table.add_row(f"[{colour}]{each.path}[/]", _short(each.before), _short(each.after))
+        table.add_row(f"[{colour}]{_plain(each.path)}[/]", _plain(_short(each.before)), _plain(_short(each.after)))
     Console().print(table if found else f"versions {first.version} and {second.version} hold the same")
+
+
+def _plain(value: object) -> str:
+    """Names and texts are shown as they are: no markup of theirs counts, and what is not printable is written out."""
+    text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))
+    return escape(text)
 
 
 def _short(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 
 
 class StelaeError(Exception):
@@ -131,7 +132,10 @@ class Closed(StelaeError):
     """The object was closed; open it again."""
 
 
+_CANDIDATES_MAX = 1_000
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """A hint to append to a NotFound message, empty if nothing is near."""
-    matches = get_close_matches(name, list(candidates), n=1)
+    """A hint to append to a NotFound message, empty if nothing is near among the first thousand."""
+    matches = get_close_matches(name, list(islice(candidates, _CANDIDATES_MAX)), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -1,4 +1,5 @@
-"""The catalog's history, read once, for looking at it: no following, no lease, nothing written."""
+"""The catalog's history, read once, for looking at it: no following, no lease, nothing written. A history that is
+compacted while it is read raises Unavailable: read it again."""
 
 from __future__ import annotations
 

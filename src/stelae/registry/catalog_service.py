@@ -27,10 +27,12 @@ from stelae.catalog.entries import Entry, Update
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model import hybrid
 from stelae.model.errors import (
+    ClockTooFarAhead,
     Closed,
     InvalidArgument,
     NotFound,
     Overloaded,
+    Retryable,
     SnapshotTooOld,
     StelaeError,
     Unavailable,
@@ -40,6 +42,7 @@ from stelae.ports.clock import Clock
 from stelae.ports.metastore import (
     Compacted,
     KeyPut,
+    LeaseExpired,
     Metastore,
     PutKey,
     TxnOutcome,
@@ -59,6 +62,9 @@ class CatalogEvent:
     catalog: Catalog
     entry: Entry
 
+
+AHEAD_MS_MAX = 1_000
+_NAP_S = 0.2
 
 Subscriber = Callable[[CatalogEvent], Awaitable[None]]
 
@@ -90,19 +96,20 @@ class CatalogService:
         self._activations: list[Txn] = []
         self._tokens: dict[bytes, CatalogVersion] = {}
         self._closed_at = Txn(0)
+        self._announced = CatalogVersion(0)
+        self._follower: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         self._subscribers: list[Subscriber] = []
         self._failure: StelaeError | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self.pins = VersionPins(store, rng, settings.lease_s)
 
     async def start(self) -> None:
         """Read the log up to now and go on following it."""
         head = await self._recover_and_hold()
-        self._tasks = [
-            asyncio.create_task(self._guarded(lambda: self._follow(head)), name="catalog-follow"),
-            asyncio.create_task(self._guarded(self.pins.keep_alive), name="catalog-pins"),
-        ]
+        self._follower = asyncio.create_task(self._guarded(lambda: self._follow(head)), name="catalog-follow")
+        keeper = asyncio.create_task(self._guarded(self.pins.keep_alive), name="catalog-pins")
+        self._tasks = {self._follower, keeper}
 
     async def _recover_and_hold(self) -> log.LogHead:
         """What was read may be compacted before it is held: then it is read anew, from the snapshot."""
@@ -122,19 +129,20 @@ class CatalogService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        self._tasks = set()
         await self.pins.close()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """It hears of every entry of every version after the newest known now: in order, once, before the version is
-        announced. The follower waits for it; if it raises, the service stops."""
+        announced. It can read the version it is told of. The follower waits for it: so it must not wait for the catalog
+        itself (InvalidArgument), only in a task of its own. If it raises, the service stops."""
         self._subscribers.append(subscriber)
 
     @property
     def latest(self) -> Catalog:
-        """The newest version this process knows, active or not."""
+        """The newest version announced in this process, active or not."""
         self._check_alive()
-        return self._history[-1]
+        return self._history[self._announced - self._history[0].version]
 
     @property
     def earliest(self) -> Catalog:
@@ -148,20 +156,32 @@ class CatalogService:
         first = self._history[0].version
         if version < first:
             raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {first}")
-        if version > self._history[-1].version:
-            raise NotFound(f"catalog version {version} is not known yet; the newest is {self._history[-1].version}")
+        newest = self._history[-1].version if self._is_follower() else self._announced
+        if version > newest:
+            raise NotFound(f"catalog version {version} is not known yet; the newest is {newest}")
         return self._history[version - first]
 
     async def wait_ready(self, version: CatalogVersion) -> Catalog:
         """The catalog of that version, once it has arrived here and every subscriber has heard of it."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._failure is not None or self._history[-1].version >= version)
+        await self._wait_until(lambda: self._announced >= version)
         return self.catalog(version)
+
+    async def _wait_until(self, holds: Callable[[], bool]) -> None:
+        """Until the follower has come so far, or the service has stopped (which raises)."""
+        if self._is_follower():
+            raise InvalidArgument("a subscriber cannot wait for the catalog it is being told of: use a task of its own")
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._failure is not None or holds())
+        self._check_alive()
+
+    def _is_follower(self) -> bool:
+        return self._follower is not None and asyncio.current_task() is self._follower
 
     async def catalog_at(self, ts: Txn) -> Catalog:
         """The catalog that is active at a time: the same for everybody, whenever they ask."""
         self._check_alive()
         if ts > self._closed_at:
+            self._check_ahead(ts)
             self.time.merge(ts)
             await self._close_time(ts)
         place = bisect_right(self._activations, ts) - 1
@@ -172,6 +192,13 @@ class CatalogService:
             )
         return self._history[place]
 
+    def _check_ahead(self, ts: Txn) -> None:
+        """Closing a time keeps everybody's commands from counting before it: nobody may close the far future."""
+        ahead_ms = hybrid.millis_of(ts) - max(self._clock.wall_ms(), hybrid.millis_of(self.time.last))
+        allowed_ms = self._settings.delay_ms + self._settings.skew_ms + AHEAD_MS_MAX
+        if ahead_ms > allowed_ms:
+            raise ClockTooFarAhead(f"the catalog of {ts} is {ahead_ms} ms ahead; at most {allowed_ms} ms can be asked")
+
     async def execute(self, *commands: Command) -> Catalog:
         """Carry out a batch as one version, all or nothing; the catalog it led to. Raises what stands against it.
 
@@ -179,6 +206,11 @@ class CatalogService:
         """
         if len(commands) > COMMANDS_MAX:
             raise InvalidArgument(f"{len(commands)} commands in one batch; at most {COMMANDS_MAX}")
+        # Pinned, so that compaction leaves every version in which the token could be found.
+        async with self.pins.pin(self.latest.version):
+            return await self._execute(commands)
+
+    async def _execute(self, commands: tuple[Command, ...]) -> Catalog:
         token = self._rng.token(16)
         in_doubt = False
         for attempt in range(self._settings.attempts_max):
@@ -217,32 +249,26 @@ class CatalogService:
             return None
         floor = max(base.activation, self._closed_at)
         activation = max(Txn(self.time.tick() + (self._settings.delay_ms << hybrid.COUNTER_BITS)), Txn(floor + 1))
-        update = Update(CatalogVersion(base.version + 1), activation, token, self._settings.author, entries)
-        value = await log.encode_update(self._store, update)
+        author = self._settings.author.encode(errors="replace").decode()
+        update = Update(CatalogVersion(base.version + 1), activation, token, author, entries)
+        value = await log.encode_update(self._store, update, self._rng.token(12))
         return await log.append(self._store, update, value, self._closed_at)
 
     async def _sync(self) -> Catalog:
         """Know everything that anybody was told has happened."""
         self._check_alive()
         head = await log.read_head(self._store)
-        async with self._changed:
-            await self._changed.wait_for(
-                lambda: (
-                    self._failure is not None
-                    or (self._history[-1].version >= head.version and self._closed_at >= head.closed)
-                )
-            )
-        self._check_alive()
+        await self._wait_until(lambda: self._announced >= head.version and self._closed_at >= head.closed)
         return self.latest
 
     async def _wait_active(self, catalog: Catalog) -> Catalog:
-        """Until every clock within the skew has passed the activation. With one clock there is nothing to wait for:
-        hybrid time moves past it, also if the wall clock was set back."""
-        if self._settings.delay_ms or self._settings.skew_ms:
-            due_ms = hybrid.millis_of(catalog.activation) + self._settings.skew_ms + 1
-            while (left_ms := due_ms - self._clock.wall_ms()) > 0:
-                await asyncio.sleep(left_ms / 1_000)
-                self._check_alive()
+        """Until every clock within the skew has passed the activation: on one machine, until the next millisecond. A
+        wall clock that was set back is not waited for; hybrid time moves past the activation by itself."""
+        settings = self._settings
+        due_ms = hybrid.millis_of(catalog.activation) + settings.skew_ms + 1
+        while 0 < (left_ms := due_ms - self._clock.wall_ms()) <= settings.delay_ms + settings.skew_ms + AHEAD_MS_MAX:
+            await asyncio.sleep(min(left_ms / 1_000, _NAP_S))
+            self._check_alive()
         self.time.resume(catalog.activation)
         return catalog
 
@@ -276,12 +302,14 @@ class CatalogService:
     def _compact_if_due(self, made: Catalog) -> None:
         """Whoever makes a version that is due compacts, beside its other work."""
         if made.version % self._settings.snapshot_every == 0:
-            self._tasks.append(asyncio.create_task(self._compact_quietly(), name="catalog-compact"))
+            task = asyncio.create_task(self._compact_quietly(), name="catalog-compact")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _compact_quietly(self) -> None:
         try:
             await self.compact()
-        except (Unavailable, SnapshotTooOld, Closed):
+        except (Unavailable, SnapshotTooOld, LeaseExpired, Closed):
             return  # it is due again after as many versions
 
     async def _back_off(self, attempt: int) -> None:
@@ -297,6 +325,7 @@ class CatalogService:
             history.append(log.apply_checked(history[-1], update))
             self._tokens[update.token] = update.version
         self._history = history
+        self._announced = history[-1].version
         self._activations = [catalog.activation for catalog in history]
         self._closed_at = head.closed
         self.time.resume(max(head.closed, history[-1].activation))
@@ -316,7 +345,7 @@ class CatalogService:
         puts = [event.entry for event in batch.events if isinstance(event, KeyPut)]
         for entry in puts:
             if entry.key.startswith(log.UPDATE_PREFIX):
-                await self._take_update(await log.decode_update(self._store, entry))
+                await self._take_update(await log.decode_update(self._store, entry, entry.mod_revision))
         for entry in puts:
             if entry.key == log.CLOSED_KEY:
                 self._closed_at = Txn(int(entry.value))
@@ -327,14 +356,16 @@ class CatalogService:
 
     async def _take_update(self, update: Update) -> None:
         catalog = log.apply_checked(self._history[-1], update)
-        for entry in update.entries:
-            for subscriber in self._subscribers:
-                await subscriber(CatalogEvent(catalog, entry))
         self._history.append(catalog)
         self._activations.append(catalog.activation)
         self._tokens[update.token] = update.version
+        subscribers = tuple(self._subscribers)
+        for entry in update.entries:
+            for subscriber in subscribers:
+                await subscriber(CatalogEvent(catalog, entry))
         if not (self._settings.delay_ms or self._settings.skew_ms):
             self.time.resume(catalog.activation)
+        self._announced = catalog.version
         await self.pins.progress(catalog.version)
 
     def _forget_before(self, version: CatalogVersion) -> None:
@@ -356,7 +387,8 @@ class CatalogService:
 
     async def _fail(self, error: StelaeError) -> None:
         if self._failure is None:
-            self._failure = error
+            retryable = isinstance(error, Retryable)
+            self._failure = StelaeError(f"the catalog service stopped: {error}") if retryable else error
         async with self._changed:
             self._changed.notify_all()
 

@@ -2,7 +2,8 @@
 
 In order: announce the target (under a lease, so a compactor that dies is forgotten); look which versions are held, and
 come down to the oldest; write the snapshot's chunks; reveal them by one compare-and-set; then delete what the snapshot
-has replaced. A crash at any point leaves the old log or the new one, and chunks that the next compaction removes.
+has replaced, and let the metastore forget the revisions before the last snapshot but one: whoever follows has come
+further than that. A crash at any point leaves the old log or the new one, and chunks that the next compaction removes.
 
 Chunks that nothing names are deleted only while this compaction is still the announced one, so never under another
 compactor's hands; chunks of an update only if its version is in the snapshot, so never before it is appended.
@@ -26,6 +27,7 @@ from stelae.ports.metastore import (
     Metastore,
     ModRevisionIs,
     PutKey,
+    Revision,
 )
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
@@ -69,7 +71,8 @@ class CatalogCompaction:
             return None
         prefix = f"{log.SNAPSHOT_CHUNKS}{self.rng.token(12).hex()}/"
         manifest = await write_chunks(self.store, prefix, encode_snapshot(self.catalog_of(version)))
-        mark = log.SnapshotMark(version, manifest)
+        made = await self.store.get(log.update_key(version))
+        mark = log.SnapshotMark(version, manifest, made.mod_revision if made else 0)
         revealed = await self.store.txn(
             [still_announced, head.snapshot_unchanged()], [PutKey(log.SNAPSHOT_KEY, log.mark_value(mark))]
         )
@@ -77,6 +80,8 @@ class CatalogCompaction:
             return None
         await self._delete_updates(version)
         await self._delete_chunks(version, prefix, still_announced)
+        if head.snapshot and head.snapshot.revision:
+            await self.store.compact(Revision(head.snapshot.revision))
         return version
 
     async def _delete_updates(self, version: CatalogVersion) -> None:

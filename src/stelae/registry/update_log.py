@@ -22,16 +22,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import msgspec
+from crc32c import crc32c
 
-from stelae.catalog.check import BrokenCatalog
+from stelae.catalog.check import check_touched
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.serial.snapshot import decode_snapshot
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
-from stelae.model.errors import Corruption, UnsupportedFormat
+from stelae.catalog.value import BrokenCatalog, Catalog, CatalogVersion, empty_catalog
+from stelae.model.errors import Corruption, InvalidSchema, Unavailable, UnsupportedFormat
 from stelae.model.ids import Txn
 from stelae.ports.metastore import (
+    Compacted,
     Compare,
     Entry,
     IsAbsent,
@@ -56,13 +58,17 @@ COMPACTING_KEY = "catalog-compacting"
 
 INLINE_BYTES_MAX = 256 * 1024
 _INLINE = b"\x00"
+_CRC_BYTES = 4
 _CHUNKED = b"\x01"
 _PAGE = 500
 
 
 class SnapshotMark(msgspec.Struct, frozen=True):
+    """`revision`: the metastore's, at which the snapshot's version was the newest."""
+
     version: int
     chunks: Manifest
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,14 @@ def version_of_key(key: str) -> CatalogVersion:
 
 async def read_head(store: Metastore) -> LogHead:
     """As of now: linearizable."""
+    while True:
+        try:
+            return await _read_head(store)
+        except Compacted:
+            continue  # the revision just read is gone already: read a newer one
+
+
+async def _read_head(store: Metastore) -> LogHead:
     read = await store.range(VERSION_KEY, limit=1)
     revision = read.revision
     version = _number(read.entries[0]) if read.entries and read.entries[0].key == VERSION_KEY else 0
@@ -139,12 +153,17 @@ def same_number(key: str, number: int) -> Compare:
     return ValueIs(key, number_value(number)) if number else IsAbsent(key)
 
 
-async def encode_update(store: Metastore, update: Update) -> bytes:
-    """The value of the update's key. A large update's chunks are written before this returns."""
+def inline_value(data: bytes) -> bytes:
+    return _INLINE + crc32c(data).to_bytes(_CRC_BYTES, "big") + data
+
+
+async def encode_update(store: Metastore, update: Update, attempt: bytes) -> bytes:
+    """The value of the update's key. A large update's chunks are written before this returns, under a prefix of this
+    attempt alone: an earlier one may still land, and its chunks must be what they were."""
     data = CATALOG_SERIALIZERS.encode(update)
     if len(data) <= INLINE_BYTES_MAX:
-        return _INLINE + data
-    prefix = f"{UPDATE_CHUNKS}{update.version:020d}-{update.token.hex()}/"
+        return inline_value(data)
+    prefix = f"{UPDATE_CHUNKS}{update.version:020d}-{attempt.hex()}/"
     return _CHUNKED + msgspec.json.encode(await write_chunks(store, prefix, [data]))
 
 
@@ -172,7 +191,10 @@ async def decode_update(store: Metastore, entry: Entry, revision: Revision | Non
 
 async def _update_bytes(store: Metastore, value: bytes, revision: Revision | None) -> bytes:
     if value[:1] == _INLINE:
-        return value[1:]
+        crc, data = value[1 : 1 + _CRC_BYTES], value[1 + _CRC_BYTES :]
+        if crc32c(data).to_bytes(_CRC_BYTES, "big") != crc:
+            raise BadBytes("the update does not have its checksum")
+        return data
     if value[:1] != _CHUNKED:
         raise BadBytes("is neither an update nor says where its chunks are")
     (data,) = await read_chunks(store, msgspec.json.decode(value[1:], type=Manifest), revision)
@@ -185,9 +207,11 @@ def apply_checked(catalog: Catalog, update: Update) -> Catalog:
     if update.version != catalog.version + 1 or update.activation <= catalog.activation:
         raise Corruption(f"version {update.version} does not follow version {catalog.version}", key)
     try:
-        return apply_update(catalog, update)
-    except KeyError as error:
-        raise Corruption(f"version {update.version} is about {error}, which is not in the one before", key) from None
+        following = apply_update(catalog, update)
+        check_touched(following, update.entries)
+    except (KeyError, BrokenCatalog, InvalidSchema) as error:
+        raise Corruption(f"version {update.version} cannot follow version {catalog.version}: {error}", key) from None
+    return following
 
 
 async def read_snapshot(store: Metastore, mark: SnapshotMark, revision: Revision | None = None) -> Catalog:
@@ -212,7 +236,10 @@ async def read_updates(store: Metastore, after: CatalogVersion, head: LogHead) -
     expected = after + 1
     start = update_key(expected)
     while expected <= head.version:
-        page = await store.range(UPDATE_PREFIX, start=start, limit=_PAGE, revision=head.revision)
+        try:
+            page = await store.range(UPDATE_PREFIX, start=start, limit=_PAGE, revision=head.revision)
+        except Compacted as error:
+            raise Unavailable(f"the catalog's log was compacted while it was read ({error}); read it again") from None
         for entry in page.entries:
             update = await decode_update(store, entry, head.revision)
             if update.version != expected:

@@ -1,8 +1,9 @@
 """Which catalog versions are still needed, and by whom: the guard of compaction.
 
 Every process holds, under a lease, the oldest version it needs: the one it has applied, or an older one it has pinned.
-Compaction announces its target first, then looks at what is held. A pin compares that no announced target lies above
-it; so either the compaction sees the pin, or the pin is refused. A process that dies is forgotten with its lease.
+Compaction announces its target first, then looks at what is held. Whoever takes hold of a version anew, or of an older
+one than before, compares that no announced target lies above it; so either the compaction sees the hold, or the hold is
+refused. Letting go of older versions needs no such care. A process that dies is forgotten with its lease.
 """
 
 from __future__ import annotations
@@ -39,42 +40,35 @@ class VersionPins:
         self._lease: LeaseId | None = None
         self._key = f"{log.IN_USE_PREFIX}{rng.token(12).hex()}"
         self._applied = CatalogVersion(0)
-        self._reported = CatalogVersion(0)
+        self._held: CatalogVersion | None = None
         self._pinned: list[CatalogVersion] = []
+        self._changing = asyncio.Lock()
 
     async def start(self, applied: CatalogVersion) -> None:
         self._applied = applied
-        await self._hold(self._needed)
-
-    @property
-    def _needed(self) -> CatalogVersion:
-        return min([self._applied, *self._pinned])
+        await self._hold_needed()
 
     async def progress(self, applied: CatalogVersion) -> None:
         """This process knows all versions up to `applied`, and needs none before but what it has pinned."""
         self._applied = applied
-        if self._needed - self._reported >= PROGRESS_STEP:
+        if self._held is not None and self._needed - self._held >= PROGRESS_STEP:
             await self._let_go()
-
-    async def _let_go(self) -> None:
-        """Hold no more than is needed. What cannot be said now is said at the next step: holding more is safe."""
-        try:
-            if self._needed > self._reported and self._lease is not None:
-                await self._hold(self._needed)
-        except Unavailable:
-            return
 
     @asynccontextmanager
     async def pin(self, version: CatalogVersion) -> AsyncIterator[None]:
         """The version, and all after it, can be had while the pin is held. SnapshotTooOld if it cannot be."""
         self._pinned.append(version)
+        covered = True
         try:
-            if version < self._reported:
-                await self._hold(self._needed)
+            async with self._changing:
+                covered = self._held is not None and self._held <= version
+            if not covered:
+                await self._hold_needed()
             yield
         finally:
             self._pinned.remove(version)
-            await self._let_go()
+            if not covered:
+                await self._let_go()
 
     async def oldest(self) -> CatalogVersion | None:
         """The oldest version anybody holds."""
@@ -86,39 +80,59 @@ class VersionPins:
         while True:
             await asyncio.sleep(self._lease_s / 3)
             try:
-                if self._lease is not None:
+                if self._lease is None:
+                    await self._hold_needed()
+                else:
                     await self._store.keep_alive(self._lease)
             except LeaseExpired:
-                self._lease = None
-                await self._hold(self._needed)
+                self._lease, self._held = None, None
             except Unavailable:
-                continue
+                continue  # tried again in a third of the lease
 
     async def close(self) -> None:
         """Holds nothing any more."""
-        lease, self._lease = self._lease, None
+        lease, self._lease, self._held = self._lease, None, None
         if lease is not None:
             try:
                 await self._store.revoke(lease)
             except Unavailable:
                 return  # it runs out by itself
 
-    async def _hold(self, version: CatalogVersion) -> None:
-        for attempt in range(_ATTEMPTS_MAX):
-            try:
-                if self._lease is None:
-                    self._lease = await self._store.grant(self._lease_s)
-                if await self._try_hold(version, self._lease):
-                    self._reported = version
-                    return
-            except LeaseExpired:
-                self._lease = None
-            except UnknownOutcome:
-                pass  # holding the same version twice is holding it once
-            await asyncio.sleep(0.01 * (attempt + 1))
-        raise Unavailable(f"catalog version {version} could not be held: the metastore kept changing")
+    @property
+    def _needed(self) -> CatalogVersion:
+        return min([self._applied, *self._pinned])
+
+    async def _let_go(self) -> None:
+        """Hold no more than is needed. What cannot be said now is said later: holding more is safe, and a hold that was
+        lost is the business of `keep_alive`."""
+        try:
+            if self._held is not None and self._needed > self._held:
+                await self._hold_needed()
+        except (Unavailable, SnapshotTooOld):
+            return
+
+    async def _hold_needed(self) -> None:
+        async with self._changing:
+            for attempt in range(_ATTEMPTS_MAX):
+                version = self._needed
+                try:
+                    if self._lease is None:
+                        self._lease = await self._store.grant(self._lease_s)
+                    if await self._try_hold(version, self._lease):
+                        self._held = version
+                        return
+                except LeaseExpired:
+                    self._lease, self._held = None, None
+                except UnknownOutcome:
+                    self._held = None  # what stands there now is not known: take hold as if anew
+                await asyncio.sleep(0.01 * (attempt + 1))
+        raise Unavailable(f"catalog version {self._needed} could not be held: the metastore kept changing")
 
     async def _try_hold(self, version: CatalogVersion, lease: LeaseId) -> bool:
+        put = PutKey(self._key, log.number_value(version), lease)
+        if self._held is not None and version >= self._held:
+            await self._store.txn([], [put])
+            return True
         head = await log.read_head(self._store)
         announced = await self._store.get(log.COMPACTING_KEY)
         oldest = max(head.oldest, int(announced.value) if announced else 0)
@@ -127,8 +141,5 @@ class VersionPins:
         unchanged: Compare = (
             ModRevisionIs(log.COMPACTING_KEY, announced.mod_revision) if announced else IsAbsent(log.COMPACTING_KEY)
         )
-        outcome = await self._store.txn(
-            [unchanged, head.snapshot_unchanged()],
-            [PutKey(self._key, log.number_value(version), lease)],
-        )
+        outcome = await self._store.txn([unchanged, head.snapshot_unchanged()], [put])
         return outcome.succeeded

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from stelae.catalog.check import BrokenCatalog, check_catalog
+from stelae.catalog.check import check_catalog
 from stelae.catalog.objects import DroppedTable, Index, Namespace, Table, Zone, ZoneId
 from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS, SnapshotHead
-from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
+from stelae.catalog.value import BrokenCatalog, Catalog, CatalogVersion, empty_catalog
 from stelae.model.ids import Txn
 
 

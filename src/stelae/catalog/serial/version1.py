@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -30,12 +30,12 @@ class _Codec:
 
 
 def _plain(kind: type) -> _Codec:
-    def read(value: Any) -> Any:
+    def exactly(value: Any) -> Any:
         if type(value) is not kind:
             raise TypeError(f"expected {kind.__name__}, found {type(value).__name__}")
         return value
 
-    return _Codec(kind, read)
+    return _Codec(exactly, exactly)
 
 
 NUMBER, TEXT, FLAG, RAW = (_plain(kind) for kind in (int, str, bool, bytes))
@@ -57,17 +57,25 @@ def _optional(codec: _Codec) -> _Codec:
     )
 
 
-def _write_object(value: Any) -> bytes:
-    return CATALOG_SERIALIZERS.encode_part(value)
+def _object(*kinds: type) -> _Codec:
+    """An object of one of these kinds, with its own header."""
+
+    def write(value: Any) -> bytes:
+        return CATALOG_SERIALIZERS.encode_part(_of_kind(value))
+
+    def read(data: Any) -> Any:
+        return _of_kind(CATALOG_SERIALIZERS.decode_part(data))
+
+    def _of_kind(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise TypeError(f"expected {' or '.join(kind.__name__ for kind in kinds)}, found {type(value).__name__}")
+        return value
+
+    return _Codec(write, read)
 
 
-def _read_object(data: Any) -> Any:
-    return CATALOG_SERIALIZERS.decode_part(data)
-
-
-OBJECT = _Codec(_write_object, _read_object)
 NUMBERS = _many(NUMBER)
-OBJECTS = _many(OBJECT)
+GROUP = _object(s.ColumnsGroup, s.CellsGroup)
 TYPE = _Codec(str, lambda text: parse_type(TEXT.read(text)))
 PURGE = _optional(_Codec(str, lambda text: parse_purge(TEXT.read(text))))
 STATUS = _Codec(int, o.IndexStatus)
@@ -108,8 +116,25 @@ _OBJECTS: Sequence[Serializer] = (
         placement=PLACEMENT,
         tablet_bytes=NUMBER,
     ),
-    _of(T.TABLE, o.Table, id=NUMBER, namespace=NUMBER, name=TEXT, zone=NUMBER, schema=OBJECT, properties=OBJECT),
-    _of(T.TABLE_SCHEMA, s.TableSchema, version=NUMBER, key=OBJECTS, groups=OBJECTS, hashed=FLAG, last_id=NUMBER),
+    _of(
+        T.TABLE,
+        o.Table,
+        id=NUMBER,
+        namespace=NUMBER,
+        name=TEXT,
+        zone=NUMBER,
+        schema=_object(s.TableSchema),
+        properties=_object(o.TableProperties),
+    ),
+    _of(
+        T.TABLE_SCHEMA,
+        s.TableSchema,
+        version=NUMBER,
+        key=_many(_object(s.KeyColumn)),
+        groups=_many(GROUP),
+        hashed=FLAG,
+        last_id=NUMBER,
+    ),
     _of(T.KEY_COLUMN, s.KeyColumn, id=NUMBER, name=TEXT, type=TYPE),
     _of(T.COLUMN, s.Column, id=NUMBER, name=TEXT, type=TYPE, nullable=FLAG, default=VALUE),
     _of(T.FAMILY, s.Family, id=NUMBER, name=TEXT),
@@ -122,38 +147,53 @@ _OBJECTS: Sequence[Serializer] = (
         bloom=FLAG,
         purge=PURGE,
     ),
-    _of(T.COLUMNS_GROUP, s.ColumnsGroup, id=NUMBER, name=TEXT, columns=OBJECTS, options=OBJECT),
-    _of(T.CELLS_GROUP, s.CellsGroup, id=NUMBER, name=TEXT, families=OBJECTS, wildcard=FLAG, options=OBJECT),
+    _of(
+        T.COLUMNS_GROUP,
+        s.ColumnsGroup,
+        id=NUMBER,
+        name=TEXT,
+        columns=_many(_object(s.Column)),
+        options=_object(s.GroupOptions),
+    ),
+    _of(
+        T.CELLS_GROUP,
+        s.CellsGroup,
+        id=NUMBER,
+        name=TEXT,
+        families=_many(_object(s.Family)),
+        wildcard=FLAG,
+        options=_object(s.GroupOptions),
+    ),
     _of(T.TABLE_PROPERTIES, o.TableProperties, retention_us=NUMBER, comment=TEXT),
-    _of(T.DROPPED_TABLE, o.DroppedTable, table=OBJECT, version=NUMBER, since=NUMBER),
+    _of(T.DROPPED_TABLE, o.DroppedTable, table=_object(o.Table), namespace=TEXT, version=NUMBER, since=NUMBER),
     _of(T.INDEX, o.Index, id=NUMBER, namespace=NUMBER, name=TEXT, table=NUMBER, columns=NUMBERS, status=STATUS),
 )
 
 _ENTRIES: Sequence[Serializer] = (
-    _of(T.NAMESPACE_CREATED, e.NamespaceCreated, namespace=OBJECT),
+    _of(T.NAMESPACE_CREATED, e.NamespaceCreated, namespace=_object(o.Namespace)),
     _of(T.NAMESPACE_DROPPED, e.NamespaceDropped, namespace=NUMBER),
-    _of(T.ZONE_CREATED, e.ZoneCreated, zone=OBJECT),
-    _of(T.ZONE_CHANGED, e.ZoneChanged, zone=OBJECT),
+    _of(T.ZONE_CREATED, e.ZoneCreated, zone=_object(o.Zone)),
+    _of(T.ZONE_CHANGED, e.ZoneChanged, zone=_object(o.Zone)),
     _of(T.ZONE_DROPPED, e.ZoneDropped, zone=NUMBER),
     _of(T.DEFAULT_ZONE_SET, e.DefaultZoneSet, zone=NUMBER),
-    _of(T.TABLE_CREATED, e.TableCreated, table=OBJECT),
+    _of(T.TABLE_CREATED, e.TableCreated, table=_object(o.Table)),
     _of(T.TABLE_DROPPED, e.TableDropped, table=NUMBER),
     _of(T.TABLE_RECALLED, e.TableRecalled, table=NUMBER, namespace=NUMBER, name=TEXT, zone=NUMBER),
     _of(T.TABLE_FORGOTTEN, e.TableForgotten, table=NUMBER),
     _of(T.TABLE_RENAMED, e.TableRenamed, table=NUMBER, namespace=NUMBER, name=TEXT),
     _of(T.TABLE_ZONE_SET, e.TableZoneSet, table=NUMBER, zone=NUMBER),
-    _of(T.TABLE_PROPERTIES_SET, e.TablePropertiesSet, table=NUMBER, properties=OBJECT),
-    _of(T.COLUMNS_ADDED, e.ColumnsAdded, table=NUMBER, group=NUMBER, columns=OBJECTS),
+    _of(T.TABLE_PROPERTIES_SET, e.TablePropertiesSet, table=NUMBER, properties=_object(o.TableProperties)),
+    _of(T.COLUMNS_ADDED, e.ColumnsAdded, table=NUMBER, group=NUMBER, columns=_many(_object(s.Column))),
     _of(T.COLUMNS_DROPPED, e.ColumnsDropped, table=NUMBER, columns=NUMBERS),
-    _of(T.COLUMN_CHANGED, e.ColumnChanged, table=NUMBER, column=OBJECT),
-    _of(T.FAMILIES_ADDED, e.FamiliesAdded, table=NUMBER, group=NUMBER, families=OBJECTS),
+    _of(T.COLUMN_CHANGED, e.ColumnChanged, table=NUMBER, column=_object(s.Column)),
+    _of(T.FAMILIES_ADDED, e.FamiliesAdded, table=NUMBER, group=NUMBER, families=_many(_object(s.Family))),
     _of(T.FAMILIES_DROPPED, e.FamiliesDropped, table=NUMBER, families=NUMBERS),
-    _of(T.FAMILY_RENAMED, e.FamilyRenamed, table=NUMBER, family=OBJECT),
+    _of(T.FAMILY_RENAMED, e.FamilyRenamed, table=NUMBER, family=_object(s.Family)),
     _of(T.MEMBERS_MOVED, e.MembersMoved, table=NUMBER, members=NUMBERS, group=NUMBER),
-    _of(T.GROUP_ADDED, e.GroupAdded, table=NUMBER, group=OBJECT),
+    _of(T.GROUP_ADDED, e.GroupAdded, table=NUMBER, group=GROUP),
     _of(T.GROUP_DROPPED, e.GroupDropped, table=NUMBER, group=NUMBER),
-    _of(T.GROUP_OPTIONS_SET, e.GroupOptionsSet, table=NUMBER, group=NUMBER, options=OBJECT),
-    _of(T.INDEX_CREATED, e.IndexCreated, index=OBJECT),
+    _of(T.GROUP_OPTIONS_SET, e.GroupOptionsSet, table=NUMBER, group=NUMBER, options=_object(s.GroupOptions)),
+    _of(T.INDEX_CREATED, e.IndexCreated, index=_object(o.Index)),
     _of(T.INDEX_STATUS_SET, e.IndexStatusSet, index=NUMBER, status=STATUS),
     _of(T.INDEX_REMOVED, e.IndexRemoved, index=NUMBER),
 )
@@ -170,7 +210,15 @@ class SnapshotHead:
 
 
 _WHOLE: Sequence[Serializer] = (
-    _of(T.UPDATE, e.Update, version=NUMBER, activation=NUMBER, token=RAW, author=TEXT, entries=OBJECTS),
+    _of(
+        T.UPDATE,
+        e.Update,
+        version=NUMBER,
+        activation=NUMBER,
+        token=RAW,
+        author=TEXT,
+        entries=_many(_object(*get_args(e.Entry))),
+    ),
     _of(T.SNAPSHOT_HEAD, SnapshotHead, version=NUMBER, activation=NUMBER, default_zone=NUMBER, next_id=NUMBER),
 )
 
