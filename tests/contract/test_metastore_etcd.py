@@ -143,7 +143,9 @@ def test_watch_goes_on_where_it_was_when_the_server_comes_back(tmp_path: Path) -
         gone = (await store.txn([], [DeleteKey("key")])).revision
         server.kill()
         server.start()
-        again = await put(store, "key", b"2")
+        other = EtcdMetastore([server.endpoint])
+        again = await put(other, "key", b"2")
+        await other.close()
         assert [(await waiting).revision, *[batch.revision for batch in await take(watch, 2)]] == [made, gone, again]
         await store.close()
 

@@ -17,20 +17,18 @@ more, and everybody who asks, ever, gets the same answer.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from stelae.catalog.decide import COMMANDS_MAX, Command, decide_batch
 from stelae.catalog.entries import Entry, Update
-from stelae.catalog.value import Catalog, CatalogVersion
+from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
 from stelae.model import hybrid
 from stelae.model.errors import (
     ClockTooFarAhead,
     Closed,
     InvalidArgument,
-    NotFound,
     Overloaded,
     Retryable,
     SnapshotTooOld,
@@ -51,6 +49,7 @@ from stelae.ports.metastore import (
 )
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
+from stelae.registry.catalog_history import CatalogHistory, history_of
 from stelae.registry.compaction import CatalogCompaction
 from stelae.registry.version_pins import VersionPins
 
@@ -92,11 +91,8 @@ class CatalogService:
         self.time = time
         self._rng = rng
         self._settings = settings
-        self._history: list[Catalog] = []
-        self._activations: list[Txn] = []
-        self._tokens: dict[bytes, CatalogVersion] = {}
+        self._history = CatalogHistory(empty_catalog())
         self._closed_at = Txn(0)
-        self._announced = CatalogVersion(0)
         self._follower: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         self._subscribers: list[Subscriber] = []
@@ -116,7 +112,7 @@ class CatalogService:
         for attempt in range(self._settings.attempts_max):
             try:
                 head = await self._recover()
-                await self.pins.start(self._history[-1].version)
+                await self.pins.start(self._history.read.version)
             except (SnapshotTooOld, Compacted):
                 await self._back_off(attempt)
             else:
@@ -142,28 +138,23 @@ class CatalogService:
     def latest(self) -> Catalog:
         """The newest version announced in this process, active or not."""
         self._check_alive()
-        return self._history[self._announced - self._history[0].version]
+        return self._history.latest
 
     @property
     def earliest(self) -> Catalog:
         """The oldest version this process can still name."""
         self._check_alive()
-        return self._history[0]
+        return self._history.earliest
 
     def catalog(self, version: CatalogVersion) -> Catalog:
         """A version known here: see `wait_ready` for one that is not yet."""
         self._check_alive()
-        first = self._history[0].version
-        if version < first:
-            raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {first}")
-        newest = self._history[-1].version if self._is_follower() else self._announced
-        if version > newest:
-            raise NotFound(f"catalog version {version} is not known yet; the newest is {newest}")
-        return self._history[version - first]
+        newest = self._history.read.version if self._is_follower() else self._history.announced
+        return self._history.version(version, newest)
 
     async def wait_ready(self, version: CatalogVersion) -> Catalog:
         """The catalog of that version, once it has arrived here and every subscriber has heard of it."""
-        await self._wait_until(lambda: self._announced >= version)
+        await self._wait_until(lambda: self._history.announced >= version)
         return self.catalog(version)
 
     async def _wait_until(self, holds: Callable[[], bool]) -> None:
@@ -184,13 +175,7 @@ class CatalogService:
             self._check_ahead(ts)
             self.time.merge(ts)
             await self._close_time(ts)
-        place = bisect_right(self._activations, ts) - 1
-        if place < 0:
-            raise SnapshotTooOld(
-                f"the catalog of {hybrid.to_datetime(ts)} was compacted away; "
-                f"the oldest kept begins at {hybrid.to_datetime(self._activations[0])}"
-            )
-        return self._history[place]
+        return self._history.at(ts)
 
     def _check_ahead(self, ts: Txn) -> None:
         """Closing a time keeps everybody's commands from counting before it: nobody may close the far future."""
@@ -216,8 +201,9 @@ class CatalogService:
         for attempt in range(self._settings.attempts_max):
             try:
                 base = await self._sync()
-                if token in self._tokens:
-                    return await self._wait_active(self.catalog(self._tokens[token]))
+                made_in = self._history.made_by(token)
+                if made_in is not None:
+                    return await self._wait_active(self.catalog(made_in))
                 outcome = await self._attempt(base, commands, token)
             except UnknownOutcome:
                 in_doubt = True
@@ -258,7 +244,7 @@ class CatalogService:
         """Know everything that anybody was told has happened."""
         self._check_alive()
         head = await log.read_head(self._store)
-        await self._wait_until(lambda: self._announced >= head.version and self._closed_at >= head.closed)
+        await self._wait_until(lambda: self._history.announced >= head.version and self._closed_at >= head.closed)
         return self.latest
 
     async def _wait_active(self, catalog: Catalog) -> Catalog:
@@ -320,15 +306,13 @@ class CatalogService:
         """The base, and every version since, in memory."""
         head = await log.read_head(self._store)
         base = await log.read_base(self._store, head)
-        history = [base]
+        newest, steps = base, []
         async for update in log.read_updates(self._store, base.version, head):
-            history.append(log.apply_checked(history[-1], update))
-            self._tokens[update.token] = update.version
-        self._history = history
-        self._announced = history[-1].version
-        self._activations = [catalog.activation for catalog in history]
+            newest = log.apply_checked(newest, update)
+            steps.append((newest, update))
+        self._history = history_of(base, steps)
         self._closed_at = head.closed
-        self.time.resume(max(head.closed, history[-1].activation))
+        self.time.resume(max(head.closed, newest.activation))
         return head
 
     async def _follow(self, head: log.LogHead) -> None:
@@ -350,30 +334,21 @@ class CatalogService:
             if entry.key == log.CLOSED_KEY:
                 self._closed_at = Txn(int(entry.value))
             elif entry.key == log.SNAPSHOT_KEY:
-                self._forget_before(CatalogVersion(log.snapshot_mark(entry).version))
+                self._history.forget_before(CatalogVersion(log.snapshot_mark(entry).version))
         async with self._changed:
             self._changed.notify_all()
 
     async def _take_update(self, update: Update) -> None:
-        catalog = log.apply_checked(self._history[-1], update)
-        self._history.append(catalog)
-        self._activations.append(catalog.activation)
-        self._tokens[update.token] = update.version
+        catalog = log.apply_checked(self._history.read, update)
+        self._history.add(catalog, update)
         subscribers = tuple(self._subscribers)
         for entry in update.entries:
             for subscriber in subscribers:
                 await subscriber(CatalogEvent(catalog, entry))
         if not (self._settings.delay_ms or self._settings.skew_ms):
             self.time.resume(catalog.activation)
-        self._announced = catalog.version
+        self._history.announced = catalog.version
         await self.pins.progress(catalog.version)
-
-    def _forget_before(self, version: CatalogVersion) -> None:
-        count = max(0, min(version - self._history[0].version, len(self._history) - 1))
-        del self._history[:count]
-        del self._activations[:count]
-        oldest = self._history[0].version
-        self._tokens = {token: at for token, at in self._tokens.items() if at >= oldest}
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         """Whatever stops a background task stops the service, and says why to everybody."""

@@ -1,0 +1,78 @@
+"""The versions of the catalog that a process can name, and which of them it has announced."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from stelae.catalog.entries import Update
+from stelae.catalog.value import Catalog, CatalogVersion
+from stelae.model import hybrid
+from stelae.model.errors import NotFound, SnapshotTooOld
+from stelae.model.ids import Txn
+
+
+class CatalogHistory:
+    """Versions without gaps, from the oldest that can be had to the newest read. One that is read is announced only
+    when everybody who must hear of it first has; until then it can be named, but is not the newest."""
+
+    def __init__(self, base: Catalog) -> None:
+        self._catalogs = [base]
+        self._activations = [base.activation]
+        self._tokens: dict[bytes, CatalogVersion] = {}
+        self.announced = base.version
+
+    def add(self, catalog: Catalog, update: Update) -> None:
+        self._catalogs.append(catalog)
+        self._activations.append(catalog.activation)
+        self._tokens[update.token] = update.version
+
+    @property
+    def read(self) -> Catalog:
+        """The newest read, announced or not."""
+        return self._catalogs[-1]
+
+    @property
+    def latest(self) -> Catalog:
+        return self._catalogs[self.announced - self._catalogs[0].version]
+
+    @property
+    def earliest(self) -> Catalog:
+        return self._catalogs[0]
+
+    def made_by(self, token: bytes) -> CatalogVersion | None:
+        """The version that an update with this token made."""
+        return self._tokens.get(token)
+
+    def version(self, version: CatalogVersion, newest: CatalogVersion) -> Catalog:
+        first = self._catalogs[0].version
+        if version < first:
+            raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {first}")
+        if version > newest:
+            raise NotFound(f"catalog version {version} is not known yet; the newest is {newest}")
+        return self._catalogs[version - first]
+
+    def at(self, ts: Txn) -> Catalog:
+        place = bisect_right(self._activations, ts) - 1
+        if place < 0:
+            raise SnapshotTooOld(
+                f"the catalog of {hybrid.to_datetime(ts)} was compacted away; "
+                f"the oldest kept begins at {hybrid.to_datetime(self._activations[0])}"
+            )
+        return self._catalogs[place]
+
+    def forget_before(self, version: CatalogVersion) -> None:
+        count = max(0, min(version - self._catalogs[0].version, len(self._catalogs) - 1))
+        del self._catalogs[:count]
+        del self._activations[:count]
+        oldest = self._catalogs[0].version
+        self._tokens = {token: at for token, at in self._tokens.items() if at >= oldest}
+
+
+def history_of(base: Catalog, steps: Sequence[tuple[Catalog, Update]]) -> CatalogHistory:
+    """All of it announced."""
+    history = CatalogHistory(base)
+    for catalog, update in steps:
+        history.add(catalog, update)
+    history.announced = history.read.version
+    return history
