@@ -23,7 +23,15 @@ from threading import Lock
 
 from typing_extensions import Buffer
 
-from stelae.adapters.files import make_directories, os_errors, read_all, sync_directory, sync_file, write_all
+from stelae.adapters.files import (
+    make_directories,
+    os_errors,
+    read_all,
+    stelae_error,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 from stelae.model.errors import AlreadyExists, Closed, Corruption, InvalidArgument, NotFound, PermissionDenied
 from stelae.ports.blobs import BlobInfo, check_range
 from stelae.ports.names import check_blob_name, starts_blob_names
@@ -92,8 +100,10 @@ class LocalBlobWriter:
     def write(self, data: Buffer) -> None:
         self._check_usable()
         try:
-            with os_errors(self._name):
-                write_all(self._file.fileno(), data)
+            write_all(self._file.fileno(), data)
+        except OSError as error:
+            self.abort()
+            raise stelae_error(error, self._name) from error
         except BaseException:
             self.abort()
             raise

@@ -143,10 +143,10 @@ class FragmentFooter(msgspec.Struct, frozen=True):
 
 
 class FragmentSeal(msgspec.Struct, frozen=True):
-    """Kept by whoever refers to the file. [data_end, footer_start): filters and page index; from there on: footer."""
+    """Kept by whoever refers to the file. [data_end, footer_start): filters and page index; from there on: the footer,
+    which lists the checksums of the data. So the seal covers every byte."""
 
     size_bytes: int
-    crc: int
     data_end: int
     index_crc: int
     footer_start: int
