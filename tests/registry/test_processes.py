@@ -27,15 +27,17 @@ from tests.registry.worker import fingerprint, place_of
 
 WORKERS = 8
 COMMANDS = 1_000
+NEVER = 1_000_000
 
 
 class Process:
     """A worker, and all that it has said so far."""
 
-    def __init__(self, place: str, name: str, seed: int, count: int) -> None:
+    def __init__(self, place: str, name: str, seed: int, count: int, snapshot_every: int = 300) -> None:
         self.name = name
         self.said: list[dict[str, Any]] = []
-        command = [sys.executable, "-m", "tests.registry.worker", place, name, str(seed), str(count)]
+        words = [place, name, str(seed), str(count), str(snapshot_every)]
+        command = [sys.executable, "-m", "tests.registry.worker", *words]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -139,8 +141,9 @@ def test_eight_processes_make_one_history(place: str) -> None:
 
 
 def test_processes_killed_in_the_middle_lose_nothing_and_repeat_nothing(place: str) -> None:
+    """Nothing is compacted here, so that every acknowledgement can be held against the history."""
     chance = random.Random(8)
-    processes = [Process(place, f"w{n}", n, 10_000) for n in range(4)]
+    processes = [Process(place, f"w{n}", n, 10_000, NEVER) for n in range(WORKERS)]
     everybody = [*processes]
     for kill in range(tries(6)):
         before = sum(process.acknowledged for process in everybody)
@@ -149,11 +152,11 @@ def test_processes_killed_in_the_middle_lose_nothing_and_repeat_nothing(place: s
             assert not any(process.is_done for process in processes), [p.said[-1:] for p in processes]
         victim = chance.randrange(len(processes))
         processes[victim].kill()
-        processes[victim] = Process(place, f"k{kill}", 100 + kill, 10_000)
+        processes[victim] = Process(place, f"k{kill}", 100 + kill, 10_000, NEVER)
         everybody.append(processes[victim])
     for process in processes:
         process.kill()
-    after = Process(place, "after", 7, 3)
+    after = Process(place, "after", 7, 3, NEVER)
     everybody.append(after)
     while not after.is_done:
         threading.Event().wait(0.05)

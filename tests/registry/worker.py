@@ -1,6 +1,6 @@
 """A process that changes a catalog at random and says on standard output what it was told: run by test_processes.
 
-    python -m tests.registry.worker '{"path": DIR}' | '{"etcd": HOST:PORT}'  NAME SEED COUNT
+    python -m tests.registry.worker '{"path": DIR}' | '{"etcd": HOST:PORT}'  NAME SEED COUNT SNAPSHOT_EVERY
 
 One JSON object a line: {"ack": version, "made": table} and so on. After COUNT commands it waits for a line on standard
 input, then says the newest catalog it sees and ends.
@@ -24,8 +24,8 @@ from stelae.catalog.describe import describe_catalog
 from stelae.catalog.value import Catalog
 from stelae.launch.metastores import InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
-from stelae.model.errors import StelaeError, Unavailable
-from stelae.registry.catalog_service import CatalogService, CatalogSettings, open_catalog
+from stelae.model.errors import Corruption, StelaeError, Unavailable
+from stelae.registry.catalog_service import CatalogEvent, CatalogService, CatalogSettings, open_catalog
 from tests.catalog.samples import create
 
 
@@ -48,6 +48,13 @@ class Worker:
         self.service = service
         self.name = name
         self.random = random.Random(seed)
+        self.heard = service.latest.version
+
+    async def hear(self, event: CatalogEvent) -> None:
+        """Entries of one version after the other: a gap or a repeat ends the worker."""
+        if event.catalog.version not in (self.heard, self.heard + 1):
+            raise Corruption(f"heard of version {event.catalog.version} after {self.heard}", "events")
+        self.heard = event.catalog.version
 
     async def one(self, number: int) -> None:
         name = f"{self.name}-{number}"
@@ -78,14 +85,15 @@ class Worker:
             )
 
 
-async def main(place: MetastorePlace, name: str, seed: int, count: int) -> None:
-    settings = CatalogSettings(author=name, attempts_max=200, snapshot_every=300)
+async def main(place: MetastorePlace, name: str, seed: int, count: int, snapshot_every: int) -> None:
+    settings = CatalogSettings(author=name, attempts_max=200, snapshot_every=snapshot_every)
     clock = SystemClock()
     async with (
         open_metastore(place) as store,
         open_catalog(store, clock, SystemRng(), settings) as service,
     ):
         worker = Worker(service, name, seed)
+        service.subscribe(worker.hear)
         say(started=service.latest.version)
         for number in range(count):
             await worker.one(number)
@@ -96,4 +104,4 @@ async def main(place: MetastorePlace, name: str, seed: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(place_of(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(main(place_of(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6])))
