@@ -167,7 +167,7 @@ def test_accepted(type_: str, given_: object, kept: object) -> None:
         ("int64", np.datetime64(5_000, "ns"), "(datetime) is not a int64"),
         ("int64", np.datetime64(2**62, "s"), "outside the years 1 to 9999"),
         ("int64", np.timedelta64(5, "ns"), "(timedelta64) is not a int64"),
-        ("int64", np.timedelta64(5), "(timedelta64) is not a int64"),
+        ("int64", np.timedelta64(5, "s"), "(timedelta64) is not a int64"),
         ("float64", np.timedelta64(5, "Y"), "(timedelta64) is not a float64"),
         ("timestamp_ntz", np.datetime64("NaT"), "it stands for no value; NULL is None"),
         ("date", np.datetime64("NaT", "D"), "it stands for no value; NULL is None"),
