@@ -169,7 +169,7 @@ def test_accepted(type_: str, given_: object, kept: object) -> None:
         ("int64", np.timedelta64(5, "ns"), "(timedelta64) is not a int64"),
         ("int64", np.timedelta64(5, "s"), "(timedelta64) is not a int64"),
         ("float64", np.timedelta64(5, "Y"), "(timedelta64) is not a float64"),
-        ("timestamp_ntz", np.datetime64("NaT"), "it stands for no value; NULL is None"),
+        ("timestamp_ntz", np.datetime64("NaT", "us"), "it stands for no value; NULL is None"),
         ("date", np.datetime64("NaT", "D"), "it stands for no value; NULL is None"),
         ("timestamp_ntz", pd.NaT, "NaT (NaTType) is not a timestamp_ntz: it stands for no value; NULL is None"),
         ("timestamp", pd.NaT, "NULL is None"),
