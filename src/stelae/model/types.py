@@ -146,10 +146,6 @@ def _field_text(name: str) -> str:
     return name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
-def is_key_type(type_: ColumnType) -> bool:
-    return isinstance(type_, KeyType)
-
-
 def widens(old: ColumnType, new: ColumnType) -> bool:
     """Every value of old is a value of new, read without loss: int8 to int64, float32 to float64, longer decimals."""
     match old, new:

@@ -12,7 +12,7 @@ import msgspec
 from crc32c import crc32c
 
 from stelae.model.errors import Corruption
-from stelae.ports.metastore import DeletePrefix, Metastore, PutKey, Revision
+from stelae.ports.metastore import Metastore, PutKey, Revision
 
 CHUNK_BYTES = 512 * 1024
 _LENGTH_BYTES = 4
@@ -29,7 +29,7 @@ def chunk_key(prefix: str, number: int) -> str:
 
 
 async def write_chunks(store: Metastore, prefix: str, parts: Iterable[bytes]) -> Manifest:
-    """Nobody else writes under the prefix. An attempt that fails leaves chunks that `delete_chunks` removes."""
+    """Nobody else writes under the prefix. An attempt that fails leaves chunks that the next compaction removes."""
     number, crc = 0, 0
     for data in _cut(parts):
         await store.txn([], [PutKey(chunk_key(prefix, number), data)])
@@ -51,10 +51,6 @@ async def read_chunks(store: Metastore, manifest: Manifest, revision: Revision |
     if crc != manifest.crc:
         raise Corruption("the chunks do not have their checksum", manifest.prefix)
     return list(_parts(b"".join(chunks), manifest.prefix))
-
-
-async def delete_chunks(store: Metastore, prefix: str) -> None:
-    await store.txn([], [DeletePrefix(prefix)])
 
 
 def _cut(parts: Iterable[bytes]) -> Iterator[bytes]:

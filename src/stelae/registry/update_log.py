@@ -59,6 +59,7 @@ COMPACTING_KEY = "catalog-compacting"
 INLINE_BYTES_MAX = 256 * 1024
 _INLINE = b"\x00"
 _CRC_BYTES = 4
+_HEAD_READS_MAX = 20
 _CHUNKED = b"\x01"
 _PAGE = 500
 
@@ -105,11 +106,12 @@ def version_of_key(key: str) -> CatalogVersion:
 
 async def read_head(store: Metastore) -> LogHead:
     """As of now: linearizable."""
-    while True:
+    for _ in range(_HEAD_READS_MAX):
         try:
             return await _read_head(store)
         except Compacted:
             continue  # the revision just read is gone already: read a newer one
+    raise Unavailable("the metastore was compacted again and again while the catalog's newest version was read")
 
 
 async def _read_head(store: Metastore) -> LogHead:
