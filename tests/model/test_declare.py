@@ -158,7 +158,7 @@ def test_the_wrong_python_type_is_named(said: Callable[[], object], message: str
 @st.composite
 def declared_columns(draw: st.DrawFn) -> Column:
     type_ = draw(column_types)
-    defaults = st.none() | values(type_) if t.is_key_type(type_) else st.none()
+    defaults = st.none() | values(type_) if isinstance(type_, t.KeyType) else st.none()
     return Column(ColumnId(3), "c", type_, draw(st.booleans()), draw(defaults))
 
 
