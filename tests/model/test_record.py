@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
-from stelae.model.record import CellRecord, ColumnsRecord, Kind, cells_order, columns_order, lower
+from stelae.model.record import ROW_EXISTS, CellRecord, ColumnsRecord, Kind, cells_order, columns_order, lower
 from stelae.model.schema import CellsGroup, TableSchema
 from tests.model.test_schema import EVENTS, PROFILE, USERS
 
@@ -84,8 +84,12 @@ def test_one_version_is_erased_exactly() -> None:
     )
 
 
+ALONE = ColumnsRecord(A, NOW, Kind.PUT, ((ROW_EXISTS, None),))
+
+
 def test_a_key_alone_makes_a_row() -> None:
-    assert columns_of(put()) == (written(100),)
+    assert columns_of(put()) == (ALONE,)
+    assert columns_of(put(), put(age=1)) == (ColumnsRecord(A, NOW, Kind.PUT, ((ROW_EXISTS, None), (AGE, 1))),)
     only_cells = TableSchema(USERS.version, USERS.key, (EVENTS,), last_id=20)
     assert lower(only_cells, [put()], NOW) == {EVENTS.id: (CellRecord(A, "", "", NOW, Kind.PUT),)}
 
@@ -94,12 +98,12 @@ def test_a_row_made_by_its_key_alone_outlives_its_columns() -> None:
     erased = ColumnsRecord(A, NOW, Kind.ERASE_COLUMN, ((AGE, None),))
     version = ColumnsRecord(A, NOW, Kind.ERASE_VERSION, ((AGE, None),))
     for said in ([put(), put(age=1)], [put(age=1), put()]):
-        assert columns_of(*said, Erase(A, Columns((AGE,)))) == (written(100), erased)
-        assert columns_of(*said, EraseVersion(A, Columns((AGE,)), NOW)) == (written(100), version)
+        assert columns_of(*said, Erase(A, Columns((AGE,)))) == (ALONE, erased)
+        assert columns_of(*said, EraseVersion(A, Columns((AGE,)), NOW)) == (ALONE, version)
         assert columns_of(*said, Erase(A, WholeRow())) == (ColumnsRecord(A, NOW, Kind.ERASE_ROW),)
     assert columns_of(put(5), put(age=1), Erase(A, WholeRow(), Micros(4))) == (
         written(100, age=1),
-        written(5),
+        ColumnsRecord(A, Micros(5), Kind.PUT, ((ROW_EXISTS, None),)),
         ColumnsRecord(A, Micros(4), Kind.ERASE_ROW),
     )
 
@@ -208,9 +212,9 @@ def test_exactly_the_last_mentions_remain(said: list[Mutation]) -> None:
     for record in records.get(PROFILE.id, ()):
         assert isinstance(record, ColumnsRecord)
         if record.kind is Kind.PUT:
-            found.update({(record.row, id_, record.ts): value for id_, value in record.values})
-            if not record.values or (record.row, EXISTS, record.ts) in expected:
-                found[record.row, EXISTS, record.ts] = None
+            assert record.values
+            for id_, value in record.values:
+                found[record.row, EXISTS if id_ == ROW_EXISTS else id_, record.ts] = value
     for record in records.get(EVENTS.id, ()):
         assert isinstance(record, CellRecord)
         if record.kind is Kind.PUT:

@@ -11,6 +11,8 @@ which no user column may:
 | _txn | the commit's hybrid time | unless all records take it from elsewhere |
 | _kind | 0 put, 1 erase version, 2 erase column, 3 erase family, 4 erase row | unless all are puts |
 | _mask | bit i (least first) of byte i/8: value column i was written, or is erased | where a null may be either |
+
+One more bit of the mask, after those of the columns, is set in a put of the key alone.
 """
 
 from __future__ import annotations
@@ -80,6 +82,11 @@ def rows_of(codec: KeyCodec, batch: pa.RecordBatch) -> pa.Array:
     if row_is_stored(codec):
         return batch.column(ROW)
     return encode_arrays(codec, [batch.column(name) for name in codec.names])
+
+
+def mask_bytes(columns: int) -> int:
+    """How long the masks of records of so many columns are."""
+    return columns // 8 + 1
 
 
 def check_batch(batch: pa.RecordBatch, expected: pa.Schema, what: str) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
-from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
+from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
 from stelae.model.values import Value
 
 
@@ -30,9 +30,14 @@ class Kind(IntEnum):
     ERASE_ROW = 4
 
 
+ROW_EXISTS = ColumnId(0)
+"""Stands, among the columns of a put, for the key itself: a put of the key alone was said."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnsRecord:
-    """A put's values, or the columns an erasure is about (with None as their values). ERASE_ROW names none."""
+    """A put's values, or the columns an erasure is about (with None as their values). ERASE_ROW names none. A put of
+    the key alone has None for ROW_EXISTS, beside what else was put at its time."""
 
     row: Row
     ts: Micros
@@ -168,19 +173,15 @@ def _erase(
             state.erased_cells[at] = max(until, state.erased_cells.get(at, until))
 
 
-def _says_existence(schema: TableSchema, group: Group) -> bool:
-    """Whether the puts of a key alone are this group's: the first of columns, or where there is none the first."""
-    first = next((g for g in schema.groups if isinstance(g, ColumnsGroup)), schema.groups[0])
-    return group.id == first.id
-
-
 def _columns_records(schema: TableSchema, group: ColumnsGroup, row: Row, state: _RowState) -> list[ColumnsRecord]:
-    """One record per time and kind: erasures of several columns at one time share it, and values are put into the
-    record that says that the row exists."""
+    """One record per time and kind: erasures of several columns at one time share it, and so do values and that the
+    row exists."""
     puts: dict[Micros, dict[ColumnId, Value]] = {}
-    if _says_existence(schema, group):
-        puts |= {ts: {} for ts in state.exists}
-    puts |= {ts: values for (id_, ts), values in state.puts.items() if id_ == group.id}
+    if schema.existence_group.id == group.id:
+        puts |= {ts: {ROW_EXISTS: None} for ts in state.exists}
+    for (id_, ts), values in state.puts.items():
+        if id_ == group.id:
+            puts.setdefault(ts, {}).update(values)
     records = [ColumnsRecord(row, ts, Kind.PUT, tuple(sorted(values.items()))) for ts, values in puts.items()]
     if state.erased_row is not None:
         records.append(ColumnsRecord(row, state.erased_row, Kind.ERASE_ROW))
@@ -201,7 +202,7 @@ def _cell_records(schema: TableSchema, group: CellsGroup, row: Row, state: _RowS
         return schema.family_group(family).id == group.id
 
     records = [CellRecord(row, f, q, ts, Kind.PUT, value) for (f, q, ts), value in state.cells.items() if mine(f)]
-    if _says_existence(schema, group):
+    if schema.existence_group.id == group.id:
         records += [CellRecord(row, "", "", ts, Kind.PUT) for ts in state.exists]
     if state.erased_row is not None:
         records.append(CellRecord(row, "", "", state.erased_row, Kind.ERASE_ROW))

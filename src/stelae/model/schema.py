@@ -122,6 +122,11 @@ class TableSchema:
     def _wildcard(self) -> CellsGroup | None:
         return next((g for g in self.groups if isinstance(g, CellsGroup) and g.wildcard), None)
 
+    @cached_property
+    def existence_group(self) -> Group:
+        """Where puts of a key alone are kept: the first group of columns, or where there is none the first group."""
+        return next((g for g in self.groups if isinstance(g, ColumnsGroup)), self.groups[0])
+
     def column(self, name: str) -> tuple[ColumnsGroup, Column]:
         """The value column of that name and its group; InvalidArgument, with the nearest name, if there is none."""
         if not isinstance(name, str):

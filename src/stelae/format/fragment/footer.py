@@ -16,7 +16,7 @@ from stelae.format import layout
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import Corruption, InvalidArgument, UnsupportedFormat
 from stelae.model.hybrid import TXN_MAX
-from stelae.model.ids import ColumnId, GroupId, SchemaVersion, TableId, Txn
+from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, GroupId, Micros, SchemaVersion, TableId, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
 from stelae.model.types import KeyType, parse_type
@@ -116,14 +116,19 @@ def spec_of(
 
 
 class FragmentStats(msgspec.Struct, frozen=True):
-    """What the records amount to. The txn range is empty (min above max) if the records have no txn of their own."""
+    """What the records amount to. A txn or time range is empty (min above max) if the records have none of their own.
+    `markers` counts the puts of a key alone."""
 
     records: int = 0
+    rows: int = 0
     erasures: int = 0
+    markers: int = 0
     first_row: bytes = b""
     last_row: bytes = b""
     txn_min: Txn = TXN_MAX
     txn_max: Txn = Txn(0)
+    ts_min: Micros = TS_MAX
+    ts_max: Micros = TS_MIN
 
 
 class FragmentFooter(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from stelae.format.fragment.bloom import Bloom, bloom_hash
 from stelae.format.fragment.footer import FOOTER_KEY, FragmentFooter, FragmentSeal, decode_footer
 from stelae.format.fragment.window import Window
 from stelae.format.fragment.writer import point_column
+from stelae.model.arrow_values import bytes_reader
 from stelae.model.errors import Corruption, InvalidArgument, InvalidSchema
 from stelae.model.ranges import ALL_ROWS, RowRange, single
 from stelae.model.types import Binary, ColumnType, Date, Int, String, Timestamp, TimestampNtz, parse_type
@@ -287,16 +288,8 @@ def plain_bytes(type_: ColumnType, row: bytes) -> bytes:
 
 def bounds(rows: pa.Array, wanted: RowRange) -> tuple[int, int]:
     """Where a range begins and ends in sorted rows."""
-    low = _first_not_below(rows, wanted.start)
-    return low, len(rows) if wanted.stop is None else max(low, _first_not_below(rows, wanted.stop))
-
-
-def _first_not_below(rows: pa.Array, row: bytes) -> int:
-    low, high = 0, len(rows)
-    while low < high:
-        middle = (low + high) // 2
-        if rows[middle].as_py() < row:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    if wanted == ALL_ROWS or not len(rows):
+        return 0, len(rows)
+    places, read = range(len(rows)), bytes_reader(rows)
+    low = bisect_left(places, wanted.start, key=read)
+    return low, len(rows) if wanted.stop is None else bisect_left(places, wanted.stop, lo=low, key=read)

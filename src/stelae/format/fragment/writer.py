@@ -31,10 +31,10 @@ from stelae.format.fragment.footer import (
     encode_footer,
     row_columns,
 )
-from stelae.format.fragment.order import check_order, check_records
+from stelae.format.fragment.order import check_order, check_records, count_markers
 from stelae.model.errors import Closed
 from stelae.model.hybrid import TXN_MAX
-from stelae.model.ids import Txn
+from stelae.model.ids import TS_MAX, TS_MIN, Micros, Txn
 from stelae.model.record import Kind
 from stelae.model.schema import GroupOptions
 from stelae.ports.blobs import BlobWriter
@@ -74,8 +74,8 @@ class FragmentWriter:
             return
         rows = layout.rows_of(self._codec, batch)
         check_records(self._spec, self._codec, batch, rows)
-        check_order(self._spec, batch, rows, self._last)
-        self._count(batch, rows)
+        begun = check_order(self._spec, batch, rows, self._last)
+        self._count(batch, rows, begun)
         self._last = batch.slice(batch.num_rows - 1)
         self._pending.append((batch, rows))
         self._pending_bytes += batch.nbytes
@@ -203,17 +203,24 @@ class FragmentWriter:
             )
         return self._parquet
 
-    def _count(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
+    def _count(self, batch: pa.RecordBatch, rows: pa.Array, begun: int) -> None:
         stats = self._stats
         erasures = pc.sum(pc.not_equal(batch.column(layout.KIND), int(Kind.PUT))).as_py() if self._spec.has_kind else 0
         txns = pc.min_max(batch.column(layout.TXN)).as_py() if self._spec.has_txn else {"min": TXN_MAX, "max": 0}
+        times = {"min": TS_MAX, "max": TS_MIN}
+        if self._spec.has_ts:
+            times = pc.min_max(batch.column(layout.TS).view(pa.int64())).as_py()
         self._stats = FragmentStats(
             records=stats.records + batch.num_rows,
+            rows=stats.rows + begun,
             erasures=stats.erasures + erasures,
+            markers=stats.markers + count_markers(self._spec, batch),
             first_row=stats.first_row if stats.records else rows[0].as_py(),
             last_row=rows[-1].as_py(),
             txn_min=Txn(min(stats.txn_min, txns["min"])),
             txn_max=Txn(max(stats.txn_max, txns["max"])),
+            ts_min=Micros(min(stats.ts_min, times["min"])),
+            ts_max=Micros(max(stats.ts_max, times["max"])),
         )
 
 

@@ -1,0 +1,64 @@
+"""What both kinds of memory share: rows in order when asked for, and blocks looked up by row."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from stelae.format.fragment.reader import bounds
+from stelae.model.ids import Row, Txn
+from stelae.model.ranges import RowRange, single
+
+RECORD_BYTES = 200
+
+
+class SortedRows:
+    """The keys of a dict in order, brought up to date when asked."""
+
+    __slots__ = ("_sorted",)
+
+    def __init__(self) -> None:
+        self._sorted: list[Row] = []
+
+    def between(self, table: Collection[Row], rows: RowRange) -> list[Row]:
+        known = self._sorted
+        if len(known) != len(table):
+            # The dict keeps the order of arrival: what is new lies at its end, and sorting what is nearly sorted is
+            # cheap.
+            everything = list(table)
+            known = sorted([*known, *everything[len(known) :]])
+            self._sorted = known
+        low = bisect_left(known, rows.start)
+        high = len(known) if rows.stop is None else bisect_left(known, rows.stop)
+        return known[low:high]
+
+    def every(self, table: Collection[Row], count: int, rows: RowRange) -> list[bytes]:
+        return [bytes(row) for row in self.between(table, rows)[count::count]]
+
+    def forget(self) -> None:
+        self._sorted = []
+
+
+class SortedBlock(Protocol):
+    """A columnar block in memory: rows in order, all of one txn."""
+
+    @property
+    def rows(self) -> pa.Array: ...
+
+    @property
+    def txn(self) -> Txn: ...
+
+
+def any_in(blocks: Sequence[SortedBlock], rows: RowRange) -> bool:
+    return any(low < high for low, high in (bounds(block.rows, rows) for block in blocks))
+
+
+def last_block_txn(blocks: Sequence[SortedBlock], row: Row) -> Txn:
+    for block in reversed(blocks):
+        low, high = bounds(block.rows, single(row))
+        if low < high:
+            return block.txn
+    return Txn(0)

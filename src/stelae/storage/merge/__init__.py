@@ -1,0 +1,1 @@
+"""Many sorted sources become one sorted answer, in vectors."""

@@ -1,0 +1,156 @@
+"""The order of records that come as several sorted pieces put behind each other.
+
+Keys are compared eight bytes at a time, as numbers. The first eight bytes behind what all keys share are sorted by
+numpy's stable sort, which finds the sorted runs in its input and merges them; only keys that are still equal are looked
+at further, eight bytes at a time, then by length, then by the next key column, and last by time, txn and kind. Rows
+that occur once never get past the first step, so the usual cost is one merge of numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Positions: TypeAlias = npt.NDArray[np.intp]
+
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """`positions[i]`: which record comes i-th; None: they are in order as they are. `begins[i]`: the i-th is of another
+    row than the one before it; `cell_begins` the same for whole cell keys, where there are any."""
+
+    positions: Positions | None
+    begins: Flags
+    cell_begins: Flags | None = None
+
+
+def order_sorted(rows: pa.Array, cell: tuple[pa.Array, pa.Array] | None = None) -> Ordering:
+    """Of one piece that is in order already."""
+    begins = _changes(rows)
+    if cell is None:
+        return Ordering(None, begins)
+    return Ordering(None, begins, begins | _changes(cell[0]) | _changes(cell[1]))
+
+
+def _changes(column: pa.Array) -> Flags:
+    begins = np.ones(len(column), np.bool_)
+    if len(column) > 1:
+        begins[1:] = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(zero_copy_only=False)
+    return begins
+
+
+def order_records(
+    rows: pa.Array, cell: tuple[pa.Array, pa.Array] | None, ts: Ints, txn: Ints, kinds: npt.NDArray[np.int8] | None
+) -> Ordering:
+    """Rows ascending, then cells, then newest first (ts, then txn), then kind."""
+    if len(rows) == 0:
+        nothing = np.zeros(0, np.bool_)
+        return Ordering(None, nothing, nothing if cell else None)
+    sorting = _Sorting(len(rows))
+    sorting.by_bytes(_Bytes.of(rows))
+    begins = ~sorting.tied
+    cell_begins = None
+    if cell is not None:
+        for part in cell:
+            sorting.by_bytes(_Bytes.of(part))
+        cell_begins = ~sorting.tied
+    sorting.by_numbers([-ts, -txn, *([] if kinds is None else [kinds])])
+    return Ordering(sorting.positions, begins, cell_begins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Binary values, and their bytes as overlapping big-endian numbers, one beginning at every byte."""
+
+    starts: Ints
+    lengths: Ints
+    numbers: npt.NDArray[np.uint64]
+
+    @staticmethod
+    def of(column: pa.Array) -> _Bytes:
+        offsets_buffer, data = column.buffers()[1], column.buffers()[2]
+        offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        padded = np.zeros(last - first + _WORD, np.uint8)
+        if last > first:
+            padded[: last - first] = np.frombuffer(data, np.uint8)[first:last]
+        starts = offsets.astype(np.int64) - first
+        numbers = np.ndarray((last - first + 1,), ">u8", buffer=padded, strides=(1,))
+        return _Bytes(starts[:-1], np.diff(starts), numbers)
+
+    def word(self, at: int, which: Positions | slice) -> npt.NDArray[np.uint64]:
+        """Bytes [at, at + 8) as a number, zeros where a value is over."""
+        left = self.lengths[which] - at
+        starts = np.minimum(self.starts[which] + at, len(self.numbers) - 1)
+        words: npt.NDArray[np.uint64] = self.numbers[starts].astype(np.uint64)
+        if int(left.min(initial=_WORD)) < _WORD:
+            unused = (_WORD * (_WORD - np.clip(left, 0, _WORD))).astype(np.uint64)
+            words = np.where(left <= 0, np.uint64(0), (words >> unused) << unused)
+        return words
+
+    def shared(self) -> int:
+        """How many first bytes all values have in common."""
+        shortest = int(self.lengths.min())
+        at = 0
+        while at < shortest:
+            words = self.word(at, slice(None))
+            low, high = int(words.min()), int(words.max())
+            if low != high:
+                return min(shortest, at + (64 - (low ^ high).bit_length()) // 8)
+            at += _WORD
+        return shortest
+
+
+class _Sorting:
+    """`tied[i]`: all that was compared so far is equal in the i-th record and the one before it."""
+
+    def __init__(self, count: int) -> None:
+        self.positions: Positions = np.arange(count)
+        self.tied: Flags = np.ones(count, np.bool_)
+        self.tied[0] = False
+
+    def by_bytes(self, values: _Bytes) -> None:
+        at = values.shared()
+        while True:
+            members = self._members()
+            if not len(members):
+                return
+            which = self.positions[members]
+            if int(values.lengths[which].max()) <= at:
+                break
+            self._refine(members, values.word(at, which))
+            at += _WORD
+        self._refine(members, values.lengths[self.positions[members]])
+
+    def by_numbers(self, columns: list[npt.NDArray[np.generic]]) -> None:
+        members = self._members()
+        if len(members):
+            which = self.positions[members]
+            groups = np.cumsum(~self.tied[members])
+            order = np.lexsort((*[column[which] for column in reversed(columns)], groups))
+            self.positions[members] = which[order]
+
+    def _members(self) -> Positions:
+        """The places of all records that are tied with a neighbour."""
+        return np.flatnonzero(self.tied | np.append(self.tied[1:], False))
+
+    def _refine(self, members: Positions, words: npt.NDArray[np.generic]) -> None:
+        which = self.positions[members]
+        tied = self.tied[members]
+        if (len(members) == len(self.positions) and not tied[1:].all()) or len(members) < len(self.positions):
+            order = np.lexsort((words, np.cumsum(~tied)))
+        else:
+            order = np.argsort(words, kind="stable")
+        self.positions[members] = which[order]
+        words = words[order]
+        tied[1:] &= words[1:] == words[:-1]
+        self.tied[members] = tied

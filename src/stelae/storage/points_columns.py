@@ -1,0 +1,177 @@
+"""Rows of one group of columns: see `points`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stelae.model.ids import TS_MIN, ColumnId, Row
+from stelae.model.predicate.plan import ALL_TIME
+from stelae.model.purge import PurgePolicy, purges
+from stelae.model.ranges import RowRange, single
+from stelae.model.record import ROW_EXISTS, Kind
+from stelae.model.values import Value
+from stelae.storage.asking import Asking, Version
+from stelae.storage.fragments import Fragment, Fragments
+from stelae.storage.memory_columns import ColumnsVersion, MemoryOfColumns
+from stelae.storage.parts import FamilySet
+from stelae.storage.rule import Erased, Written, survivors
+from stelae.storage.state import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class _FromMemory:
+    memory: MemoryOfColumns
+    rows: RowRange
+    ids: frozenset[ColumnId]
+
+
+@dataclass(frozen=True, slots=True)
+class _FromFile:
+    fragment: Fragment
+    rows: RowRange
+    ids: tuple[ColumnId, ...]
+    needed: tuple[str, ...]
+
+
+class ColumnsReader:
+    def __init__(
+        self, refs: Sequence[Ref], fragments: Fragments, wanted: tuple[ColumnId, ...], policy: PurgePolicy | None
+    ) -> None:
+        self._wanted = wanted
+        self._values_wanted = sum(id_ != ROW_EXISTS for id_ in wanted)
+        self._policy = policy
+        self._memories: list[_FromMemory] = []
+        self._files: list[_FromFile] = []
+        for ref in refs:
+            if isinstance(ref.part, FamilySet):
+                continue
+            ids = frozenset(wanted) & ref.part
+            if isinstance(ref.source, MemoryOfColumns):
+                self._memories.append(_FromMemory(ref.source, ref.rows, ids))
+            elif ref.file is not None:
+                fragment = fragments.of(ref.file)
+                ordered = tuple(id_ for id_ in wanted if id_ in ids)
+                self._files.append(_FromFile(fragment, ref.rows, ordered, fragment.needed(ordered)))
+        self._memories.reverse()
+        self._ts_in_files = max((file.fragment.file.stats.ts_max for file in self._files), default=TS_MIN)
+        if any(file.fragment.file.txn is not None for file in self._files):
+            given = [file.fragment.file.ts or TS_MIN for file in self._files]
+            self._ts_in_files = max(self._ts_in_files, *given)
+
+    def newest(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
+        found = self._last_written(row, asking)
+        if found is not None:
+            return found
+        versions = self._versions(row, asking)
+        if not versions:
+            return None
+        if len(versions) == 1 and versions[0].kind is Kind.PUT and asking.time is ALL_TIME:
+            only = versions[0]
+            if self._policy is not None and purges(self._policy, 0, asking.read_us - only.ts):
+                return None
+            return only.values
+        return {id_: kept[0].value for id_, kept in self._histories(versions, asking, 1).items()}
+
+    def history(self, row: Row, asking: Asking, limit: int) -> dict[ColumnId, tuple[Version, ...]]:
+        return self._histories(self._versions(row, asking), asking, limit)
+
+    def _last_written(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
+        """The newest values, if the row's last few records in memory have all of them and nothing anywhere else can be
+        newer: then the rest of its history need not be looked at."""
+        holder = self._only_memory_with(row)
+        if holder is None or asking.time is not ALL_TIME:
+            return None
+        source, records = holder
+        found: dict[ColumnId, Value] = {}
+        missing = self._values_wanted
+        for version in reversed(records):
+            if version.txn > asking.at:
+                continue
+            if version.txn < asking.floor or version.ts <= self._ts_in_files:
+                return None
+            if self._policy is not None and purges(self._policy, 0, asking.read_us - version.ts):
+                return None
+            for id_, value in version.values.items():
+                if id_ in source.ids and id_ not in found:
+                    found[id_] = value
+                    missing -= id_ != ROW_EXISTS
+            if missing <= 0 and found:
+                return found
+        return None
+
+    def _only_memory_with(self, row: Row) -> tuple[_FromMemory, Sequence[ColumnsVersion]] | None:
+        holder: tuple[_FromMemory, Sequence[ColumnsVersion]] | None = None
+        for source in self._memories:
+            if row in source.rows:
+                records, is_plain = source.memory.newest_of(row)
+                if source.memory.blocks or (records and (holder is not None or not is_plain)):
+                    return None
+                if records:
+                    holder = (source, records)
+        return holder
+
+    def _versions(self, row: Row, asking: Asking) -> list[ColumnsVersion]:
+        at, floor = asking.at, asking.floor
+        versions: list[ColumnsVersion] = []
+        for source in self._memories:
+            if row in source.rows:
+                for version in source.memory.versions_of(row):
+                    if floor <= version.txn <= at:
+                        kept = _chosen(version, source.ids)
+                        if kept is not None:
+                            versions.append(kept)
+        for file in self._files:
+            versions += [version for version in _in_file(file, row) if floor <= version.txn <= at]
+        return versions
+
+    def _histories(
+        self, versions: Sequence[ColumnsVersion], asking: Asking, limit: int
+    ) -> dict[ColumnId, tuple[Version, ...]]:
+        everywhere = [Erased(v.ts, v.txn, False) for v in versions if v.kind is Kind.ERASE_ROW]
+        result: dict[ColumnId, tuple[Version, ...]] = {}
+        for id_ in self._wanted:
+            about = [version for version in versions if id_ in version.values]
+            puts = [Written(v.ts, v.txn, v.values[id_]) for v in about if v.kind is Kind.PUT]
+            if puts:
+                own = [Erased(v.ts, v.txn, v.kind is Kind.ERASE_VERSION) for v in about if v.kind is not Kind.PUT]
+                erased = [*everywhere, *own]
+                alive = survivors(puts, erased, self._policy, asking.read_us)
+                kept = [Version(*put) for put in alive if put.ts in asking.time][:limit]
+                if kept:
+                    result[id_] = tuple(kept)
+        return result
+
+
+def _chosen(version: ColumnsVersion, ids: frozenset[ColumnId]) -> ColumnsVersion | None:
+    """A record of memory with only the columns asked for; None if it is about none of them."""
+    if version.kind is Kind.ERASE_ROW:
+        return version
+    values = {id_: value for id_, value in version.values.items() if id_ in ids}
+    return version._replace(values=values) if values else None
+
+
+def _in_file(file: _FromFile, row: Row) -> Iterable[ColumnsVersion]:
+    if row not in file.rows:
+        return ()
+    fragment = file.fragment
+    number = bisect_right(fragment.starts, row) - 1
+    if number < 0:
+        return ()
+    if fragment.is_continued(number):
+        numbers: Iterable[int] = fragment.reader.blocks_of(single(row))
+    else:
+        numbers = (number,)
+    found: list[ColumnsVersion] = []
+    for each in numbers:
+        block = fragment.cached(each, file.needed)
+        if block is None:
+            if not fragment.reader.may_contain(row, each):
+                continue
+            block = fragment.block(each, file.needed, keep=True)
+        for at in range(*block.find(row)):
+            version = block.columns_version(at, file.ids)
+            if version is not None:
+                found.append(version)
+    return found

@@ -1,0 +1,347 @@
+"""A scan of one tablet state: rows with their typed key and the columns asked for, as Arrow batches in key order.
+
+Each group is scanned apart; where several are, their rows are put side by side. A group of cells gives one map column
+for each of its families, the wildcard group one map from `family:qualifier`. Batches follow the windows of the scan,
+so memory is bounded by a few blocks of each source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stelae.format.fragment.reader import bounds
+from stelae.model.arrow import to_arrow
+from stelae.model.keys.vector import decode_array
+from stelae.model.predicate.expr import Expr
+from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
+from stelae.model.predicate.vector import keep, names_of
+from stelae.model.ranges import RangeSet, RowRange
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
+from stelae.storage.asking import Asking
+from stelae.storage.fragments import Fragments
+from stelae.storage.merge.order import Positions, order_records
+from stelae.storage.merge.pick import gathered
+from stelae.storage.parts import LEFT_OVER, FamilySet
+from stelae.storage.scan_cells import CellsChunk, CellsQuestion, CellsScan, matching
+from stelae.storage.scan_columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
+from stelae.storage.state import TabletState
+
+NO_ROWS = RowRange(b"", b"")
+CELLS_TYPE = pa.map_(pa.string(), pa.binary())
+OTHERS = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """`where` is bound to the table's types. `plainly`: rows with erasures by the plain rule (for tests)."""
+
+    rows: RangeSet
+    columns: Selectors
+    asking: Asking
+    where: Expr | None = None
+    reverse: bool = False
+    plainly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """`rows` are the encoded keys of the batch's records; `covers`: all rows of it that the scan gives are here."""
+
+    rows: pa.Array
+    batch: pa.RecordBatch
+    covers: RowRange
+
+
+Chunk: TypeAlias = ColumnsChunk | CellsChunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one stream contributes: columns, or cells by family. `shown`: how many of the columns are given out."""
+
+    columns: tuple[Column, ...] = ()
+    families: tuple[str, ...] = ()
+    is_wildcard: bool = False
+    selectors: Selectors = ()
+
+
+def output_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
+    """What the batches of a scan look like."""
+    fields = [pa.field(key.name, to_arrow(key.type), nullable=False) for key in schema.key]
+    for part in _parts(schema, columns).values():
+        fields += [pa.field(column.name, to_arrow(column.type)) for column in part.columns]
+        fields += [pa.field(family, CELLS_TYPE) for family in part.families]
+        fields += [pa.field(OTHERS, CELLS_TYPE)] if part.is_wildcard else []
+    return pa.schema(fields)
+
+
+def _parts(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
+    parts: dict[int, _Part] = {}
+    for group in schema.groups:
+        match group:
+            case ColumnsGroup():
+                chosen = tuple(c for c in group.columns if any(s.matches(c.name) for s in columns))
+                if chosen:
+                    parts[group.id] = _Part(columns=chosen)
+            case CellsGroup():
+                families = tuple(f.name for f in group.families if _touches(f.name, columns))
+                others = group.wildcard and any(":" in s.text or s.is_prefix for s in columns)
+                if families or others:
+                    parts[group.id] = _Part(families=families, is_wildcard=others, selectors=columns)
+    return parts
+
+
+def _touches(family: str, columns: Selectors) -> bool:
+    name = f"{family}:"
+    return any(s.text.startswith(name) or (s.is_prefix and name.startswith(s.text)) for s in columns)
+
+
+class RowScan:
+    def __init__(self, state: TabletState, fragments: Fragments, request: ScanRequest) -> None:
+        self._state = state
+        self._fragments = fragments
+        self._request = request
+        asked = names_of(request.where) if request.where is not None else frozenset[str]()
+        self._shown = output_schema(state.schema, request.columns)
+        needed = [ColumnSelector(name, is_prefix=False) for name in asked]
+        self._read = union_selectors([*request.columns, *needed])
+        self._parts = _parts(state.schema, self._read)
+        self._asked = asked
+
+    def batches(self) -> Iterator[RowBatch]:
+        ranges = [each.intersect(self._state.rows) for each in self._request.rows]
+        for rows in reversed(ranges) if self._request.reverse else ranges:
+            if not rows.is_empty:
+                yield from self._range(rows)
+
+    def _range(self, rows: RowRange) -> Iterator[RowBatch]:
+        streams = list(self._streams(rows))
+        reverse = self._request.reverse
+        joined = _side_by_side([stream for stream, _ in streams], reverse=reverse)
+        for chunks, covers in joined:
+            batch = self._assembled(chunks, [part for _, part in streams], covers)
+            if batch is not None:
+                yield batch
+
+    def _streams(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], _Part]]:
+        state, request = self._state, self._request
+        existing = state.schema.existence_group
+        for group in state.schema.groups:
+            part = self._parts.get(group.id, _Part())
+            exists = group is existing
+            if group.id not in self._parts and not (exists and _has_markers(state)):
+                continue
+            refs, policy = state.refs(group.id), group.options.purge
+            match group:
+                case ColumnsGroup():
+                    columns = ColumnsQuestion(
+                        rows, part.columns, exists, request.asking, policy, plainly=request.plainly
+                    )
+                    scan = ColumnsScan(refs, self._fragments, columns, group.options.in_memory)
+                    yield scan.chunks(reverse=request.reverse), part
+                case CellsGroup():
+                    cells = CellsQuestion(rows, part.selectors, exists, request.asking, policy, plainly=request.plainly)
+                    cell_scan = CellsScan(refs, self._fragments, cells, group.options.in_memory)
+                    yield cell_scan.chunks(reverse=request.reverse), part
+        yield from self._left_over(rows)
+
+    def _left_over(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], _Part]]:
+        request, policy = self._request, self._state.schema.existence_group.options.purge
+        refs = self._state.refs(LEFT_OVER)
+        if any(not isinstance(ref.part, FamilySet) for ref in refs):
+            columns = ColumnsQuestion(rows, (), True, request.asking, policy, plainly=request.plainly)
+            yield ColumnsScan(refs, self._fragments, columns).chunks(reverse=request.reverse), _Part()
+        if any(isinstance(ref.part, FamilySet) for ref in refs):
+            cells = CellsQuestion(rows, (), True, request.asking, policy, plainly=request.plainly)
+            yield CellsScan(refs, self._fragments, cells).chunks(reverse=request.reverse), _Part()
+
+    def _assembled(self, chunks: Sequence[Chunk | None], parts: Sequence[_Part], covers: RowRange) -> RowBatch | None:
+        rows, places = _union([chunk.rows if chunk is not None else None for chunk in chunks])
+        if not len(rows):
+            return None
+        codec = self._state.schema.codec
+        keys = next(
+            (c.keys for c in chunks if isinstance(c, ColumnsChunk) and c.keys and len(c.rows) == len(rows)), None
+        )
+        arrays = dict(zip(codec.names, keys or decode_array(codec, rows), strict=True))
+        for chunk, part, at in zip(chunks, parts, places, strict=True):
+            arrays |= _columns_of(chunk, part, at, len(rows), self._asked)
+        batch = pa.RecordBatch.from_arrays([arrays[f.name] for f in self._shown], schema=self._shown)
+        where = self._request.where
+        if where is not None:
+            kept = keep(where, lambda name: rows if name == "row" else _looked_up(arrays, name, len(rows)), len(rows))
+            if kept.true_count < len(rows):
+                batch, rows = batch.filter(kept), rows.filter(kept)
+        if self._request.reverse:
+            back = pa.array(np.arange(len(rows) - 1, -1, -1))
+            batch, rows = batch.take(back), rows.take(back)
+        return RowBatch(rows, batch, covers) if len(rows) else None
+
+
+def _looked_up(arrays: dict[str, pa.Array], name: str, count: int) -> pa.Array:
+    return arrays[name] if name in arrays else pa.nulls(count, pa.binary())
+
+
+def _has_markers(state: TabletState) -> bool:
+    """Whether a put of the key alone may be in the group that keeps them: files say how many they have."""
+    refs = state.refs(state.schema.existence_group.id)
+    return any(ref.file is None or ref.file.stats.markers or not ref.file.stats.rows for ref in refs)
+
+
+def _columns_of(
+    chunk: Chunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str]
+) -> dict[str, pa.Array]:
+    """A stream's columns for all rows. `at`: where each row lies in the chunk, -1 if it does not; None: they are the
+    same rows."""
+    if isinstance(chunk, CellsChunk) or part.selectors:
+        return _cells_of(chunk if isinstance(chunk, CellsChunk) else None, part, at, count, asked)
+    found: dict[str, pa.Array] = {}
+    for number, column in enumerate(part.columns):
+        type_, default = to_arrow(column.type), default_of(column)
+        if chunk is None or at is None:
+            array = pa.nulls(count, type_) if chunk is None else chunk.values[number]
+            missing = np.full(count, chunk is None)
+        else:
+            array, missing = gathered(chunk.values[number], type_, at), at < 0
+        if default is not None and missing.any():
+            array = pc.if_else(pa.array(missing), default, array)
+        found[column.name] = array
+    return found
+
+
+def _cells_of(
+    chunk: CellsChunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str]
+) -> dict[str, pa.Array]:
+    empty = pa.array([[]] * count, CELLS_TYPE)
+    names = [*part.families, *([OTHERS] if part.is_wildcard else [])]
+    if chunk is None:
+        return dict.fromkeys(names, empty)
+    row_of = np.repeat(np.arange(len(chunk.rows)), np.diff(chunk.offsets))
+    if at is not None:
+        into = np.full(len(chunk.rows), -1, np.intp)
+        into[at[at >= 0]] = np.flatnonzero(at >= 0)
+        row_of = into[row_of]
+    found = {name: _map_of(chunk, part, name, row_of, count) for name in names}
+    for name in asked:
+        family, colon, qualifier = name.partition(":")
+        if colon:
+            selector = (ColumnSelector(f"{family}:{qualifier}", is_prefix=False),)
+            which = np.flatnonzero(matching(chunk.family, chunk.qualifier, selector))
+            places = np.full(count, -1, np.intp)
+            places[row_of[which]] = which
+            if len(which) or name not in found:
+                found[name] = gathered(chunk.value, pa.binary(), places)
+    return found
+
+
+def _map_of(chunk: CellsChunk, part: _Part, name: str, row_of: Positions, count: int) -> pa.Array:
+    if name == OTHERS:
+        named = pc.is_in(chunk.family, pa.array([f.encode() for f in part.families], pa.binary()))
+        which = np.flatnonzero(~named.to_numpy(zero_copy_only=False))
+    else:
+        which = np.flatnonzero(pc.equal(chunk.family, name.encode()).to_numpy(zero_copy_only=False))
+    at = pa.array(which)
+    keys = chunk.qualifier.take(at).view(pa.string())
+    if name == OTHERS:
+        keys = pc.binary_join_element_wise(chunk.family.take(at).view(pa.string()), keys, ":")
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(row_of[which], minlength=count)))).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, chunk.value.take(at))
+
+
+def _union(rows: Sequence[pa.Array | None]) -> tuple[pa.Array, list[Positions | None]]:
+    """The rows of all, each once, in order, and where each lies in each of them (None: the same rows)."""
+    there = [each for each in rows if each is not None]
+    if not there:
+        return pa.array([], pa.binary()), [None] * len(rows)
+    if all(each.equals(there[0]) for each in there[1:]):
+        return there[0], [None] * len(rows)
+    joined = pa.concat_arrays(there)
+    nothing = np.zeros(len(joined), np.int64)
+    ordering = order_records(joined, None, nothing, nothing, None)
+    order = ordering.positions if ordering.positions is not None else np.arange(len(joined))
+    ids = np.cumsum(ordering.begins) - 1
+    count = int(ids[-1]) + 1
+    union = joined.take(pa.array(order[ordering.begins]))
+    of = np.empty(len(joined), np.intp)
+    of[order] = ids
+    places: list[Positions | None] = []
+    start = 0
+    for each in rows:
+        at = np.full(count, -1, np.intp)
+        if each is not None:
+            at[of[start : start + len(each)]] = np.arange(len(each))
+            start += len(each)
+        places.append(at)
+    return union, places
+
+
+def _side_by_side(
+    streams: Sequence[Iterator[Chunk]], *, reverse: bool
+) -> Iterator[tuple[list[Chunk | None], RowRange]]:
+    """Cut all streams at the same rows: each step gives what every stream has of one stretch."""
+    if len(streams) == 1:
+        for only in streams[0]:
+            yield [only], only.covers
+        return
+    held: list[Chunk | None] = [next(stream, None) for stream in streams]
+    while covers := [each.covers for each in held if each is not None]:
+        stretch = _nearest(covers, reverse=reverse)
+        taken: list[Chunk | None] = []
+        for at, chunk in enumerate(tuple(held)):
+            if chunk is None or not chunk.covers.overlaps(stretch):
+                taken.append(None)
+                continue
+            part = _cut(chunk, stretch)
+            rest = _rest(chunk.covers, stretch, reverse=reverse)
+            taken.append(part if len(part.rows) else None)
+            left = None if rest.is_empty else _cut(chunk, rest)
+            held[at] = left if left is not None and len(left.rows) > 0 else next(streams[at], None)
+        yield taken, stretch
+
+
+def _nearest(covers: Sequence[RowRange], *, reverse: bool) -> RowRange:
+    """The stretch up to where the first of them ends."""
+    if reverse:
+        start = max(each.start for each in covers)
+        return RowRange(start, None)
+    stops = [each.stop for each in covers if each.stop is not None]
+    return RowRange(b"", min(stops) if stops else None)
+
+
+def _rest(covers: RowRange, stretch: RowRange, *, reverse: bool) -> RowRange:
+    if reverse:
+        return RowRange(covers.start, stretch.start)
+    return (
+        RowRange(covers.stop or b"", covers.stop or b"")
+        if stretch.stop is None
+        else RowRange(stretch.stop, covers.stop)
+    )
+
+
+def _cut(chunk: Chunk, rows: RowRange) -> Chunk:
+    low, high = bounds(chunk.rows, rows)
+    covers = chunk.covers.intersect(rows)
+    if isinstance(chunk, ColumnsChunk):
+        return ColumnsChunk(
+            chunk.rows.slice(low, high - low),
+            tuple(values.slice(low, high - low) for values in chunk.values),
+            covers,
+            None if chunk.keys is None else tuple(key.slice(low, high - low) for key in chunk.keys),
+        )
+    first, last = int(chunk.offsets[low]), int(chunk.offsets[high])
+    return CellsChunk(
+        chunk.rows.slice(low, high - low),
+        chunk.offsets[low : high + 1] - first,
+        chunk.family.slice(first, last - first),
+        chunk.qualifier.slice(first, last - first),
+        chunk.ts[first:last],
+        chunk.txn[first:last],
+        chunk.value.slice(first, last - first),
+        covers,
+    )

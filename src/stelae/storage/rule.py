@@ -1,0 +1,101 @@
+"""Which versions of one column of one row a reader sees: the full rule, as a plain function.
+
+Given all versions and erasures with txns inside the reader's window:
+1. An erasure hides the versions it covers (those up to its time, or exactly at it) that have a *smaller* txn.
+2. The purge policy deletes a version at the first moment that it is true of it, for good. So the commits are gone
+   through in their order: at each one's time the policy is asked of what is alive, the commit's puts come in, what its
+   erasures cover goes, and the policy is asked again; last of all at the reader's own time. Between two commits only
+   ages change, and they only grow, so asking at the second covers all moments between.
+
+Where no erasure is near, counts and ages only grow, so asking once at the end gives the same answer. And where the
+policy counts no versions, erasures cannot change what it says. Both are taken as short cuts here, and are why vectors
+can do nearly all rows (`merge`): this module is what they are tested against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from stelae.model.hybrid import micros_of
+from stelae.model.ids import Micros, Txn
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, purges
+
+
+class Written(NamedTuple):
+    """One version. What it holds is whatever the caller needs back: a value, or where it lies."""
+
+    ts: Micros
+    txn: Txn
+    held: Any
+
+
+class Erased(NamedTuple):
+    """Everything up to `ts`, or exactly at it."""
+
+    ts: Micros
+    txn: Txn
+    is_exact: bool
+
+
+def counts_versions(policy: PurgePolicy | None) -> bool:
+    match policy:
+        case None | MaxAge():
+            return False
+        case MaxHistory():
+            return True
+        case AllOf(parts) | AnyOf(parts):
+            return any(counts_versions(part) for part in parts)
+
+
+def survivors(
+    puts: Sequence[Written], erased: Sequence[Erased], policy: PurgePolicy | None, read_us: Micros
+) -> Sequence[Written]:
+    """What is alive, newest first. Puts come in any order; those with one (ts, txn) are one version, held twice."""
+    if len(puts) == 1 and not erased:
+        if policy is None or not purges(policy, 0, read_us - puts[0].ts):
+            return puts
+        return ()
+    ordered = _versions(puts)
+    if not erased or not counts_versions(policy):
+        seen = [put for put in ordered if not _is_hidden(put, erased)]
+        return seen if policy is None else _unpurged(seen, policy, read_us)
+    return _timeline(ordered, erased, policy, read_us) if policy is not None else ordered
+
+
+def _versions(puts: Iterable[Written]) -> list[Written]:
+    unique = {(put.ts, put.txn): put for put in puts}
+    return [unique[at] for at in sorted(unique, reverse=True)]
+
+
+def _covers(erasure: Erased, put: Written) -> bool:
+    reached = put.ts == erasure.ts if erasure.is_exact else put.ts <= erasure.ts
+    return reached and put.txn < erasure.txn
+
+
+def _is_hidden(put: Written, erased: Sequence[Erased]) -> bool:
+    return any(_covers(erasure, put) for erasure in erased)
+
+
+def _unpurged(alive: list[Written], policy: PurgePolicy, at_us: Micros) -> list[Written]:
+    return [put for newer, put in enumerate(alive) if not purges(policy, newer, at_us - put.ts)]
+
+
+def _timeline(ordered: list[Written], erased: Sequence[Erased], policy: PurgePolicy, read_us: Micros) -> list[Written]:
+    commits: dict[Txn, tuple[list[Written], list[Erased]]] = {}
+    for put in ordered:
+        commits.setdefault(put.txn, ([], []))[0].append(put)
+    for erasure in erased:
+        commits.setdefault(erasure.txn, ([], []))[1].append(erasure)
+    alive: list[Written] = []
+    for txn in sorted(commits):
+        puts, erasures = commits[txn]
+        at_us = micros_of(txn)
+        alive = _unpurged(alive, policy, at_us)
+        alive = sorted((*alive, *puts), key=_newest_first)
+        alive = _unpurged([put for put in alive if not _is_hidden(put, erasures)], policy, at_us)
+    return _unpurged(alive, policy, read_us)
+
+
+def _newest_first(put: Written) -> tuple[int, int]:
+    return (-put.ts, -put.txn)

@@ -1,0 +1,372 @@
+"""The tablets of one shard: blocks come in, become durable together, and are read at snapshots.
+
+Tablet states are immutable values; the shard's lock is held only to put the next one in the place of the last, or to
+let a block in: conflict check, txn, memory and the log's queue are one step. Reads take the state that is current and
+need no lock.
+
+*Visible* is the greatest txn up to which everything is on disk or has failed: readers are given snapshots at it, so
+that they never see what a crash could take back. A read at a later txn moves the clock past it and waits for what is
+still on its way below it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from threading import RLock
+from typing import Protocol
+
+from stelae.format.block import Block as WrittenBlock
+from stelae.format.block import encode_block
+from stelae.format.log import LogKind, LogRecord
+from stelae.model.errors import Closed, Conflict, InvalidArgument, Overloaded, SnapshotTooOld, StelaeError, Unavailable
+from stelae.model.hybrid import TXN_MIN, HybridClock
+from stelae.model.ids import ClientId, Row, TableId, TabletId, Txn
+from stelae.model.ids import Sequence as ClientSequence
+from stelae.model.ranges import RowRange
+from stelae.ports.blobs import BlobStore
+from stelae.ports.logfiles import LogFiles
+from stelae.ports.rng import Rng
+from stelae.storage.cache import BlockCache
+from stelae.storage.compaction.picker import PickerSettings
+from stelae.storage.config import TabletConfig, config_of
+from stelae.storage.fragments import Block, Fragments
+from stelae.storage.memory import Memory
+from stelae.storage.points import last_txn
+from stelae.storage.serializer import SerializerSettings
+from stelae.storage.state import TabletState
+from stelae.storage.wal import Wal, WalSettings
+from stelae.storage.wal_replay import ReplayedLog, SegmentInfo
+from stelae.storage.write import ends_of, insert, rows_in
+
+NO_CLIENT = ClientId(0)
+NO_SEQUENCE = ClientSequence(0)
+
+
+class TabletAway(Unavailable):
+    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
+
+
+class ConfigStore(Protocol):
+    """Where tablets' configs are kept, apart from their data."""
+
+    def save(self, configs: Sequence[TabletConfig], removed: Sequence[TabletId]) -> None:
+        """Durable when it returns. After an error or a crash any of them may be saved, and others not: where the ranges
+        of configs overlap, the greater resize number counts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """`unflushed_bytes_max`: what may be queued and in memory before writers are turned away; `reserve_bytes`: how
+    much more is let in for the writes that free memory."""
+
+    unflushed_bytes_max: int = 512 * 2**20
+    reserve_bytes: int = 32 * 2**20
+    cache_bytes: int = 256 * 2**20
+    log: WalSettings = field(default_factory=WalSettings)
+    serializer: SerializerSettings = field(default_factory=SerializerSettings)
+    picker: PickerSettings = field(default_factory=PickerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """`durable` is done once the block is on disk, or has failed for good."""
+
+    txn: Txn
+    durable: Future[Txn]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Tablets in row order. Another cut of the rows is another object, so readers without the lock see one or the
+    other; the list changes only in place."""
+
+    starts: tuple[bytes, ...]
+    states: list[TabletState]
+
+
+class Shard:
+    """Safe for threads. `drain` must be called after `apply`, by the caller or by a thread of its own."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        blobs: BlobStore,
+        clock: HybridClock,
+        rng: Rng,
+        configs: ConfigStore,
+        settings: ShardSettings,
+        replayed: ReplayedLog,
+        name: str = "",
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.blobs = blobs
+        self.clock = clock
+        self.rng = rng
+        self.configs = configs
+        self.cache: BlockCache[Block] = BlockCache(settings.cache_bytes)
+        self.fragments = Fragments(blobs, self.cache)
+        self.lock = RLock()
+        self.wal = Wal(files, self.lock, settings.log, self._on_durable, self._on_failed, replayed)
+        self._states: dict[TabletId, TabletState] = {}
+        self._tables: dict[TableId, _Table] = {}
+        self._horizons: dict[TableId, Txn] = {}
+        self._pins: dict[int, Txn] = {}
+        self._next_pin = 0
+        self._visible = max(clock.last, replayed.last_txn)
+        self._room: list[Future[None]] = []
+        self._in_memory_bytes = 0
+        self._closed = False
+
+    # -- tablets
+
+    def tablets(self) -> Mapping[TabletId, TabletState]:
+        return dict(self._states)
+
+    def state(self, tablet: TabletId) -> TabletState:
+        try:
+            return self._states[tablet]
+        except KeyError:
+            raise TabletAway(f"tablet {tablet} is not here") from None
+
+    def state_at(self, table: TableId, row: bytes) -> TabletState:
+        """The tablet that holds a row."""
+        found = self._tables.get(table)
+        at = bisect_right(found.starts, row) - 1 if found is not None else -1
+        if found is None or at < 0 or row not in found.states[at].rows:
+            raise TabletAway(f"no tablet of table {table} is here for row {row!r}")
+        return found.states[at]
+
+    def state_before(self, table: TableId, row: bytes | None) -> TabletState:
+        """The tablet that holds the greatest rows below this one; None: of all."""
+        found = self._tables.get(table)
+        at = -1
+        if found is not None:
+            at = len(found.starts) - 1 if row is None else bisect_left(found.starts, row) - 1
+        if found is None or at < 0 or not _reaches(found.states[at].rows, row):
+            raise TabletAway(f"no tablet of table {table} is here for rows below {row!r}")
+        return found.states[at]
+
+    def tablets_changed(self, state: TabletState) -> bool:
+        """Whether a state is not the current one any more."""
+        return self._states.get(state.tablet) is not state
+
+    def install(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
+        """Put states in the place of what they follow. The caller holds the lock."""
+        tables = set()
+        for tablet in removed:
+            gone = self._states.pop(tablet, None)
+            tables |= {gone.table} if gone is not None else set()
+        for state in states:
+            old = self._states.get(state.tablet)
+            self._states[state.tablet] = state
+            if old is None or old.rows != state.rows:
+                tables.add(state.table)
+            elif state.table not in tables:
+                found = self._tables[state.table]
+                found.states[bisect_right(found.starts, state.rows.start) - 1] = state
+        for table in tables:
+            self._index(table)
+
+    def _index(self, table: TableId) -> None:
+        ordered = sorted((s for s in self._states.values() if s.table == table), key=lambda s: s.rows.start)
+        for left, right in pairwise(ordered):
+            if left.rows.overlaps(right.rows):
+                raise InvalidArgument(f"tablets {left.tablet} and {right.tablet} overlap")
+        self._tables[table] = _Table(tuple(s.rows.start for s in ordered), ordered)
+
+    def change(self, tablet: TabletId, next_state: Callable[[TabletState], TabletState]) -> TabletState:
+        with self.lock:
+            state = next_state(self.state(tablet))
+            self.install([state])
+            return state
+
+    # -- writing
+
+    def apply(
+        self,
+        tablet: TabletId,
+        block: WrittenBlock,
+        *,
+        payload: bytes | None = None,
+        max_txn: Txn | None = None,
+        urgent: bool = False,
+        client: ClientId = NO_CLIENT,
+        sequence: ClientSequence = NO_SEQUENCE,
+    ) -> Commit:
+        """Let a block in that `check_block` has passed. It is in memory and queued when this returns, and shown to
+        nobody before it is durable. Conflict if a row it touches changed after `max_txn`; Overloaded if there is no
+        room now (`when_room` says when to try again)."""
+        data = encode_block(block) if payload is None else payload
+        while True:
+            state = self.state(tablet)
+            if max_txn is not None:
+                self._check_unchanged(state, block, max_txn)
+            with self.lock:
+                current = self.state(tablet)
+                if max_txn is not None and current is not state:
+                    continue
+                if max_txn is not None:
+                    self._check_unchanged(current, block, max_txn, only_memory=True)
+                self._check_open()
+                self._check_rows(current, block)
+                self._check_room(len(data), urgent)
+                txn = self.clock.tick()
+                before = current.active.size_bytes
+                insert(current.active, block, txn)
+                self._in_memory_bytes += current.active.size_bytes - before
+                record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, client, sequence, data)
+                return Commit(txn, self.wal.enqueue(record))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the shard is closed")
+
+    def _check_rows(self, state: TabletState, block: WrittenBlock) -> None:
+        if block.schema_version > state.schema.version:
+            raise Unavailable(
+                f"tablet {state.tablet} is still at schema version {state.schema.version}, "
+                f"the block is written for {block.schema_version}"
+            )
+        for row in ends_of(block, state.active):
+            if row not in state.rows:
+                raise TabletAway(f"row {row!r} is not in tablet {state.tablet}, which holds {state.rows}")
+
+    def _check_unchanged(
+        self, state: TabletState, block: WrittenBlock, max_txn: Txn, *, only_memory: bool = False
+    ) -> None:
+        horizon = self.horizon(state.table)
+        if max_txn < horizon:
+            raise Conflict(f"max_txn {max_txn} is older than the history that is kept, which begins at {horizon}")
+        if state.floors and state.floors[-1] > max_txn:
+            raise Conflict(f"the table was emptied at {state.floors[-1]}, after {max_txn}")
+        for row in rows_in(block, state.active):
+            latest = max((memory.last_txn(Row(row)) for memory in state.memories), default=TXN_MIN)
+            if latest <= max_txn and not only_memory:
+                latest = last_txn(state, self.fragments, Row(row), max_txn)
+            if latest > max_txn:
+                raise Conflict(f"row {row!r} changed at {latest}, after {max_txn}")
+
+    def _check_room(self, size: int, urgent: bool) -> None:
+        limit = self.settings.unflushed_bytes_max + (self.settings.reserve_bytes if urgent else 0)
+        held = self.unflushed_bytes()
+        if held and held + size > limit:
+            raise Overloaded(f"{held} bytes wait to be written to files, and {limit} is the limit; try again shortly")
+
+    def unflushed_bytes(self) -> int:
+        return self.wal.queued_bytes + self._in_memory_bytes
+
+    def when_room(self) -> Future[None]:
+        """Done when memory has been freed next."""
+        future: Future[None] = Future()
+        with self.lock:
+            self._room.append(future)
+        return future
+
+    def freed(self) -> None:
+        """Memories were flushed, or let go otherwise."""
+        with self.lock:
+            self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
+            waiting, self._room = self._room, []
+        for future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
+    def memories(self) -> list[Memory]:
+        """All that is not in files yet, each once."""
+        with self.lock:
+            return list({id(m): m for state in self._states.values() for m in state.memories}.values())
+
+    def drain(self) -> None:
+        self.wal.drain()
+
+    def sync(self, txn: Txn) -> Future[Txn]:
+        return self.wal.sync(txn)
+
+    def _on_durable(self, txn: Txn) -> None:
+        self._visible = max(self._visible, txn)
+
+    def _on_failed(self, records: Sequence[LogRecord], error: StelaeError) -> None:  # noqa: ARG002
+        txns = {record.txn for record in records}
+        for memory in self.memories():
+            memory.remove(txns)
+        self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
+
+    def publish(self, txn: Txn) -> None:
+        """Something that is not in the log became visible at a txn; all below it is decided."""
+        with self.lock:
+            self._visible = max(self._visible, txn)
+
+    # -- snapshots
+
+    @property
+    def visible(self) -> Txn:
+        return self._visible
+
+    def ready(self, at: Txn) -> Future[Txn] | None:
+        """What a read at this txn must wait for first; None if it can go ahead. Later blocks get a later txn."""
+        if at <= self._visible:
+            return None
+        with self.lock:
+            self.clock.merge(at)
+            if not self.wal.queued_bytes:
+                self._visible = max(self._visible, at)
+                return None
+        return self.wal.sync(at)
+
+    def horizon(self, table: TableId) -> Txn:
+        return self._horizons.get(table, TXN_MIN)
+
+    def advance_horizon(self, table: TableId, to: Txn) -> Txn:
+        """History below may be dropped from here on, but for what pinned readers need."""
+        with self.lock:
+            allowed = min((to, *self._pins.values()))
+            self._horizons[table] = max(self.horizon(table), allowed)
+            return self._horizons[table]
+
+    @contextmanager
+    def pinned(self, at: Txn, table: TableId | None = None) -> Iterator[Txn]:
+        """What is visible at the txn stays readable until this ends. SnapshotTooOld if it is so old already that
+        history it needs may be gone."""
+        with self.lock:
+            if table is not None:
+                self.check_snapshot(table, at)
+            self._next_pin += 1
+            mine = self._next_pin
+            self._pins[mine] = at
+        try:
+            yield at
+        finally:
+            with self.lock:
+                self._pins.pop(mine, None)
+
+    def check_snapshot(self, table: TableId, at: Txn) -> None:
+        horizon = self.horizon(table)
+        if at < horizon:
+            raise SnapshotTooOld(f"snapshot {at} is older than the history that is kept, which begins at {horizon}")
+
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        return self.wal.segments()
+
+    def config(self, state: TabletState) -> TabletConfig:
+        return config_of(state, self.name)
+
+    def covers(self, table: TableId) -> list[RowRange]:
+        found = self._tables.get(table)
+        return [state.rows for state in found.states] if found is not None else []
+
+    def close(self) -> None:
+        """All accepted blocks are decided; nothing is let in any more. Reading goes on."""
+        with self.lock:
+            self._closed = True
+        self.wal.close()
+
+
+def _reaches(rows: RowRange, below: bytes | None) -> bool:
+    return rows.stop is None or (below is not None and rows.stop >= below)

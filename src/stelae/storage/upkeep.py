@@ -1,0 +1,368 @@
+"""What keeps a shard small and quick: flushes, compactions, saved configs, and the removal of what nobody needs.
+
+Each is a plain function that a thread runs beside readers and writers: it takes states as they are, does its work
+without the lock, and puts the result in place under it, unless what it worked on is gone.
+
+The order that makes a crash harmless:
+1. A file is on the store, whole, before any state refers to it.
+2. A config is saved before what it makes needless goes: the log of a flushed memory, the files of a compaction.
+3. A file that no saved config, no state and no work under way names is garbage, whatever happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.hybrid import TXN_MAX
+from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
+from stelae.model.schema import ColumnsGroup, Group, TableSchema
+from stelae.storage.compaction.estimate import describe
+from stelae.storage.compaction.picker import Pick, pick, pick_all
+from stelae.storage.config import TabletConfig
+from stelae.storage.fragments import FragmentFile
+from stelae.storage.memory import Memory
+from stelae.storage.memory_columns import MemoryOfColumns
+from stelae.storage.merge.slab import Slab
+from stelae.storage.parts import FamilySet, whole
+from stelae.storage.records import Keeping, merged_records
+from stelae.storage.serializer import MemoryInfo, choose_memory
+from stelae.storage.shard import Shard
+from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split, with_floor
+from stelae.storage.writing import Shape, everything, file_name, fragment_spec, write_fragment
+
+FRAGMENTS = "fragments/"
+
+
+class Upkeep:
+    """One at a time for each memory and each pick; several threads may work on different ones."""
+
+    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = ()) -> None:
+        self._shard = shard
+        self._saved: dict[TabletId, TabletConfig] = {config.tablet: config for config in saved}
+        self._removed: set[TabletId] = set()
+        self._dirty: set[TabletId] = set()
+        self._unsaved_from: dict[TabletId, Txn] = {}
+        self._pending_from: dict[TabletId, Txn] = {}
+        self._writing: set[str] = set()
+        self._busy: set[str] = set()
+        self._flushing: set[int] = set()
+
+    # -- configs
+
+    def touch(self, tablets: Iterable[TabletId]) -> None:
+        with self._shard.lock:
+            self._dirty |= set(tablets)
+
+    def save(self) -> None:
+        """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
+        shard = self._shard
+        with shard.lock:
+            dirty, removed = self._dirty, self._removed
+            self._dirty, self._removed = set(), set()
+            unsaved, self._unsaved_from = self._unsaved_from, {}
+            self._pending_from = unsaved
+            states = shard.tablets()
+            configs = [shard.config(states[tablet]) for tablet in sorted(dirty) if tablet in states]
+        try:
+            if configs or removed:
+                shard.configs.save(configs, sorted(removed))
+        except BaseException:
+            with shard.lock:
+                self._dirty |= dirty
+                self._removed |= removed
+                for tablet, txn in unsaved.items():
+                    self._unsaved_from[tablet] = min(txn, self._unsaved_from.get(tablet, txn))
+                self._pending_from = {}
+            raise
+        with shard.lock:
+            self._pending_from = {}
+            for config in configs:
+                self._saved[config.tablet] = config
+            for tablet in removed:
+                if tablet not in states:
+                    self._saved.pop(tablet, None)
+
+    def _changed(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
+        """Under the lock."""
+        self._shard.install(states, removed)
+        self._dirty |= {state.tablet for state in states}
+        self._removed |= set(removed)
+        self._removed -= {state.tablet for state in states}
+
+    # -- flushing
+
+    def seal(self, tablet: TabletId) -> None:
+        with self._shard.lock:
+            state = self._shard.state(tablet)
+            self._shard.install([sealed(state)])
+
+    def pick_flush(self) -> Memory | None:
+        """What the serializer says; it is sealed when this returns."""
+        shard = self._shard
+        with shard.lock:
+            states = list(shard.tablets().values())
+            active = {id(state.active): state.tablet for state in states}
+            memories = [m for m in shard.memories() if not m.is_empty]
+            infos = [MemoryInfo(m.size_bytes, m.txn_min, m.rows, id(m) not in active) for m in memories]
+            at = choose_memory(infos, shard.segments(), shard.settings.serializer)
+            if at is None:
+                return None
+            memory = memories[at]
+            if id(memory) in self._flushing:
+                return None
+            if id(memory) in active:
+                self.seal(active[id(memory)])
+            return memory
+
+    def flush(self, memory: Memory) -> tuple[FragmentFile, ...]:
+        """Write a sealed memory to files and put them in its place. Saving the configs is apart."""
+        shard = self._shard
+        self._shard.drain()
+        with shard.lock:
+            users = [state for state in shard.tablets().values() if any(m is memory for m in state.memories)]
+            if any(state.active is memory for state in users):
+                raise InvalidArgument("a memory is sealed before it is flushed")
+            if id(memory) in self._flushing or not users:
+                return ()
+            self._flushing.add(id(memory))
+        files: dict[GroupId, FragmentFile] = {}
+        try:
+            for id_ in memory.groups:
+                file = self._write_memory(users[0].table, memory, id_)
+                if file is not None:
+                    files[id_] = file
+            with shard.lock:
+                users = [state for state in shard.tablets().values() if any(m is memory for m in state.memories)]
+                for state in users:
+                    first = self._unsaved_from.get(state.tablet, TXN_MAX)
+                    self._unsaved_from[state.tablet] = min(first, memory.txn_min)
+                self._changed([flushed_to(state, memory, files) for state in users])
+        finally:
+            with shard.lock:
+                self._flushing.discard(id(memory))
+                self._writing -= {file.name for file in files.values()}
+        shard.freed()
+        return tuple(files.values())
+
+    def _write_memory(self, table: TableId, memory: Memory, id_: GroupId) -> FragmentFile | None:
+        source, schema = memory.groups[id_], memory.schema
+        if source.is_empty:
+            return None
+        group = schema.group(id_)
+        is_complete = isinstance(source, MemoryOfColumns) and source.is_complete
+        ref = Ref(source, memory.rows, whole(schema, group))
+        return self._write(table, schema, group, [ref], Shape(is_complete, source.erases), Keeping())
+
+    def _write(
+        self,
+        table: TableId,
+        schema: TableSchema,
+        group: Group,
+        refs: Sequence[Ref],
+        shape: Shape,
+        keeping: Keeping,
+        progress: Callable[[int], None] | None = None,
+    ) -> FragmentFile | None:
+        shard = self._shard
+        name = file_name(table, shard.clock.tick(), shard.rng.token(6).hex())
+        with shard.lock:
+            self._writing.add(name)
+        try:
+            rows = refs[0].rows
+            for ref in refs[1:]:
+                stop = None if rows.stop is None or ref.rows.stop is None else max(rows.stop, ref.rows.stop)
+                rows = replace(rows, start=min(rows.start, ref.rows.start), stop=stop)
+            slabs = merged_records(refs, shard.fragments, rows, everything(schema, group), keeping)
+            if progress is not None:
+                slabs = _reporting(slabs, progress)
+            file = write_fragment(shard.blobs, name, fragment_spec(table, schema, group, shape), group, slabs)
+        except BaseException:
+            with shard.lock:
+                self._writing.discard(name)
+            raise
+        if file is None:
+            with shard.lock:
+                self._writing.discard(name)
+        return file
+
+    # -- compaction
+
+    def pick_compaction(self, tablet: TabletId, *, whole_group: bool = False) -> tuple[GroupId, Pick] | None:
+        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it."""
+        shard = self._shard
+        with shard.lock:
+            state = shard.state(tablet)
+            busy = frozenset(self._busy)
+        best: tuple[GroupId, Pick] | None = None
+        for group in state.schema.groups:
+            infos = describe(state, group, shard.horizon(state.table), shard.fragments)
+            prepared = bool(state.prepared)
+            found = (
+                pick_all(infos, busy=busy, has_prepared=prepared)
+                if whole_group
+                else pick(infos, shard.settings.picker, busy=busy, has_prepared=prepared)
+            )
+            if found is not None and (best is None or found.score > best[1].score):
+                best = (group.id, found)
+        return best
+
+    def compact(
+        self, tablet: TabletId, group: GroupId, chosen: Pick, progress: Callable[[int], None] | None = None
+    ) -> FragmentFile | None:
+        """Merge files into one and put it in their place. None if nothing was left of them, or if the tablet changed
+        so much meanwhile that the work is of no use."""
+        shard = self._shard
+        with shard.lock:
+            state = shard.state(tablet)
+            files = set(chosen.files)
+            refs = [ref for ref in state.refs(group) if ref.file is not None and ref.file.name in files]
+            if {ref.file.name for ref in refs if ref.file} != files or files & self._busy:
+                return None
+            self._busy |= files
+            keeping = self._keeping(state, group, refs, chosen)
+        file: FragmentFile | None = None
+        try:
+            of = state.schema.group(group)
+            shape = _shape(refs, of, shard)
+            file = self._write(state.table, state.schema, of, refs, shape, keeping, progress)
+            with shard.lock:
+                current = shard.tablets().get(tablet)
+                if current is None:
+                    return None
+                try:
+                    self._changed([replaced(current, group, refs, [file] if file else [])])
+                except InvalidArgument:
+                    return None
+                return file
+        finally:
+            with shard.lock:
+                self._busy -= files
+                if file is not None:
+                    self._writing.discard(file.name)
+
+    def _keeping(self, state: TabletState, group: GroupId, refs: Sequence[Ref], chosen: Pick) -> Keeping:
+        """What is dropped is judged at the horizon, or just before the first txn of the group that is not among what
+        is merged, if that comes earlier: its erasures might have changed the judgement."""
+        outside = [
+            ref.file.txn_min
+            for ref in state.refs(group)
+            if ref.file is not None and not any(ref is each for each in refs)
+        ]
+        outside += [memory.txn_min for memory in state.memories]
+        horizon = Txn(min([self._shard.horizon(state.table), *(txn - 1 for txn in outside)]))
+        floor = state.floor_at(self._shard.horizon(state.table))
+        policy = state.schema.group(group).options.purge
+        return Keeping(horizon, floor, chosen.rooted and not state.prepared, policy)
+
+    def drop_hidden(self, tablet: TabletId) -> None:
+        """Let go of files whose every record is below a floor that no snapshot can be older than."""
+        shard = self._shard
+        with shard.lock:
+            state = shard.state(tablet)
+            floor = state.floor_at(shard.horizon(state.table))
+            kept = tuple(
+                (id_, tuple(ref for ref in refs if ref.file is None or ref.file.txn_max >= floor))
+                for id_, refs in state.groups
+            )
+            if kept != state.groups:
+                self._changed([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
+
+    # -- ranges
+
+    def split(self, tablet: TabletId, at: Row, left: TabletId, right: TabletId) -> tuple[TabletState, TabletState]:
+        with self._shard.lock:
+            state = self._shard.state(tablet)
+            both = split(state, at, left, right, state.resize + 1)
+            self._moved([state], both)
+            return both
+
+    def join(self, left: TabletId, right: TabletId, tablet: TabletId) -> TabletState:
+        with self._shard.lock:
+            states = [self._shard.state(left), self._shard.state(right)]
+            one = joined(states[0], states[1], tablet, max(state.resize for state in states) + 1)
+            self._moved(states, [one])
+            return one
+
+    def _moved(self, old: Sequence[TabletState], new: Sequence[TabletState]) -> None:
+        """What was flushed and not yet saved is now the business of all that took over."""
+        ids = {state.tablet for state in new}
+        firsts = [self._unsaved_from.pop(state.tablet) for state in old if state.tablet in self._unsaved_from]
+        for id_ in ids if firsts else ():
+            self._unsaved_from[id_] = min(firsts)
+        self._changed(new, [state.tablet for state in old if state.tablet not in ids])
+
+    def truncate(self, tablet: TabletId, floor: Txn) -> None:
+        """Everything with a smaller txn is hidden from reads at the floor or later. Durable when it returns, and shown
+        then."""
+        with self._shard.lock:
+            self._changed([with_floor(self._shard.state(tablet), floor)])
+        self._shard.drain()
+        self.save()
+        self._shard.publish(floor)
+
+    def change(self, tablet: TabletId, next_state: Callable[[TabletState], TabletState]) -> TabletState:
+        """Any other change of a state that its config must follow."""
+        with self._shard.lock:
+            state = next_state(self._shard.state(tablet))
+            self._changed([state])
+            return state
+
+    # -- what nobody needs
+
+    def collect_log(self) -> tuple[str, ...]:
+        """Delete the segments that no tablet would need after a crash now."""
+        shard = self._shard
+        with shard.lock:
+            firsts = [memory.txn_min for memory in shard.memories()]
+            firsts += [*self._unsaved_from.values(), *self._pending_from.values()]
+            needed = min(firsts, default=TXN_MAX)
+            if needed == TXN_MAX:
+                shard.wal.roll()
+        return shard.wal.collect(needed)
+
+    def needed_files(self) -> frozenset[str]:
+        with self._shard.lock:
+            states = self._shard.tablets().values()
+            named = {name for state in states for name in state.files()}
+            saved = {name for config in self._saved.values() for name in config.files()}
+            return frozenset(named | saved | self._writing)
+
+    def collect_files(self, keep: Iterable[str] = ()) -> tuple[str, ...]:
+        """Delete the fragments that nothing here, and nothing in `keep`, needs. For a store that has one owner."""
+        shard = self._shard
+        names = [info.name for info in shard.blobs.list(FRAGMENTS)]
+        needed = self.needed_files() | set(keep)
+        gone = [name for name in names if name not in needed]
+        for name in gone:
+            try:
+                shard.blobs.delete(name)
+            except NotFound:
+                continue
+            shard.cache.drop_file(name)
+        shard.fragments.forget(gone)
+        return tuple(gone)
+
+
+def _reporting(slabs: Iterator[Slab], progress: Callable[[int], None]) -> Iterator[Slab]:
+    for slab in slabs:
+        progress(len(slab))
+        yield slab
+
+
+def _shape(refs: Sequence[Ref], group: Group, shard: Shard) -> Shape:
+    """Known from what the files say about themselves."""
+    erases = any(ref.file is not None and ref.file.stats.erasures for ref in refs)
+    if not isinstance(group, ColumnsGroup):
+        return Shape(False, erases)
+    ids = {column.id for column in group.columns}
+    complete = all(
+        ref.file is not None
+        and not isinstance(ref.part, FamilySet)
+        and shard.fragments.of(ref.file).spec.complete
+        and ids <= ref.part
+        and ids <= set(shard.fragments.of(ref.file).columns)
+        for ref in refs
+    )
+    return Shape(complete and not erases, erases)

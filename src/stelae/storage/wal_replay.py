@@ -1,0 +1,117 @@
+"""Reading a log back when its shard opens, and leaving on disk only what was read.
+
+The chain of segments is followed and every segment checked before anything is changed, so Corruption leaves all files
+as they are. Then, before the first record of the last segment is given out, that segment is truncated to its valid
+end, even if there is nothing to cut: after a mere kill its bytes may never have been synced, and what is replayed must
+not be taken back by a later crash. At the end, the files that the chain passes over are deleted.
+
+One segment at a time is in memory.
+
+What no reader can see: if a sync failed and the process was killed before it could cut the segment or delete the file,
+the page cache shows bytes that the disk may not have. They are replayed, and a power loss may then take them back,
+which the next replay reports as Corruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from stelae.format.log import (
+    SEGMENT_HEADER_BYTES,
+    LogRecord,
+    SegmentContent,
+    SegmentEnd,
+    first_txn_of,
+    read_log,
+    read_segment,
+    segment_name,
+)
+from stelae.model.errors import InvalidArgument, StelaeError
+from stelae.model.ids import Txn
+from stelae.ports.logfiles import LogFiles
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment of the chain. `first_txn` is its name: at most the txn of its first record, but for clocks set back.
+    `last_txn` is the largest txn of its records, 0 if it has none."""
+
+    name: str
+    first_txn: Txn
+    last_txn: Txn
+    size_bytes: int
+    is_active: bool
+
+
+def replay(files: LogFiles) -> ReplayedLog:
+    """The log in these files. Nothing is read or changed until it is iterated."""
+    return ReplayedLog(files)
+
+
+class ReplayedLog:
+    """Gives out the records of a log once, in txn order; then says where the log goes on.
+
+    Raises Corruption, UnsupportedFormat, or the error of a disk that cannot be read or truncated. Then nothing of what
+    came before counts, and the log may be replayed anew.
+    """
+
+    def __init__(self, files: LogFiles) -> None:
+        self._files = files
+        self._started = False
+        self.finished = False
+        self.segments: tuple[SegmentInfo, ...] = ()
+        self.end: SegmentEnd | None = None
+        """The last durable place, for the header of the segment that follows."""
+        self.last_txn = Txn(0)
+        """Above or at every txn that the log knows to have been given out: those of its records and of its names."""
+        self.leftovers: tuple[str, ...] = ()
+        """Files that should be gone, and could not be deleted."""
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        if self._started:
+            raise InvalidArgument("a log is replayed once; call replay again")
+        self._started = True
+        size_bytes = {info.name: info.size_bytes for info in self._files.list()}
+        last = _last_of_chain(self._files, size_bytes)
+        unwanted = set(size_bytes)
+        for content in read_log(self._files):
+            name = segment_name(content.first_txn)
+            if name == last:
+                self._files.truncate(name, content.end)
+                size_bytes[name] = content.end
+            if not self.segments and content.previous:
+                # A delete of it may have failed and then been seen done: if it came back once this segment is gone,
+                # there would be a gap in the chain.
+                unwanted.add(segment_name(content.previous.first_txn))
+            unwanted.remove(name)
+            self._add(content, size_bytes[name])
+            records = content.records
+            del content  # or it would still be in memory while the next one is read
+            yield from records
+            del records
+        self._finish(size_bytes, unwanted)
+
+    def _add(self, content: SegmentContent, size_bytes: int) -> None:
+        name = segment_name(content.first_txn)
+        last_txn = content.records[-1].txn if content.records else Txn(0)
+        self.segments += (SegmentInfo(name, content.first_txn, last_txn, size_bytes, is_active=False),)
+        self.end = SegmentEnd(content.first_txn, content.end)
+        self.last_txn = max(self.last_txn, last_txn)
+
+    def _finish(self, names: Iterable[str], unwanted: set[str]) -> None:
+        self.last_txn = max([self.last_txn, *map(first_txn_of, names)])
+        for name in sorted(unwanted):
+            try:
+                self._files.delete(name)
+            except StelaeError:
+                self.leftovers += (name,)
+        self.finished = True
+
+
+def _last_of_chain(files: LogFiles, names: Iterable[str]) -> str | None:
+    """The newest segment with a whole header."""
+    for name in sorted(names, reverse=True):
+        if not read_segment(name, files.read(name, 0, SEGMENT_HEADER_BYTES)).torn:
+            return name
+    return None

@@ -1,0 +1,112 @@
+"""A scan of one group, planned: cut into windows of rows, none of which splits a block or a row without need.
+
+From the fragments' footers alone it is known which blocks can hold which rows. The row space is cut wherever a block of
+any source begins or ends, so that in each window every source has at most one piece to read, and a window that only one
+source reaches needs no merge. Pieces that lie in several windows are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stelae.model.ranges import RowRange
+from stelae.storage.fragments import Block, Fragment, Fragments
+from stelae.storage.memory import MemoryGroup
+from stelae.storage.state import Ref
+
+MEMORY_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some blocks of a file that must be read together, because a row goes on from one to the next; nearly always
+    just one."""
+
+    ref: Ref
+    fragment: Fragment
+    blocks: range
+    rows: RowRange
+
+
+@dataclass(frozen=True, slots=True)
+class ScanWindow:
+    """`is_shared`: some piece in it lies in other windows too."""
+
+    rows: RowRange
+    pieces: tuple[Piece, ...]
+    memories: tuple[Ref, ...]
+
+
+def plan_windows(refs: Sequence[Ref], fragments: Fragments, rows: RowRange) -> list[ScanWindow]:
+    """In row order, covering the rows asked for but for stretches where no source has anything."""
+    pieces = [piece for ref in refs if ref.file is not None for piece in _pieces(ref, fragments, rows)]
+    memories = [ref for ref in refs if ref.file is None and ref.rows.overlaps(rows)]
+    cuts = {rows.start}
+    for piece in pieces:
+        cuts.add(piece.rows.start)
+        if piece.rows.stop is not None:
+            cuts.add(piece.rows.stop)
+    for ref in memories:
+        inside = ref.rows.intersect(rows)
+        cuts |= {row for row in _memory_cuts(ref, inside) if row in inside}
+        cuts |= {inside.start, *([inside.stop] if inside.stop is not None else [])}
+    ordered = sorted(cut for cut in cuts if cut in rows or cut == rows.start)
+    pieces.sort(key=lambda piece: piece.rows.start)
+    windows, at, open_pieces = [], 0, list[Piece]()
+    for start, stop in zip(ordered, [*ordered[1:], rows.stop], strict=True):
+        window = RowRange(start, stop)
+        while at < len(pieces) and (stop is None or pieces[at].rows.start < stop):
+            open_pieces.append(pieces[at])
+            at += 1
+        open_pieces = [piece for piece in open_pieces if piece.rows.stop is None or piece.rows.stop > start]
+        inside_memories = tuple(ref for ref in memories if ref.rows.overlaps(window))
+        if not window.is_empty and (open_pieces or inside_memories):
+            windows.append(ScanWindow(window, tuple(open_pieces), inside_memories))
+    return windows
+
+
+def _pieces(ref: Ref, fragments: Fragments, rows: RowRange) -> Iterator[Piece]:
+    if ref.file is None:
+        return
+    wanted = ref.rows.intersect(rows)
+    if wanted.is_empty or not ref.file.stats.records:
+        return
+    fragment = fragments.of(ref.file)
+    blocks = fragment.reader.blocks_of(wanted)
+    first = blocks.start
+    while first < blocks.stop:
+        last = first
+        while last + 1 < len(fragment.starts) and fragment.reader.footer.continued[last + 1]:
+            last += 1
+        stop = fragment.starts[last + 1] if last + 1 < len(fragment.starts) else ref.file.stats.last_row + b"\0"
+        inside = RowRange(fragment.starts[first], stop).intersect(wanted)
+        if not inside.is_empty:
+            yield Piece(ref, fragment, range(first, last + 1), inside)
+        first = last + 1
+
+
+def _memory_cuts(ref: Ref, rows: RowRange) -> list[bytes]:
+    """Every so many rows, so that a scan that stops early has not put all of memory in order."""
+    source: MemoryGroup = ref.source  # type: ignore[assignment]
+    return source.every(MEMORY_ROWS, rows)
+
+
+class PieceReader:
+    """Reads the pieces of windows that come in order (or in reverse order), each once."""
+
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
+        self._held: dict[int, tuple[Piece, tuple[str, ...], list[Block]]] = {}
+
+    def blocks(self, piece: Piece, columns: tuple[str, ...]) -> list[Block]:
+        held = self._held.get(id(piece))
+        if held is not None and held[1] == columns:
+            return held[2]
+        blocks = [piece.fragment.block(block, columns, self._keep) for block in piece.blocks]
+        self._held[id(piece)] = (piece, columns, blocks)
+        return blocks
+
+    def let_go(self, next_window: ScanWindow | None) -> None:
+        needed = {id(piece) for piece in next_window.pieces} if next_window else set()
+        self._held = {key: held for key, held in self._held.items() if key in needed}

@@ -1,0 +1,440 @@
+"""Groups, segments, collection, the end of the log and its replay; threads on real files."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+
+from stelae.adapters.logfiles import LocalLogFile, LocalLogFiles
+from stelae.format.log import (
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    LogRecord,
+    SegmentEnd,
+    SegmentWriter,
+    segment_name,
+)
+from stelae.model.errors import Closed, Corruption, DiskFailed, DiskFull, InvalidArgument, Unavailable
+from stelae.model.hybrid import TXN_MAX
+from stelae.model.ids import Txn
+from stelae.sim.disk import SimDisk
+from stelae.sim.effects import Effects
+from stelae.sim.rng import SimRng
+from stelae.storage.wal import Wal, WalSettings
+from stelae.storage.wal_replay import replay
+from tests.storage.wal_world import SMALL, Lock, World, record
+
+
+def test_the_empty_directory_is_an_empty_log() -> None:
+    disk = SimDisk(SimRng(0))
+    log = replay(disk)
+    assert list(log) == []
+    assert (log.segments, log.end, log.last_txn, log.leftovers) == ((), None, 0, ())
+    wal = Wal(disk, threading.Lock(), SMALL, lambda _: None, lambda *_: None, log)
+    wal.close()
+    assert disk.list() == []
+
+
+def test_groups_are_synced_once_and_segments_roll_by_size() -> None:
+    happened: list[str] = []
+    disk = SimDisk(SimRng(0), effects=Effects(on_effect=lambda effect: happened.append(effect.kind)))
+    log = replay(disk)
+    assert list(log) == []
+    three_groups_bytes = SEGMENT_HEADER_BYTES + 3 * (GROUP_HEADER_BYTES + 10 * 100)
+    settings = WalSettings(three_groups_bytes - 1, 1_000)
+    wal = Wal(disk, threading.Lock(), settings, lambda _: None, lambda *_: None, log)
+    futures = [wal.enqueue(record(txn, bytes(42))) for txn in range(10, 50)]
+    assert wal.queued_bytes == 40 * 100
+    assert wal.durable == 0
+    assert happened == []
+    wal.drain()
+    assert [future.result() for future in futures] == list(range(10, 50))
+    group = ["append", "sync"]
+    assert happened == 2 * ["create", *group, *group, *group]
+    first, second = wal.segments()
+    assert (first.name, first.first_txn, first.last_txn, first.is_active) == (segment_name(Txn(10)), 10, 29, False)
+    assert (second.name, second.first_txn, second.last_txn, second.is_active) == (segment_name(Txn(30)), 30, 49, True)
+    assert [(info.name, info.size_bytes) for info in wal.segments()] == [
+        (info.name, info.size_bytes) for info in disk.list()
+    ]
+    wal.enqueue(record(50, bytes(9_000)))
+    wal.enqueue(record(51, bytes(1)))
+    wal.drain()
+    assert [info.last_txn for info in wal.segments()] == [29, 49, 50, 51]
+
+
+def test_collect_deletes_a_prefix_of_what_nobody_needs() -> None:
+    world = World(0)
+    for _ in range(4):
+        world.write(50, 350)
+    first, second, third, active = world.wal.segments()
+    assert world.wal.collect(first.last_txn) == ()
+    assert world.wal.collect(Txn(second.last_txn)) == (first.name,)
+    assert world.wal.collect(Txn(second.last_txn)) == ()
+    assert world.wal.collect(TXN_MAX) == (second.name, third.name)
+    assert world.wal.segments() == (active,)
+    world.wal.roll()
+    assert world.wal.collect(TXN_MAX) == ()
+    world.drain()
+    assert world.wal.collect(TXN_MAX) == (active.name,)
+    (empty,) = world.wal.segments()
+    assert (empty.last_txn, empty.is_active) == (0, True)
+    assert empty.first_txn > active.last_txn
+    world.wal.roll()
+    world.drain()
+    assert world.wal.segments() == (empty,)
+    world.write(2 * SMALL.segment_bytes_max)
+    assert [info.name for info in world.wal.segments()] == [empty.name]
+
+
+def test_an_empty_segment_between_two_that_are_needed_stays() -> None:
+    world = World(0)
+    world.write(5)
+    world.end(SimDisk.kill)
+    world.close()
+    world.end(SimDisk.kill)
+    world.write(5)
+    first, empty, active = world.wal.segments()
+    assert empty.last_txn == 0
+    assert world.wal.collect(first.last_txn) == ()
+    assert world.wal.collect(active.last_txn) == (first.name, empty.name)
+
+
+def test_a_segment_from_before_the_restart_can_be_rolled_and_collected() -> None:
+    world = World(0)
+    world.write(5)
+    world.close()
+    world.end(SimDisk.kill)
+    (old,) = world.wal.segments()
+    assert not old.is_active
+    assert world.wal.collect(TXN_MAX) == ()
+    world.wal.roll()
+    world.drain()
+    assert world.wal.collect(TXN_MAX) == (old.name,)
+
+
+def test_a_roll_that_the_disk_refuses_is_done_by_a_later_drain() -> None:
+    world = World(0)
+    world.write(5)
+    world.wal.roll()
+    world.disk.fail("create", DiskFull)
+    world.drain()
+    assert [info.is_active for info in world.wal.segments()] == [False]
+    world.drain()
+    assert [info.is_active for info in world.wal.segments()] == [False, True]
+
+
+def test_sync_tells_of_the_last_record_at_or_below() -> None:
+    world = World(0)
+    good = world.enqueue()
+    assert not world.wal.sync(Txn(good + 50)).done()
+    assert world.wal.sync(Txn(good - 1)).result() == good - 1
+    waiting = world.wal.sync(good)
+    world.drain()
+    assert waiting.result() == good
+    assert world.wal.sync(good).result() == good
+    world.disk.fail("sync", DiskFailed)
+    bad = world.enqueue(200)
+    worse = world.enqueue(200)
+    waiting = world.wal.sync(worse)
+    world.drain()
+    with pytest.raises(DiskFailed):
+        waiting.result()
+    for txn in (bad, Txn(bad + 1), worse, TXN_MAX):
+        with pytest.raises(Unavailable, match=f"txn {txn} was not made durable"):
+            world.wal.sync(txn).result()
+    assert world.wal.sync(Txn(bad - 1)).result() == bad - 1
+    again = world.enqueue()
+    world.drain()
+    assert world.wal.sync(again).result() == again
+    assert world.wal.sync(TXN_MAX).result() == TXN_MAX
+    with pytest.raises(Unavailable):
+        world.wal.sync(worse).result()
+
+
+def test_no_failed_write_is_ever_called_durable_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stelae.storage.wal._FAILED_RANGES_MAX", 3)
+    world = World(0)
+    for _ in range(8):
+        world.disk.fail("append", DiskFull, 2)
+        world.write(5)
+        world.write(5)
+        world.wal.roll()
+        world.drain()
+    assert len(world.failed) == 8
+    for txn in world.failed:
+        assert world.wal.sync(txn).exception() is not None
+    assert world.wal.sync(max(world.kept)).exception() is None
+    assert len(world.wal._failed) == 3
+
+
+def test_records_are_accepted_in_order_until_the_log_is_closed() -> None:
+    world = World(0)
+    txn = world.enqueue()
+    with pytest.raises(InvalidArgument, match=f"txn {txn} is not above {txn}"):
+        world.wal.enqueue(record(txn))
+    with pytest.raises(InvalidArgument, match="not a txn"):
+        world.wal.enqueue(record(TXN_MAX + 1))
+    assert not world.futures[txn].cancel()
+    world.wal.close()
+    world.wal.close()
+    assert world.futures[txn].result() == txn
+    with pytest.raises(Closed):
+        world.wal.enqueue(record(txn + 1))
+    world.wal.roll()
+    world.wal.drain()
+    assert [info.is_active for info in world.wal.segments()] == [False]
+    world.end(SimDisk.crash)
+    with pytest.raises(InvalidArgument, match="not above"):
+        world.wal.enqueue(record(txn))
+
+
+def files_of(disk: SimDisk) -> dict[str, bytes]:
+    return {info.name: disk.read(info.name) for info in disk.list()}
+
+
+def disk_of(files: dict[str, bytes]) -> SimDisk:
+    disk = SimDisk(SimRng(1))
+    for name, data in files.items():
+        file = disk.create(name)
+        file.append(data)
+        file.sync()
+        file.close()
+    return disk
+
+
+def test_corruption_leaves_every_file_alone() -> None:
+    world = World(0)
+    for _ in range(3):
+        world.write(600)
+    files = files_of(world.disk)
+    newest = max(files)
+    files[newest] += b"torn tail"
+    files[segment_name(Txn(world.next_txn))] = b"torn header"
+    for name in files:
+        broken = dict(files)
+        broken[name] = broken[name][:100] + b"!" + broken[name][101:]
+        disk = disk_of(broken)
+        if name < newest:
+            with pytest.raises(Corruption, match=name):
+                list(replay(disk))
+            assert files_of(disk) == broken
+        else:
+            list(replay(disk))
+            assert len(disk.list()) == 3
+
+
+def test_the_torn_tail_is_cut_and_what_the_chain_passes_over_is_deleted() -> None:
+    world = World(0)
+    for _ in range(2):
+        world.write(602)
+    first, last = files_of(world.disk).items()
+    between = SegmentWriter(Txn(101), SegmentEnd(Txn(100), len(first[1])))
+    passed_over = between.start() + between.group([record(101)])
+    disk = disk_of(dict([first, last]) | {segment_name(Txn(101)): passed_over, "0000000000001000.log": b"torn"})
+    disk = disk_of(files_of(disk) | {last[0]: last[1] + b"tail"})
+    disk.fail("delete", DiskFailed)
+    log = replay(disk)
+    assert [entry.txn for entry in log] == sorted(world.kept)
+    assert disk.read(last[0]) == last[1]
+    assert log.leftovers == (segment_name(Txn(101)),)
+    assert log.last_txn == 0x1000
+    wal = Wal(disk, threading.Lock(), SMALL, lambda _: None, lambda *_: None, log)
+    assert wal.collect(Txn(0)) == log.leftovers
+    assert files_of(disk) == dict([first, last])
+
+
+def test_what_a_log_was_closed_with_is_never_taken_for_a_torn_tail() -> None:
+    for is_closed_before in (True, False):
+        world = World(0)
+        world.write(5, 6)
+        if is_closed_before:
+            world.close()
+        whole = files_of(world.disk)
+        world.end(SimDisk.kill)
+        world.close()
+        reopened = files_of(world.disk)
+        (name,) = whole
+        assert not is_closed_before or breaks(whole, name) == {"corrupt"}
+        assert is_closed_before or breaks(whole, name) == {"torn"}
+        assert breaks(reopened, name) == {"corrupt"}
+        world.end(SimDisk.kill)
+        world.close()
+        assert files_of(world.disk) == reopened, "opening and closing must not add files for ever"
+
+
+def breaks(files: dict[str, bytes], name: str) -> set[str]:
+    """How replay takes a flipped bit in the first and the last record."""
+    found = set()
+    records = [files[name].rindex(b"\xa5"), files[name].index(b"\xa5")]
+    for place in records:
+        data = bytearray(files[name])
+        data[place] ^= 1
+        try:
+            assert len(list(replay(disk_of(files | {name: bytes(data)})))) < 2
+            found.add("torn")
+        except Corruption:
+            found.add("corrupt")
+    return found
+
+
+def test_a_log_is_replayed_once_and_to_its_end_before_it_is_written() -> None:
+    world = World(0)
+    world.write(5, 6)
+    world.end(SimDisk.kill)
+    log = replay(world.disk)
+    next(iter(log))
+    with pytest.raises(InvalidArgument, match="replayed to its end"):
+        Wal(world.disk, threading.Lock(), SMALL, lambda _: None, lambda *_: None, log)
+    with pytest.raises(InvalidArgument, match="once"):
+        list(log)
+
+
+class CountingFiles(LocalLogFiles):
+    """Knows how many records were in memory when a whole segment was read."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.in_memory: list[int] = []
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if length is None:
+            self.in_memory.append(sum(isinstance(thing, LogRecord) for thing in gc.get_objects()))
+        return super().read(name, offset, length)
+
+
+def test_one_segment_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    files = CountingFiles(tmp_path)
+    log = replay(files)
+    assert list(log) == []
+    wal = Wal(files, threading.Lock(), WalSettings(3_000, 1_000), lambda _: None, lambda *_: None, log)
+    for txn in range(1, 101):
+        wal.enqueue(record(txn, bytes(42)))
+    wal.drain()
+    wal.close()
+    del wal
+    before = sum(isinstance(thing, LogRecord) for thing in gc.get_objects())
+    assert sum(1 for _ in replay(files)) == 100
+    assert len(files.in_memory) == 5
+    assert max(files.in_memory) - before <= 1
+
+
+def ended(thread: threading.Thread) -> None:
+    thread.join(60)
+    assert not thread.is_alive(), "it waits for what never comes"
+
+
+def test_threads_that_write_and_drain_at_once(tmp_path: Path) -> None:
+    files = LocalLogFiles(tmp_path)
+    log = replay(files)
+    assert list(log) == []
+    lock = threading.Lock()
+    durable: list[Txn] = []
+    wal = Wal(files, lock, WalSettings(20_000, 2_000), durable.append, lambda *_: None, log)
+    txns = iter(range(1, 10_000))
+    wrong: list[str] = []
+
+    def writer() -> None:
+        for _ in range(150):
+            with lock:
+                future = wal.enqueue(record(next(txns), bytes(100)))
+            wal.drain()
+            if not future.done():
+                wrong.append("drained, and yet not decided")
+            elif wal.sync(future.result()).result() > wal.durable:
+                wrong.append("synced, and yet not durable")
+
+    threads = [threading.Thread(target=writer, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        ended(thread)
+    assert wrong == []
+    assert durable == sorted(durable)
+    assert durable[-1] == 300
+    wal.close()
+    assert wal.collect(Txn(200)) != ()
+    found = [entry.txn for entry in replay(files)]
+    assert found == list(range(found[0], 301))
+    assert 1 < found[0] <= 200
+
+
+class GatedFile(LocalLogFile):
+    files: GatedFiles
+
+    def sync(self) -> None:
+        self.files.arrived.release()
+        self.files.gate.acquire()
+        if self.files.is_broken:
+            raise DiskFailed("this disk is broken")
+        super().sync()
+
+
+class GatedFiles(LocalLogFiles):
+    """Every sync waits to be let through."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.arrived = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+        self.is_broken = False
+        self.created: list[LocalLogFile] = []
+
+    def create(self, name: str) -> LocalLogFile:
+        file = super().create(name)
+        file.__class__ = GatedFile
+        file.files = self  # type: ignore[attr-defined]
+        self.created.append(file)
+        return file
+
+
+def test_a_second_drain_waits_for_what_it_saw_and_no_longer(tmp_path: Path) -> None:
+    files = GatedFiles(tmp_path)
+    log = replay(files)
+    assert list(log) == []
+    lock = Lock()
+    wal = Wal(files, lock, WalSettings(group_bytes_max=1), lambda _: None, lambda *_: None, log)
+    with lock:
+        futures = [wal.enqueue(record(txn)) for txn in (1, 2)]
+    first, second = (threading.Thread(target=wal.drain, daemon=True) for _ in range(2))
+    first.start()
+    files.gate.release(2)
+    assert futures[0].result() == 1
+    second.start()
+    lock.wait_until_left_by(second)
+    for _ in range(3):
+        files.arrived.acquire()
+    assert not wal.sync(Txn(2)).done()
+    assert wal.queued_bytes > 0
+    with lock:
+        futures.append(wal.enqueue(record(3)))
+    files.gate.release()
+    ended(second)
+    assert futures[1].done()
+    assert not futures[2].done()
+    assert first.is_alive()
+    files.gate.release()
+    ended(first)
+    assert futures[2].done()
+    files.gate.release()
+    wal.close()
+
+
+def test_failures_leave_no_file_open(tmp_path: Path) -> None:
+    files = GatedFiles(tmp_path)
+    files.gate.release(20)
+    log = replay(files)
+    assert list(log) == []
+    wal = Wal(files, threading.Lock(), WalSettings(), lambda _: None, lambda *_: None, log)
+    for txn, files.is_broken in ((1, True), (2, False), (3, True), (4, False)):
+        future = wal.enqueue(record(txn))
+        wal.drain()
+        assert isinstance(future.exception(), DiskFailed) == files.is_broken
+    wal.close()
+    for file in files.created:
+        with pytest.raises(Closed):
+            file.append(b"")
+    assert [entry.txn for entry in replay(files)] == [2, 4]
