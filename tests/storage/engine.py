@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Iterator
 
 import pyarrow as pa
+import pytest
 
+from stelae.format import layout
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import SmallBlock
-from stelae.model.arrow_values import values_of
+from stelae.format.columnar import ColumnarBlock, ColumnarOp
+from stelae.format.fragment.footer import spec_of
+from stelae.format.fragment.writer import FragmentWriter
+from stelae.model.arrow import to_arrow
+from stelae.model.arrow_values import array_of, values_of
+from stelae.model.errors import SnapshotTooOld, Unavailable
 from stelae.model.hybrid import HybridClock, micros_of
-from stelae.model.ids import GroupId, Micros, Row, SchemaVersion, TableId, TabletId, Txn
-from stelae.model.mutation import Mutation
+from stelae.model.ids import ColumnId, GroupId, Micros, Row, SchemaVersion, TableId, TabletId, Txn
+from stelae.model.keys.vector import decode_array
+from stelae.model.mutation import Mutation, Put, PutCell
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
-from stelae.model.ranges import ALL_ROWS, EVERYTHING, RangeSet
-from stelae.model.schema import ColumnsGroup, TableSchema
+from stelae.model.ranges import ALL_ROWS, EVERYTHING, RangeSet, RowRange
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Group, TableSchema
 from stelae.model.values import Value
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.clock import SimClock
 from stelae.sim.disk import SimDisk
-from stelae.sim.effects import Effects
+from stelae.sim.effects import Effect, Effects
 from stelae.sim.rng import SimRng
 from stelae.storage.asking import Asking
+from stelae.storage.checks import check_block
 from stelae.storage.compaction.picker import PickerSettings
 from stelae.storage.config import TabletConfig, decode_config, encode_config
+from stelae.storage.fragments import FragmentFile
 from stelae.storage.opening import open_shard
 from stelae.storage.points import reader_for
-from stelae.storage.rowscan import OTHERS, ScanRequest
+from stelae.storage.rowscan import OTHERS, RowBatch, ScanRequest
 from stelae.storage.scanner import TableScan
 from stelae.storage.serializer import SerializerSettings
 from stelae.storage.shard import Commit, Shard, ShardSettings
-from stelae.storage.state import altered, new_tablet
+from stelae.storage.state import TabletState, altered, check_state, new_tablet, with_load, with_prepared, without_prepared
 from stelae.storage.upkeep import Upkeep
 from stelae.storage.wal import WalSettings
+from stelae.storage.writing import file_name
 from tests.storage.plain import PlainRow, PlainTable, Version
+from tests.storage.workloads import QUALIFIERS, TIMES, choose_several, families_of
 
 TABLE = TableId(7)
 SMALL = ShardSettings(
@@ -43,6 +58,7 @@ SMALL = ShardSettings(
     picker=PickerSettings(fan_in=2, fan_in_max=4, read_amplification_max=4),
     cache_bytes=200_000,
 )
+HISTORY = 3
 
 
 class SimConfigs:
@@ -51,35 +67,63 @@ class SimConfigs:
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
         self.saved: dict[TabletId, bytes] = {}
-        self.fails: type[Exception] | None = None
+        self._fails_after: int | None = None
+
+    def fail(self, after: int = 0) -> None:
+        """The next save raises after so many of its effects, and nobody is told which."""
+        self._fails_after = after
 
     def save(self, configs: Sequence[TabletConfig], removed: Sequence[TabletId]) -> None:
-        if self.fails is not None:
-            raise self.fails("the configs cannot be saved")
         for config in configs:
-            self._effects.happen("save", str(config.tablet))
+            self._happen("save", config.tablet)
             self.saved[config.tablet] = encode_config(config)
         for tablet in removed:
-            self._effects.happen("remove", str(tablet))
+            self._happen("remove", tablet)
             self.saved.pop(tablet, None)
+        if self._fails_after is not None:
+            self._raise()
+
+    def _happen(self, kind: str, tablet: TabletId) -> None:
+        if self._fails_after == 0:
+            self._raise()
+        if self._fails_after is not None:
+            self._fails_after -= 1
+        self._effects.happen(kind, str(tablet))
+
+    def _raise(self) -> None:
+        self._fails_after = None
+        raise Unavailable("the configs cannot be saved")
 
     def load(self) -> list[TabletConfig]:
         return [decode_config(data, f"config of {tablet}") for tablet, data in sorted(self.saved.items())]
 
 
 class Engine:
-    def __init__(self, schema: TableSchema, seed: int = 0, effects: Effects | None = None) -> None:
-        self.effects = effects or Effects()
+    """`crash_at`: the number of the effect in the midst of which the process dies."""
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        seed: int = 0,
+        *,
+        crash_at: int | None = None,
+        settings: ShardSettings = SMALL,
+        page_bytes: int = 64,
+    ) -> None:
+        self.effects = Effects(crash_at=crash_at, on_effect=self._on_effect)
+        self.settings = settings
         self.rng = SimRng(seed)
         self.clock = SimClock()
-        self.disk = SimDisk(SimRng(seed + 1), page_bytes=64, effects=self.effects)
+        self.disk = SimDisk(SimRng(seed + 1), page_bytes=page_bytes, effects=self.effects)
         self.blobs = SimBlobStore(SimRng(seed + 2), effects=self.effects)
         self.configs = SimConfigs(self.effects)
         self.schemas: dict[SchemaVersion, TableSchema] = {schema.version: schema}
         self.newest = schema.version
         self.next_tablet = 2
+        self.horizon = Txn(0)
+        self._meanwhile: Callable[[], None] | None = None
         first = new_tablet(TabletId(1), TABLE, ALL_ROWS, schema)
-        self.open([])
+        self.open()
         with self.shard.lock:
             self.shard.install([first])
         self.upkeep.touch([first.tablet])
@@ -87,22 +131,24 @@ class Engine:
 
     # -- life
 
-    def open(self, saved: list[TabletConfig]) -> None:
-        hybrid = HybridClock(self.clock.wall_ms)
+    def open(self) -> None:
+        saved = self.configs.load()
         self.shard: Shard = open_shard(
             self.disk,
             self.blobs,
-            hybrid,
+            HybridClock(self.clock.wall_ms),
             self.rng,
             self.configs,
-            SMALL,
+            self.settings,
             saved,
             lambda _, version: self.schemas[version],
             lambda _: self.newest,
         )
         self.upkeep = Upkeep(self.shard, saved)
+        self.shard.advance_horizon(TABLE, self.horizon)
 
     def restart(self, how: str) -> None:
+        """The horizon is kept elsewhere, and outlives the process."""
         match how:
             case "close":
                 self.shard.close()
@@ -113,13 +159,33 @@ class Engine:
                 self.disk.crash()
                 self.blobs.crash()
         self.effects.restart()
-        horizon = self.shard.horizon(TABLE)
-        self.open(self.configs.load())
-        self.shard.advance_horizon(TABLE, horizon)
+        self.open()
+
+    def _on_effect(self, effect: Effect) -> None:
+        if effect.kind == "commit" and self._meanwhile is not None:
+            act, self._meanwhile = self._meanwhile, None
+            act()
+
+    @contextmanager
+    def meanwhile(self, act: Callable[[], None]) -> Iterator[None]:
+        """Inside, when the first file is on the point of being there, something else happens first."""
+        self._meanwhile = act
+        try:
+            yield
+        finally:
+            self._meanwhile = None
 
     @property
     def schema(self) -> TableSchema:
         return self.schemas[self.newest]
+
+    @property
+    def visible(self) -> Txn:
+        return self.shard.visible
+
+    def tablets(self) -> list[TabletState]:
+        """In the order of their rows."""
+        return sorted(self.shard.tablets().values(), key=lambda state: state.rows.start)
 
     # -- writing
 
@@ -129,21 +195,37 @@ class Engine:
             parts.setdefault(self.shard.state_at(TABLE, mutation.row).tablet, []).append(mutation)
         return parts
 
-    def apply(self, tablet: TabletId, mutations: Sequence[Mutation], max_txn: Txn | None = None) -> Commit:
-        return self.apply_block(tablet, SmallBlock(self.schema.version, tuple(mutations)), max_txn)
+    def apply(
+        self, tablet: TabletId, mutations: Sequence[Mutation], max_txn: Txn | None = None, *, urgent: bool = False
+    ) -> Commit:
+        block = SmallBlock(self.schema.version, tuple(mutations))
+        return self.apply_block(tablet, block, max_txn, urgent=urgent)
 
-    def apply_block(self, tablet: TabletId, block: WrittenBlock, max_txn: Txn | None = None) -> Commit:
-        return self.shard.apply(tablet, block, max_txn=max_txn)
+    def apply_block(
+        self, tablet: TabletId, block: WrittenBlock, max_txn: Txn | None = None, *, urgent: bool = False
+    ) -> Commit:
+        check_block(self.schema, block)
+        return self.shard.apply(tablet, block, max_txn=max_txn, urgent=urgent)
 
-    def write(self, mutations: Sequence[Mutation]) -> list[tuple[Txn, list[Mutation]]]:
-        """One block per tablet, all durable."""
-        done = []
+    def queue(
+        self, mutations: Sequence[Mutation], nulls_written: bool | None = None
+    ) -> list[tuple[Commit, list[Mutation]]]:
+        """One block per tablet, accepted and not yet durable; columnar ones if `nulls_written` is said."""
+        found = []
         for tablet, part in self.tablets_of(mutations).items():
-            commit = self.apply(tablet, part)
-            self.shard.drain()
-            commit.durable.result(timeout=0)
-            done.append((commit.txn, part))
-        return done
+            if nulls_written is None:
+                found.append((self.apply(tablet, part), part))
+            else:
+                found.append((self.apply_block(tablet, columnar(self.schema, part, nulls_written)), part))
+        return found
+
+    def write(
+        self, mutations: Sequence[Mutation], nulls_written: bool | None = None
+    ) -> list[tuple[Txn, list[Mutation]]]:
+        """The same, all durable."""
+        queued = self.queue(mutations, nulls_written)
+        self.shard.drain()
+        return [(commit.durable.result(timeout=0), part) for commit, part in queued]
 
     # -- upkeep
 
@@ -152,12 +234,24 @@ class Engine:
         for memory in self.shard.state(tablet).memories[:-1]:
             self.upkeep.flush(memory)
 
-    def compact(self, tablet: TabletId, *, whole_group: bool) -> bool:
+    def flush_picked(self) -> bool:
+        memory = self.upkeep.pick_flush()
+        if memory is None:
+            return False
+        self.upkeep.flush(memory)
+        return True
+
+    def compact(self, tablet: TabletId, *, whole_group: bool = False) -> bool:
         found = self.upkeep.pick_compaction(tablet, whole_group=whole_group)
         if found is None:
             return False
         self.upkeep.compact(tablet, *found)
         return True
+
+    def compact_all(self, tablet: TabletId) -> None:
+        """Every group of it, once."""
+        for _ in range(len(self.schema.groups)):
+            self.compact(tablet, whole_group=True)
 
     def split(self, tablet: TabletId, at: Row) -> None:
         left, right = TabletId(self.next_tablet), TabletId(self.next_tablet + 1)
@@ -177,20 +271,70 @@ class Engine:
 
     def truncate(self) -> Txn:
         floor = self.shard.clock.tick()
+        self.truncate_at(floor)
+        return floor
+
+    def truncate_at(self, floor: Txn) -> None:
         for tablet in self.shard.tablets():
             self.upkeep.truncate(tablet, floor)
-        return floor
+
+    def advance_horizon(self, to: Txn) -> None:
+        self.horizon = self.shard.advance_horizon(TABLE, to)
+
+    def collect_log(self) -> None:
+        """All that can go: the first collection asks for a new segment, which comes with the next drain."""
+        self.upkeep.collect_log()
+        self.shard.drain()
+        self.upkeep.collect_log()
 
     def tidy(self) -> None:
         self.upkeep.save()
-        self.upkeep.collect_log()
+        self.collect_log()
         self.upkeep.collect_files()
+
+    # -- bulk loads
+
+    def prepare_load(self, load: str, mutations: Sequence[Mutation]) -> None:
+        """Complete puts of one group's columns, and puts of cells; all with a time, or all without."""
+        files = {group.id: [self._load_file(group, some)] for group, some in _by_group(self.schema, mutations)}
+        rows = RowRange(min(m.row for m in mutations), Row(max(m.row for m in mutations) + b"\0"))
+        for state in self.tablets():
+            if state.rows.overlaps(rows):
+                self.upkeep.change(state.tablet, lambda old: with_prepared(old, load, files))
+        self.upkeep.save()
+
+    def _load_file(self, group: Group, mutations: Sequence[Mutation]) -> FragmentFile:
+        block = columnar(self.schema, mutations, nulls_written=True)
+        has_ts = layout.TS in block.batch.schema.names
+        spec = spec_of(
+            TABLE, self.schema, group, nulls="written", has_ts=has_ts, has_txn=False, has_kind=False
+        )
+        name = file_name(TABLE, self.shard.clock.tick(), self.rng.token(6).hex())
+        sink = self.blobs.create(name)
+        writer = FragmentWriter(sink, spec, group.options)
+        writer.write(block.batch.select(spec.arrow_schema().names).cast(spec.arrow_schema()))
+        footer, seal = writer.close()
+        sink.commit()
+        return FragmentFile(name, seal, footer.stats)
+
+    def commit_load(self, load: str, txn: Txn | None = None) -> Txn:
+        """At a txn of now, or at the one an earlier try was given."""
+        at = self.shard.clock.tick() if txn is None else txn
+        for tablet in self.shard.tablets():
+            self.upkeep.change(tablet, lambda state: with_load(state, load, at))
+        self.shard.drain()
+        self.upkeep.save()
+        self.shard.publish(at)
+        return at
+
+    def abandon_load(self, load: str) -> None:
+        for tablet in self.shard.tablets():
+            self.upkeep.change(tablet, lambda state: without_prepared(state, load))
 
     # -- reading
 
-    def asking(self, at: Txn, read_us: Micros | None = None, time: TimeRange = ALL_TIME) -> Callable[[Txn], Asking]:
-        now = micros_of(at) if read_us is None else read_us
-        return lambda floor: Asking(at, floor, now, time)
+    def asking(self, at: Txn, time: TimeRange = ALL_TIME) -> Callable[[Txn], Asking]:
+        return lambda floor: Asking(at, floor, micros_of(at), time)
 
     def wait_for(self, at: Txn) -> None:
         waiting = self.shard.ready(at)
@@ -206,22 +350,37 @@ class Engine:
         found = {}
         for row in rows:
             state = self.shard.state_at(TABLE, row)
-            asking = self.asking(at, time=time)(state.floor_at(at))
+            asking = self.asking(at, time)(state.floor_at(at))
             versions = reader_for(state, self.shard.fragments, columns).history(row, asking, limit)
             if versions is not None:
                 found[row] = PlainRow({name: tuple(Version(*v) for v in some) for name, some in versions.items()})
         return found
 
     def newest_values(
-        self, rows: Iterable[Row], at: Txn, columns: Selectors = ALL_COLUMNS
+        self, rows: Iterable[Row], at: Txn, columns: Selectors = ALL_COLUMNS, time: TimeRange = ALL_TIME
     ) -> dict[Row, dict[str, Value]]:
+        self.shard.check_snapshot(TABLE, at)
         found = {}
         for row in rows:
             state = self.shard.state_at(TABLE, row)
-            values = reader_for(state, self.shard.fragments, columns).newest(row, self.asking(at)(state.floor_at(at)))
+            asking = self.asking(at, time)(state.floor_at(at))
+            values = reader_for(state, self.shard.fragments, columns).newest(row, asking)
             if values is not None:
                 found[row] = values
         return found
+
+    def table_scan(
+        self,
+        at: Txn,
+        columns: Selectors = ALL_COLUMNS,
+        rows: RangeSet = EVERYTHING,
+        time: TimeRange = ALL_TIME,
+        *,
+        reverse: bool = False,
+        plainly: bool = False,
+    ) -> TableScan:
+        request = ScanRequest(rows, columns, self.asking(at, time)(Txn(0)), reverse=reverse, plainly=plainly)
+        return TableScan(self.shard, TABLE, request)
 
     def scan(
         self,
@@ -234,12 +393,15 @@ class Engine:
         plainly: bool = False,
     ) -> dict[Row, dict[str, Value]]:
         """Newest values, cells flattened, by a scan; rows in the order they came."""
-        request = ScanRequest(rows, columns, self.asking(at, time=time)(Txn(0)), reverse=reverse, plainly=plainly)
         found: dict[Row, dict[str, Value]] = {}
-        for batch in TableScan(self.shard, TABLE, request):
-            for row, record in zip(batch.rows.to_pylist(), flat(self.schema, batch.batch), strict=True):
-                found[Row(row)] = record
+        for batch in self.table_scan(at, columns, rows, time, reverse=reverse, plainly=plainly):
+            for row, record in self.records_of(batch):
+                assert row not in found, f"a scan gave {row!r} twice"
+                found[row] = record
         return found
+
+    def records_of(self, batch: RowBatch) -> list[tuple[Row, dict[str, Value]]]:
+        return list(zip(map(Row, batch.rows.to_pylist()), flat(self.schema, batch.batch), strict=True))
 
 
 def flat(schema: TableSchema, batch: pa.RecordBatch) -> list[dict[str, Value]]:
@@ -259,10 +421,82 @@ def flat(schema: TableSchema, batch: pa.RecordBatch) -> list[dict[str, Value]]:
     return records
 
 
+# -- blocks of columns
+
+
+def columnar(schema: TableSchema, mutations: Sequence[Mutation], nulls_written: bool) -> ColumnarBlock:
+    """Puts, puts of cells, or erasures of whole rows, in the order of their rows. If nulls are written all puts name the
+    same columns, else none puts NULL. All have a time, or none has."""
+    rows = pa.array([mutation.row for mutation in mutations], pa.binary())
+    fields, arrays = _key_columns(schema, rows)
+    match mutations[0]:
+        case Put():
+            op = ColumnarOp.PUT
+            for column, values in _value_columns(schema, mutations):
+                fields.append(layout.user_field(column.name, to_arrow(column.type), column.id, nullable=True))
+                arrays.append(array_of(column.type, values))
+        case PutCell():
+            op = ColumnarOp.PUT_CELLS
+            cells = [(m.family, m.qualifier, m.value) for m in mutations if isinstance(m, PutCell)]
+            names = (layout.FAMILY, layout.QUALIFIER, layout.VALUE)
+            for name, some in zip(names, zip(*cells, strict=True), strict=True):
+                fields.append(layout.system_field(name))
+                arrays.append(pa.array(some, layout.system_field(name).type))
+        case _:
+            op = ColumnarOp.ERASE_ROWS
+    times = [mutation.until if op is ColumnarOp.ERASE_ROWS else mutation.ts for mutation in mutations]  # type: ignore[union-attr]
+    if times[0] is not None:
+        fields.append(layout.system_field(layout.TS))
+        arrays.append(pa.array(times, pa.int64()).view(layout.system_field(layout.TS).type))
+    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return ColumnarBlock(schema.version, op, nulls_written, batch)
+
+
+def _key_columns(schema: TableSchema, rows: pa.Array) -> tuple[list[pa.Field], list[pa.Array]]:
+    fields = [layout.user_field(key.name, to_arrow(key.type), key.id, nullable=False) for key in schema.key]
+    arrays = list(decode_array(schema.codec, rows))
+    if layout.row_is_stored(schema.codec):
+        fields.append(layout.system_field(layout.ROW))
+        arrays.append(rows)
+    return fields, arrays
+
+
+def _value_columns(schema: TableSchema, mutations: Sequence[Mutation]) -> Iterator[tuple[Column, list[Value]]]:
+    puts = [dict(mutation.values) for mutation in mutations if isinstance(mutation, Put)]
+    for id_ in sorted({id_ for values in puts for id_ in values}):
+        yield schema.column_by_id(ColumnId(id_))[1], [values.get(id_) for values in puts]
+
+
+def _by_group(schema: TableSchema, mutations: Sequence[Mutation]) -> Iterator[tuple[Group, list[Mutation]]]:
+    """Each mutation is of one group alone."""
+
+    def home(mutation: Mutation) -> GroupId | None:
+        match mutation:
+            case Put(_, values):
+                return schema.column_by_id(values[0][0])[0].id
+            case PutCell(_, family):
+                return schema.family_group(family).id
+        return None
+
+    for group in schema.groups:
+        mine = [mutation for mutation in mutations if home(mutation) == group.id]
+        if mine:
+            yield group, mine
+
+
+# -- what is to be read
+
+
 def expected(
-    model: PlainTable, at: Txn, columns: list[str] | None = None, **options: object
+    model: PlainTable, at: Txn, columns: Sequence[str] | None = None, time: TimeRange = ALL_TIME
 ) -> dict[Row, dict[str, Value]]:
     """The model's newest values with defaults, as a scan gives them."""
+    return _with_defaults(model, model.read(at, columns=columns, time=time), columns)
+
+
+def _with_defaults(
+    model: PlainTable, read: dict[Row, PlainRow], columns: Sequence[str] | None
+) -> dict[Row, dict[str, Value]]:
     chosen = {
         c.name: c.default
         for g in model.schema.groups
@@ -270,7 +504,6 @@ def expected(
         for c in g.columns
         if columns is None or c.name in columns
     }
-    read = model.read(at, columns=columns, **options)  # type: ignore[arg-type]
     return {
         row: {**chosen, **{name: versions[0].value for name, versions in found.versions.items()}}
         for row, found in sorted(read.items())
@@ -283,5 +516,63 @@ def selectors(columns: Iterable[str] | None) -> Selectors:
     return union_selectors([ColumnSelector(name, is_prefix=name.endswith(":")) for name in columns])
 
 
-def group_ids(schema: TableSchema) -> list[GroupId]:
-    return [group.id for group in schema.groups]
+def choose_columns(rng: Random, schema: TableSchema) -> list[str]:
+    """Some columns, families and cells."""
+    names = [c.name for g in schema.groups if isinstance(g, ColumnsGroup) for c in g.columns]
+    for family in families_of(schema):
+        names += [f"{family}:", *(f"{family}:{qualifier}" for qualifier in QUALIFIERS if qualifier)]
+    return choose_several(rng.choice, names, 1, 3)
+
+
+def choose_time(rng: Random) -> TimeRange:
+    """Bounds that are met by times of puts."""
+    moments = sorted(time for time in TIMES if time is not None)
+    start, stop = sorted(rng.choices(moments, k=2))
+    return TimeRange(start, stop + rng.choice((0, 1)))
+
+
+def check_reads(engine: Engine, model: PlainTable, rows: Sequence[Row], at: Txn, rng: Random) -> None:
+    """Every way to read gives what the model has."""
+    history = model.read(at, history=HISTORY)
+    newest = _with_defaults(model, history, None)
+    _same("scan", engine.scan(at), newest)
+    _same("plain scan", engine.scan(at, plainly=True), newest)
+    backwards = engine.scan(at, reverse=True)
+    _same("reverse scan", backwards, newest)
+    assert list(backwards) == sorted(newest, reverse=True), "a reverse scan is out of order"
+    _same("newest", engine.newest_values(rows, at), newest)
+    _same("history", engine.history(rows, at, limit=HISTORY), history)
+    columns, time = choose_columns(rng, model.schema), choose_time(rng)
+    chosen, reverse = selectors(columns), rng.choice((False, True))
+    _same(f"scan of {columns}", engine.scan(at, chosen, reverse=reverse), expected(model, at, columns))
+    some = expected(model, at, columns, time)
+    _same(f"scan of {columns} in {time}", engine.scan(at, chosen, time=time, reverse=reverse), some)
+    _same(f"newest {columns} in {time}", engine.newest_values(rows, at, chosen, time), some)
+
+
+def _same(what: str, got: dict[Row, object], wanted: dict[Row, object]) -> None:
+    if got != wanted:
+        wrong = {row: (got.get(row), wanted.get(row)) for row in sorted({*got, *wanted}) if got.get(row) != wanted.get(row)}
+        raise AssertionError(f"{what}: (got, wanted) of each row: {wrong}")
+
+
+def check_engine(engine: Engine, rows: Sequence[Row]) -> None:
+    """What holds at every moment, whatever was written."""
+    shard = engine.shard
+    states = shard.tablets().values()
+    for state in states:
+        check_state(state)
+        for row in rows:
+            if row in state.rows:
+                sources = [source for memory in state.memories for source in memory.groups.values()]
+                txns = {version.txn for source in sources for version in source.versions_of(row)}
+                assert all(txn > state.flushed_txn(row) for txn in txns), f"{row!r} is in memory and in files"
+    if all(memory.is_empty for memory in shard.memories()):
+        assert shard.unflushed_bytes() == shard.wal.queued_bytes
+    horizon = shard.horizon(TABLE)
+    if horizon:
+        too_old = Txn(horizon - 1)
+        with pytest.raises(SnapshotTooOld):
+            engine.scan(too_old)
+        with pytest.raises(SnapshotTooOld):
+            engine.newest_values(rows[:1], too_old)

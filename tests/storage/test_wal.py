@@ -51,7 +51,7 @@ def test_groups_are_synced_once_and_segments_roll_by_size() -> None:
     assert wal.durable == 0
     assert happened == []
     wal.drain()
-    assert [future.result() for future in futures] == list(range(10, 50))
+    assert [future.result(0) for future in futures] == list(range(10, 50))
     group = ["append", "sync"]
     assert happened == 2 * ["create", *group, *group, *group]
     first, second = wal.segments()
@@ -131,28 +131,28 @@ def test_sync_tells_of_the_last_record_at_or_below() -> None:
     world = World(0)
     good = world.enqueue()
     assert not world.wal.sync(Txn(good + 50)).done()
-    assert world.wal.sync(Txn(good - 1)).result() == good - 1
+    assert world.wal.sync(Txn(good - 1)).result(0) == good - 1
     waiting = world.wal.sync(good)
     world.drain()
-    assert waiting.result() == good
-    assert world.wal.sync(good).result() == good
+    assert waiting.result(0) == good
+    assert world.wal.sync(good).result(0) == good
     world.disk.fail("sync", DiskFailed)
     bad = world.enqueue(200)
     worse = world.enqueue(200)
     waiting = world.wal.sync(worse)
     world.drain()
     with pytest.raises(DiskFailed):
-        waiting.result()
+        waiting.result(0)
     for txn in (bad, Txn(bad + 1), worse, TXN_MAX):
         with pytest.raises(Unavailable, match=f"txn {txn} was not made durable"):
-            world.wal.sync(txn).result()
-    assert world.wal.sync(Txn(bad - 1)).result() == bad - 1
+            world.wal.sync(txn).result(0)
+    assert world.wal.sync(Txn(bad - 1)).result(0) == bad - 1
     again = world.enqueue()
     world.drain()
-    assert world.wal.sync(again).result() == again
-    assert world.wal.sync(TXN_MAX).result() == TXN_MAX
+    assert world.wal.sync(again).result(0) == again
+    assert world.wal.sync(TXN_MAX).result(0) == TXN_MAX
     with pytest.raises(Unavailable):
-        world.wal.sync(worse).result()
+        world.wal.sync(worse).result(0)
 
 
 def test_no_failed_write_is_ever_called_durable_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_records_are_accepted_in_order_until_the_log_is_closed() -> None:
     assert not world.futures[txn].cancel()
     world.wal.close()
     world.wal.close()
-    assert world.futures[txn].result() == txn
+    assert world.futures[txn].result(0) == txn
     with pytest.raises(Closed):
         world.wal.enqueue(record(txn + 1))
     world.wal.roll()
@@ -344,7 +344,7 @@ def test_threads_that_write_and_drain_at_once(tmp_path: Path) -> None:
             wal.drain()
             if not future.done():
                 wrong.append("drained, and yet not decided")
-            elif wal.sync(future.result()).result() > wal.durable:
+            elif wal.sync(future.result(0)).result(0) > wal.durable:
                 wrong.append("synced, and yet not durable")
 
     threads = [threading.Thread(target=writer, daemon=True) for _ in range(2)]
@@ -402,7 +402,7 @@ def test_a_second_drain_waits_for_what_it_saw_and_no_longer(tmp_path: Path) -> N
     first, second = (threading.Thread(target=wal.drain, daemon=True) for _ in range(2))
     first.start()
     files.gate.release(2)
-    assert futures[0].result() == 1
+    assert futures[0].result(60) == 1
     second.start()
     lock.wait_until_left_by(second)
     for _ in range(3):

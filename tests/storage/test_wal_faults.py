@@ -206,7 +206,7 @@ def test_a_failed_write_is_out_of_reach_when_its_writer_hears_of_it(also: tuple[
         world = World(seed)
         txn = failed_for_good(world, *also)
         with pytest.raises(DiskFailed, match=f"txn {txn} was not made durable and never will be: .* fault at sync"):
-            world.futures[txn].result()
+            world.futures[txn].result(0)
         world.end(SimDisk.crash)
         assert txn in world.never
 
@@ -218,7 +218,7 @@ def test_if_the_disk_refuses_everything_the_outcome_is_not_known_and_a_later_wri
             world = World(seed)
             txn = failed_for_good(world, "truncate", "create")
             with pytest.raises(DiskFailed, match=f"txn {txn} may be durable or not: that is not known until"):
-                world.futures[txn].result()
+                world.futures[txn].result(0)
             if is_settled:
                 world.write(9)
             world.end(SimDisk.crash)

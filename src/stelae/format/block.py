@@ -135,7 +135,8 @@ def decode_block(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Block:
 def _decode_small(data: bytes) -> SmallBlock:
     try:
         body = _DECODER.decode(memoryview(data)[2:])
-        _check_nested(body)
+        if len(data) > NESTED_BYTES_MAX:
+            _check_nested(body)
         mutations = tuple([_load(stored) for stored in body.mutations])
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
         raise InvalidArgument(f"block: {error}") from None
@@ -212,7 +213,9 @@ def _load(stored: _Stored) -> Mutation:
 
 
 def _ids(columns: list[int]) -> tuple[ColumnId, ...]:
-    return tuple([ColumnId(_id(column)) for column in columns])
+    if columns and not 0 < min(columns) <= max(columns) < 2**31:
+        raise InvalidArgument(f"block: column ids from {min(columns)} to {max(columns)}: one is no id")
+    return tuple(columns)  # type: ignore[arg-type]
 
 
 def _id(number: int) -> int:

@@ -1,7 +1,7 @@
 """Canonical Python values in Arrow arrays, and back: whole columns, or one value at a time.
 
-`reader_of` is for point reads: it looks into the array's own buffers, since an Arrow scalar per value costs a
-microsecond. Whatever has no simple buffer goes through Arrow.
+`reader_of` is for point reads: it looks into the array's own buffers, or for text and bytes into a copy of them, since
+an Arrow scalar per value costs a microsecond. Whatever has no simple buffer goes through Arrow.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from stelae.model import types as t
@@ -134,20 +135,24 @@ def _numbers(array: pa.Array, code: str) -> memoryview:
 
 
 def _span(array: pa.Array) -> tuple[memoryview, bytes]:
+    """Offsets, and the data they point into as bytes: slicing those is much quicker than slicing a view."""
     offsets = memoryview(array.buffers()[1]).cast("B")[array.offset * 4 : (array.offset + len(array) + 1) * 4].cast("i")
     data = array.buffers()[2]
-    return offsets, memoryview(data if data is not None else b"").cast("B")  # type: ignore[return-value]
+    first, last = offsets[0], offsets[-1]
+    if first:
+        offsets = memoryview((np.asarray(offsets) - first).data)
+    return offsets, b"" if data is None else data.slice(first, last - first).to_pybytes()
 
 
 def bytes_reader(array: pa.Array) -> Callable[[int], bytes]:
     if not len(array):
         return lambda at: array[at].as_py()
     offsets, data = _span(array)
-    return lambda at: bytes(data[offsets[at] : offsets[at + 1]])
+    return lambda at: data[offsets[at] : offsets[at + 1]]
 
 
 def _text_reader(array: pa.Array) -> Callable[[int], str]:
     if not len(array):
         return lambda at: array[at].as_py()
     offsets, data = _span(array)
-    return lambda at: str(data[offsets[at] : offsets[at + 1]], "utf-8")
+    return lambda at: data[offsets[at] : offsets[at + 1]].decode()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import itemgetter
 from typing import TypeAlias
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
@@ -88,6 +89,9 @@ def lower(
 ) -> dict[GroupId, tuple[ColumnsRecord, ...] | tuple[CellRecord, ...]]:
     """Records per group, in the group's order; groups that nothing touches are left out. Raises InvalidArgument for
     a column or family the schema does not have."""
+    mutations = tuple(mutations)
+    if len(mutations) == 1 and isinstance(mutations[0], Put) and mutations[0].values:
+        return _lower_put(schema, mutations[0], commit_ts)
     rows: dict[Row, _RowState] = {}
     for mutation in mutations:
         _mention(schema, rows.setdefault(mutation.row, _RowState()), mutation, commit_ts)
@@ -103,6 +107,32 @@ def lower(
                 if cells:
                     result[group.id] = tuple(sorted(cells, key=cells_order))
     return result
+
+
+def _lower_put(
+    schema: TableSchema, put: Put, commit_ts: Micros
+) -> dict[GroupId, tuple[ColumnsRecord, ...] | tuple[CellRecord, ...]]:
+    """A block of one put of values, as most are: nothing else is mentioned, so nothing needs to be compared."""
+    ts = commit_ts if put.ts is None else put.ts
+    only, last = schema.column_by_id(put.values[0][0])[0], 0
+    for id_, _ in put.values:
+        if id_ <= last or schema.column_by_id(id_)[0] is not only:
+            break
+        last = id_
+    else:
+        return {only.id: (ColumnsRecord(put.row, ts, Kind.PUT, put.values),)}
+    groups: dict[GroupId, dict[ColumnId, Value]] = {}
+    for id_, value in put.values:
+        groups.setdefault(schema.column_by_id(id_)[0].id, {})[id_] = value
+    return {
+        group.id: (ColumnsRecord(put.row, ts, Kind.PUT, _by_id(groups[group.id])),)
+        for group in schema.groups
+        if group.id in groups
+    }
+
+
+def _by_id(values: dict[ColumnId, Value]) -> tuple[tuple[ColumnId, Value], ...]:
+    return tuple(sorted(values.items(), key=itemgetter(0)))
 
 
 def _mention(schema: TableSchema, state: _RowState, mutation: Mutation, commit_ts: Micros) -> None:
@@ -182,7 +212,7 @@ def _columns_records(schema: TableSchema, group: ColumnsGroup, row: Row, state: 
     for (id_, ts), values in state.puts.items():
         if id_ == group.id:
             puts.setdefault(ts, {}).update(values)
-    records = [ColumnsRecord(row, ts, Kind.PUT, tuple(sorted(values.items()))) for ts, values in puts.items()]
+    records = [ColumnsRecord(row, ts, Kind.PUT, _by_id(values)) for ts, values in puts.items()]
     if state.erased_row is not None:
         records.append(ColumnsRecord(row, state.erased_row, Kind.ERASE_ROW))
     erased: dict[tuple[Micros, Kind], list[ColumnId]] = {}

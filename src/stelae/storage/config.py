@@ -14,7 +14,7 @@ from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.ids import Epoch, GroupId, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
-from stelae.storage.fragments import FragmentFile
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.parts import FamilySet, Naming
 from stelae.storage.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
 

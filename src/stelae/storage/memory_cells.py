@@ -14,7 +14,7 @@ from stelae.model.ids import Micros, Row, Txn
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import CellRecord, Kind
 from stelae.model.schema import CellsGroup
-from stelae.storage.memory_rows import RECORD_BYTES, SortedRows, any_in, last_block_txn
+from stelae.storage.memory_rows import SortedRows, any_in, last_block_txn
 from stelae.storage.merge.order import Ints, Positions
 from stelae.storage.merge.select import RawCells
 
@@ -65,7 +65,8 @@ class MemoryOfCells:
         return self._erases or any(block.kind is not Kind.PUT for block in self.blocks)
 
     def add(self, records: Iterable[CellRecord], txn: Txn) -> int:
-        size = 0
+        """How many."""
+        count = 0
         for record in records:
             if record.kind is not Kind.PUT:
                 self._erases = True
@@ -76,8 +77,8 @@ class MemoryOfCells:
                 cells[record.family, record.qualifier] = [version]
             else:
                 versions.append(version)
-            size += RECORD_BYTES + len(record.row) + len(record.qualifier) + len(record.value or b"")
-        return size
+            count += 1
+        return count
 
     def remove(self, txns: Collection[Txn]) -> None:
         kept: dict[Row, dict[tuple[str, str], list[CellVersion]]] = {}

@@ -20,12 +20,10 @@ from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
 from stelae.model.values import Value
-from stelae.storage.memory_rows import RECORD_BYTES, SortedRows, any_in, last_block_txn
+from stelae.storage.memory_rows import SortedRows, any_in, last_block_txn
 from stelae.storage.merge.order import Flags, Ints, Positions
 from stelae.storage.merge.select import RawColumns
 from stelae.storage.merge.slab import SlabColumn
-
-VALUE_BYTES = 60
 
 
 class ColumnsVersion(NamedTuple):
@@ -108,7 +106,8 @@ class MemoryOfColumns:
         return self._erases or any(block.kind is not Kind.PUT for block in self.blocks)
 
     def add(self, records: Iterable[ColumnsRecord], txn: Txn) -> int:
-        size = 0
+        """How many."""
+        count = 0
         for record in records:
             if record.kind is not Kind.PUT:
                 self._erases = True
@@ -121,8 +120,8 @@ class MemoryOfColumns:
                 self._rows[record.row] = row
             else:
                 row.add(ColumnsVersion(record.ts, txn, record.kind, dict(record.values)))
-            size += RECORD_BYTES + len(record.row) + sum(value_bytes(value) for _, value in record.values)
-        return size
+            count += 1
+        return count
 
     def remove(self, txns: Collection[Txn]) -> None:
         kept: dict[Row, _RowOfColumns] = {}
@@ -136,6 +135,9 @@ class MemoryOfColumns:
         self._rows = kept
         self._sorted.forget()
         self.blocks = [block for block in self.blocks if block.txn not in txns]
+
+    def may_have(self, row: Row) -> bool:
+        return row in self._rows or bool(self.blocks)
 
     def last_txn(self, row: Row) -> Txn:
         found = self._rows.get(row)
@@ -222,7 +224,3 @@ def _raw_block(block: ColumnsBlock, rows: RowRange) -> RawColumns | None:
         },
         block.exists if isinstance(block.exists, bool) else block.exists[low:high],
     )
-
-
-def value_bytes(value: Value) -> int:
-    return VALUE_BYTES + (len(value) if isinstance(value, str | bytes) else 0)

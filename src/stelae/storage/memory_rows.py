@@ -12,8 +12,6 @@ from stelae.format.fragment.reader import bounds
 from stelae.model.ids import Row, Txn
 from stelae.model.ranges import RowRange, single
 
-RECORD_BYTES = 200
-
 
 class SortedRows:
     """The keys of a dict in order, brought up to date when asked."""

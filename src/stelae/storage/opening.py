@@ -7,7 +7,9 @@ flushed that far, whatever the tablet was called when it was written; it is carr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import decode_block
@@ -15,10 +17,11 @@ from stelae.format.log import LogKind, LogRecord
 from stelae.model.errors import Corruption, StelaeError
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import SchemaVersion, TableId, Txn
-from stelae.model.limits import DEFAULT_LIMITS, Limits
+from stelae.model.limits import Limits
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
 from stelae.ports.blobs import BlobStore
+from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
 from stelae.storage.config import TabletConfig, narrowed, state_of
@@ -27,6 +30,9 @@ from stelae.storage.shard import ConfigStore, Shard, ShardSettings
 from stelae.storage.state import TabletState, altered
 from stelae.storage.wal_replay import ReplayedLog, replay
 from stelae.storage.write import carried, insert_unflushed
+
+_ANY_SIZE = Limits(block_bytes_max=2**31)
+"""What was let in is read back, whatever the limit is now."""
 
 SchemaAt = Callable[[TableId, SchemaVersion], TableSchema]
 """The schema a table had at a version. All versions from those in use to the newest must be known."""
@@ -43,23 +49,36 @@ def open_shard(
     schema_at: SchemaAt,
     newest: Callable[[TableId], SchemaVersion],
     name: str = "",
-    limits: Limits = DEFAULT_LIMITS,
+    reading: Executor | None = None,
 ) -> Shard:
     """With every tablet that the configs name, as it was when the last acknowledged block was."""
     states = [loaded(config, schema_at, newest) for config in settled(list(saved))]
     log = replay(files)
-    last = _replayed(log, states, schema_at, limits)
+    with _uncollected():
+        last = _replayed(log, states, schema_at)
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
         last = max((last, *(txn for _, txn in state.flushed)))
     last = max(last, log.last_txn)
     clock.resume(last)
-    shard = Shard(files, blobs, clock, rng, configs, settings, log, name)
+    shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading)
     with shard.lock:
         shard.install(states)
     shard.freed()
     shard.publish(last)
     return shard
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Replay makes millions of objects and no garbage: looking for cycles among them would cost a quarter of it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def loaded(config: TabletConfig, schema_at: SchemaAt, newest: Callable[[TableId], SchemaVersion]) -> TabletState:
@@ -81,7 +100,7 @@ def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
     return kept
 
 
-def _replayed(log: ReplayedLog, states: Sequence[TabletState], schema_at: SchemaAt, limits: Limits) -> Txn:
+def _replayed(log: ReplayedLog, states: Sequence[TabletState], schema_at: SchemaAt) -> Txn:
     """Every block that counts, into the memories of the states. The greatest txn in the log."""
     tables: dict[TableId, list[TabletState]] = {}
     for state in states:
@@ -91,9 +110,9 @@ def _replayed(log: ReplayedLog, states: Sequence[TabletState], schema_at: Schema
         last = max(last, record.txn)
         wanting = [state for state in tables.get(record.table, ()) if _wants(state, record)]
         if record.kind is LogKind.BLOCK and wanting:
-            block = _block(record, wanting[0].schema, schema_at, limits)
+            block = _block(record, wanting[0].schema, schema_at)
             for state in wanting:
-                insert_unflushed(state.active, block, record.txn, state.flushed)
+                insert_unflushed(state.active, block, record.txn, state.flushed, len(record.payload))
     return last
 
 
@@ -101,9 +120,9 @@ def _wants(state: TabletState, record: LogRecord) -> bool:
     return any(record.txn > txn for _, txn in state.flushed)
 
 
-def _block(record: LogRecord, schema: TableSchema, schema_at: SchemaAt, limits: Limits) -> WrittenBlock:
+def _block(record: LogRecord, schema: TableSchema, schema_at: SchemaAt) -> WrittenBlock:
     try:
-        block = decode_block(record.payload, limits)
+        block = decode_block(record.payload, _ANY_SIZE)
     except StelaeError as error:
         raise Corruption(f"the block of txn {record.txn} cannot be read: {error}", "log") from None
     for version in range(block.schema_version, schema.version):

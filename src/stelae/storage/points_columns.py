@@ -61,10 +61,12 @@ class ColumnsReader:
             self._ts_in_files = max(self._ts_in_files, *given)
 
     def newest(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
-        found = self._last_written(row, asking)
-        if found is not None:
-            return found
-        versions = self._versions(row, asking)
+        holders = [source for source in self._memories if source.memory.may_have(row) and row in source.rows]
+        if holders:
+            found = self._last_written(row, asking, holders)
+            if found is not None:
+                return found
+        versions = self._versions(row, asking, holders)
         if not versions:
             return None
         if len(versions) == 1 and versions[0].kind is Kind.PUT and asking.time is ALL_TIME:
@@ -75,15 +77,15 @@ class ColumnsReader:
         return {id_: kept[0].value for id_, kept in self._histories(versions, asking, 1).items()}
 
     def history(self, row: Row, asking: Asking, limit: int) -> dict[ColumnId, tuple[Version, ...]]:
-        return self._histories(self._versions(row, asking), asking, limit)
+        return self._histories(self._versions(row, asking, self._memories), asking, limit)
 
-    def _last_written(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
+    def _last_written(self, row: Row, asking: Asking, holders: Sequence[_FromMemory]) -> dict[ColumnId, Value] | None:
         """The newest values, if the row's last few records in memory have all of them and nothing anywhere else can be
         newer: then the rest of its history need not be looked at."""
-        holder = self._only_memory_with(row)
-        if holder is None or asking.time is not ALL_TIME:
+        source = holders[0]
+        records, is_plain = source.memory.newest_of(row)
+        if len(holders) > 1 or not records or not is_plain or source.memory.blocks or asking.time is not ALL_TIME:
             return None
-        source, records = holder
         found: dict[ColumnId, Value] = {}
         missing = self._values_wanted
         for version in reversed(records):
@@ -101,21 +103,10 @@ class ColumnsReader:
                 return found
         return None
 
-    def _only_memory_with(self, row: Row) -> tuple[_FromMemory, Sequence[ColumnsVersion]] | None:
-        holder: tuple[_FromMemory, Sequence[ColumnsVersion]] | None = None
-        for source in self._memories:
-            if row in source.rows:
-                records, is_plain = source.memory.newest_of(row)
-                if source.memory.blocks or (records and (holder is not None or not is_plain)):
-                    return None
-                if records:
-                    holder = (source, records)
-        return holder
-
-    def _versions(self, row: Row, asking: Asking) -> list[ColumnsVersion]:
+    def _versions(self, row: Row, asking: Asking, holders: Sequence[_FromMemory]) -> list[ColumnsVersion]:
         at, floor = asking.at, asking.floor
         versions: list[ColumnsVersion] = []
-        for source in self._memories:
+        for source in holders:
             if row in source.rows:
                 for version in source.memory.versions_of(row):
                     if floor <= version.txn <= at:

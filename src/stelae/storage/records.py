@@ -31,7 +31,7 @@ from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.scan_cells import cell_slabs
 from stelae.storage.scan_columns import window_slabs
 from stelae.storage.state import Ref
-from stelae.storage.windows import PieceReader, plan_windows
+from stelae.storage.windows import PieceReader, ScanWindow, plan_windows, run_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,21 @@ def merged_records(
 ) -> Iterator[Slab]:
     """Window by window, in order. Slabs may be empty."""
     windows = plan_windows(refs, fragments, rows)
-    pieces = PieceReader(keep=False)
+    pieces = PieceReader(windows, keep=False)
     renamed = any(ref.naming.renamed for ref in refs)
-    for at, window in enumerate(windows):
+
+    def merged(window: ScanWindow) -> Slab | None:
         if isinstance(wanted, WantedCells):
             slabs = cell_slabs(window, pieces, wanted)
         else:
             slabs = window_slabs(window, pieces, wanted)
         slabs = [slab for slab in slabs if len(slab)]
-        if slabs:
-            yield _kept(slabs, keeping, is_sorted=not renamed)
-        pieces.let_go(windows[at + 1] if at + 1 < len(windows) else None)
+        pieces.done(window)
+        return _kept(slabs, keeping, is_sorted=not renamed) if slabs else None
+
+    for slab in run_ahead(windows, merged, fragments.reading):
+        if slab is not None:
+            yield slab
 
 
 def _kept(slabs: Sequence[Slab], keeping: Keeping, *, is_sorted: bool) -> Slab:

@@ -22,7 +22,7 @@ from stelae.storage.merge.select import WantedCells, select_cells
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import NO_FAMILY, FamilySet
 from stelae.storage.state import Ref
-from stelae.storage.windows import PieceReader, ScanWindow, plan_windows
+from stelae.storage.windows import PieceReader, ScanWindow, plan_windows, run_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,20 @@ class CellsScan:
         self._refs = [ref for ref in refs if isinstance(ref.part, FamilySet)]
         self._question = question
         self._windows = plan_windows(self._refs, fragments, question.rows)
-        self._pieces = PieceReader(keep_blocks)
+        self._pieces = PieceReader(self._windows, keep_blocks)
+        self._executor = fragments.reading
         self._renamed = any(ref.naming.renamed for ref in self._refs)
 
     def chunks(self, *, reverse: bool = False) -> Iterator[CellsChunk]:
         windows = self._windows[::-1] if reverse else self._windows
-        for at, window in enumerate(windows):
-            chunk = self._merged(window)
+        for chunk in run_ahead(windows, self._chunk, self._executor):
             if chunk is not None and len(chunk.rows):
                 yield chunk
-            self._pieces.let_go(windows[at + 1] if at + 1 < len(windows) else None)
+
+    def _chunk(self, window: ScanWindow) -> CellsChunk | None:
+        chunk = self._merged(window)
+        self._pieces.done(window)
+        return chunk
 
     def _merged(self, window: ScanWindow) -> CellsChunk | None:
         question = self._question

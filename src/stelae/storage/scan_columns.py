@@ -33,7 +33,7 @@ from stelae.storage.merge.select import WantedColumns, select_columns
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import FamilySet
 from stelae.storage.state import Ref
-from stelae.storage.windows import Piece, PieceReader, ScanWindow, plan_windows
+from stelae.storage.windows import Piece, PieceReader, ScanWindow, plan_windows, run_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ class ColumnsScan:
         self._wanted = question.wanted
         self._ids = [id_ for id_, _ in self._wanted.columns if id_ != ROW_EXISTS]
         self._windows = plan_windows(self._refs, fragments, question.rows)
-        self._pieces = PieceReader(keep_blocks)
+        self._pieces = PieceReader(self._windows, keep_blocks)
+        self._executor = fragments.reading
         self._defaults = [
             None if column.default is None else array_of(column.type, [column.default])[0]
             for column in question.columns
@@ -83,11 +84,14 @@ class ColumnsScan:
 
     def chunks(self, *, reverse: bool = False) -> Iterator[ColumnsChunk]:
         windows = self._windows[::-1] if reverse else self._windows
-        for at, window in enumerate(windows):
-            chunk = self._plain(window) or self._merged(window)
+        for chunk in run_ahead(windows, self._chunk, self._executor):
             if len(chunk.rows):
                 yield chunk
-            self._pieces.let_go(windows[at + 1] if at + 1 < len(windows) else None)
+
+    def _chunk(self, window: ScanWindow) -> ColumnsChunk:
+        chunk = self._plain(window) or self._merged(window)
+        self._pieces.done(window)
+        return chunk
 
     def _plain(self, window: ScanWindow) -> ColumnsChunk | None:
         if window.memories and any(not _is_empty(ref, window.rows) for ref in window.memories):

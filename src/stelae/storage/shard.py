@@ -27,14 +27,17 @@ from stelae.model.errors import Closed, Conflict, InvalidArgument, Overloaded, S
 from stelae.model.hybrid import TXN_MIN, HybridClock
 from stelae.model.ids import ClientId, Row, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
+from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.ranges import RowRange
 from stelae.ports.blobs import BlobStore
+from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
+from stelae.storage.blocks import Block
 from stelae.storage.cache import BlockCache
 from stelae.storage.compaction.picker import PickerSettings
 from stelae.storage.config import TabletConfig, config_of
-from stelae.storage.fragments import Block, Fragments
+from stelae.storage.fragments import Fragments
 from stelae.storage.memory import Memory
 from stelae.storage.points import last_txn
 from stelae.storage.serializer import SerializerSettings
@@ -68,6 +71,7 @@ class ShardSettings:
     unflushed_bytes_max: int = 512 * 2**20
     reserve_bytes: int = 32 * 2**20
     cache_bytes: int = 256 * 2**20
+    limits: Limits = DEFAULT_LIMITS
     log: WalSettings = field(default_factory=WalSettings)
     serializer: SerializerSettings = field(default_factory=SerializerSettings)
     picker: PickerSettings = field(default_factory=PickerSettings)
@@ -103,7 +107,9 @@ class Shard:
         settings: ShardSettings,
         replayed: ReplayedLog,
         name: str = "",
+        reading: Executor | None = None,
     ) -> None:
+        """`reading`: reads of scans go ahead on it; without one they are done when they are needed."""
         self.name = name
         self.settings = settings
         self.blobs = blobs
@@ -111,7 +117,7 @@ class Shard:
         self.rng = rng
         self.configs = configs
         self.cache: BlockCache[Block] = BlockCache(settings.cache_bytes)
-        self.fragments = Fragments(blobs, self.cache)
+        self.fragments = Fragments(blobs, self.cache, reading)
         self.lock = RLock()
         self.wal = Wal(files, self.lock, settings.log, self._on_durable, self._on_failed, replayed)
         self._states: dict[TabletId, TabletState] = {}
@@ -204,6 +210,9 @@ class Shard:
         nobody before it is durable. Conflict if a row it touches changed after `max_txn`; Overloaded if there is no
         room now (`when_room` says when to try again)."""
         data = encode_block(block) if payload is None else payload
+        if len(data) > self.settings.limits.block_bytes_max:
+            limit = self.settings.limits.block_bytes_max
+            raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
         while True:
             state = self.state(tablet)
             if max_txn is not None:
@@ -219,7 +228,7 @@ class Shard:
                 self._check_room(len(data), urgent)
                 txn = self.clock.tick()
                 before = current.active.size_bytes
-                insert(current.active, block, txn)
+                insert(current.active, block, txn, len(data))
                 self._in_memory_bytes += current.active.size_bytes - before
                 record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, client, sequence, data)
                 return Commit(txn, self.wal.enqueue(record))
@@ -309,8 +318,9 @@ class Shard:
     def visible(self) -> Txn:
         return self._visible
 
-    def ready(self, at: Txn) -> Future[Txn] | None:
-        """What a read at this txn must wait for first; None if it can go ahead. Later blocks get a later txn."""
+    def ready(self, at: Txn) -> Future[None] | None:
+        """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go
+        ahead. Blocks that come later get a later txn."""
         if at <= self._visible:
             return None
         with self.lock:
@@ -318,7 +328,9 @@ class Shard:
             if not self.wal.queued_bytes:
                 self._visible = max(self._visible, at)
                 return None
-        return self.wal.sync(at)
+        decided: Future[None] = Future()
+        self.wal.sync(at).add_done_callback(lambda _: decided.set_result(None))
+        return decided
 
     def horizon(self, table: TableId) -> Txn:
         return self._horizons.get(table, TXN_MIN)

@@ -26,7 +26,7 @@ from stelae.model.hybrid import TXN_MIN, micros_of
 from stelae.model.ids import Epoch, GroupId, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
-from stelae.storage.fragments import FragmentFile
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.memory import Memory, MemoryGroup
 from stelae.storage.parts import LEFT_OVER, SAME_NAMES, Naming, Part, carry, place, whole
 

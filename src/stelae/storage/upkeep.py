@@ -18,10 +18,10 @@ from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import ColumnsGroup, Group, TableSchema
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.compaction.estimate import describe
 from stelae.storage.compaction.picker import Pick, pick, pick_all
 from stelae.storage.config import TabletConfig
-from stelae.storage.fragments import FragmentFile
 from stelae.storage.memory import Memory
 from stelae.storage.memory_columns import MemoryOfColumns
 from stelae.storage.merge.slab import Slab

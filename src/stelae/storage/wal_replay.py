@@ -8,8 +8,8 @@ not be taken back by a later crash. At the end, the files that the chain passes 
 One segment at a time is in memory.
 
 What no reader can see: if a sync failed and the process was killed before it could cut the segment or delete the file,
-the page cache shows bytes that the disk may not have. They are replayed, and a power loss may then take them back,
-which the next replay reports as Corruption.
+the page cache shows bytes that the disk may not have. They are replayed, and a power loss may then take them back:
+the next replay reports Corruption, or if nothing was written behind them, cuts them as a torn tail.
 """
 
 from __future__ import annotations

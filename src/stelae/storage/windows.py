@@ -7,15 +7,26 @@ source reaches needs no merge. Pieces that lie in several windows are read once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Lock
+from typing import TypeVar
 
+from stelae.model.errors import Overloaded
 from stelae.model.ranges import RowRange
-from stelae.storage.fragments import Block, Fragment, Fragments
+from stelae.ports.executor import Executor
+from stelae.storage.blocks import Block
+from stelae.storage.fragments import Fragment, Fragments
 from stelae.storage.memory import MemoryGroup
 from stelae.storage.state import Ref
 
 MEMORY_ROWS = 16_384
+AHEAD = 4
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class ScanWindow:
-    """`is_shared`: some piece in it lies in other windows too."""
+    """A stretch of rows, and what may hold some of them."""
 
     rows: RowRange
     pieces: tuple[Piece, ...]
@@ -93,20 +104,72 @@ def _memory_cuts(ref: Ref, rows: RowRange) -> list[bytes]:
 
 
 class PieceReader:
-    """Reads the pieces of windows that come in order (or in reverse order), each once."""
+    """Reads the pieces of some windows, each once, however many windows it lies in and from whatever thread; lets a
+    piece go after the last of them."""
 
-    def __init__(self, keep: bool) -> None:
+    def __init__(self, windows: Sequence[ScanWindow], keep: bool) -> None:
         self._keep = keep
-        self._held: dict[int, tuple[Piece, tuple[str, ...], list[Block]]] = {}
+        self._lock = Lock()
+        self._held: dict[int, _Held] = {}
+        for window in windows:
+            for piece in window.pieces:
+                self._held.setdefault(id(piece), _Held()).windows += 1
 
     def blocks(self, piece: Piece, columns: tuple[str, ...]) -> list[Block]:
-        held = self._held.get(id(piece))
-        if held is not None and held[1] == columns:
-            return held[2]
-        blocks = [piece.fragment.block(block, columns, self._keep) for block in piece.blocks]
-        self._held[id(piece)] = (piece, columns, blocks)
-        return blocks
+        held = self._held[id(piece)]
+        with held.lock:
+            found = held.blocks.get(columns)
+            if found is None:
+                found = [piece.fragment.block(block, columns, self._keep) for block in piece.blocks]
+                held.blocks[columns] = found
+            return found
 
-    def let_go(self, next_window: ScanWindow | None) -> None:
-        needed = {id(piece) for piece in next_window.pieces} if next_window else set()
-        self._held = {key: held for key, held in self._held.items() if key in needed}
+    def is_alone(self, piece: Piece) -> bool:
+        """Whether it lies in one window only."""
+        return self._held[id(piece)].windows == 1
+
+    def done(self, window: ScanWindow) -> None:
+        with self._lock:
+            for piece in window.pieces:
+                held = self._held[id(piece)]
+                held.left += 1
+                if held.left == held.windows:
+                    held.blocks = {}
+
+
+@dataclass(slots=True)
+class _Held:
+    """`windows`: in how many a piece lies; `left`: how many of them are done."""
+
+    windows: int = 0
+    left: int = 0
+    blocks: dict[tuple[str, ...], list[Block]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+
+def run_ahead(windows: Sequence[ScanWindow], work: Callable[[ScanWindow], T], executor: Executor | None) -> Iterator[T]:
+    """The work of each window, in order; on an executor a few windows ahead of whoever takes the results."""
+    if executor is None or len(windows) < 2:
+        yield from map(work, windows)
+        return
+    waiting: deque[Future[T]] = deque()
+    coming = iter(windows)
+    try:
+        while True:
+            for window in islice(coming, AHEAD - len(waiting)):
+                try:
+                    waiting.append(executor.submit(work, window))
+                except Overloaded:
+                    waiting.append(_done_here(work, window))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _done_here(work: Callable[[ScanWindow], T], window: ScanWindow) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(work(window))
+    return future

@@ -6,7 +6,7 @@ Memory takes only rows of its own range, and columns and families its schema has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +22,8 @@ from stelae.model.hybrid import micros_of
 from stelae.model.ids import ColumnId, Row, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
-from stelae.model.ranges import RangeSet, RowRange
-from stelae.model.record import CellRecord, ColumnsRecord, Kind, lower
+from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
+from stelae.model.record import Kind, lower
 from stelae.storage.memory import Memory
 from stelae.storage.memory_cells import CellsBlock, MemoryOfCells
 from stelae.storage.memory_columns import ColumnsBlock, MemoryOfColumns
@@ -32,12 +32,16 @@ from stelae.storage.merge.slab import SlabColumn, as_bytes
 from stelae.storage.parts import Carry
 
 _NO_NAME = pa.scalar(b"", pa.binary())
+RECORD_BYTES = 400
+VALUE_FACTOR = 1.5
+"""What a record and its values weigh in memory, against their size in a block: measured, within a third."""
 
 
-def insert(memory: Memory, block: WrittenBlock, txn: Txn) -> bool:
-    """Whether any of it was for this memory. The caller holds the shard's lock, and txns grow."""
+def insert(memory: Memory, block: WrittenBlock, txn: Txn, payload_bytes: int) -> bool:
+    """Whether any of it was for this memory. `payload_bytes`: the block's encoded size, by which its weight is
+    guessed. The caller holds the shard's lock, and txns grow."""
     if isinstance(block, SmallBlock):
-        size = _insert_small(memory, block.mutations, txn)
+        size = _insert_small(memory, block, txn, payload_bytes)
     else:
         size = _ColumnarInsert(memory, block, txn).insert()
     if size:
@@ -46,33 +50,35 @@ def insert(memory: Memory, block: WrittenBlock, txn: Txn) -> bool:
     return bool(size)
 
 
-def insert_unflushed(memory: Memory, block: WrittenBlock, txn: Txn, flushed: Sequence[tuple[RowRange, Txn]]) -> None:
+def insert_unflushed(
+    memory: Memory, block: WrittenBlock, txn: Txn, flushed: Sequence[tuple[RowRange, Txn]], payload_bytes: int
+) -> None:
     """From the log: only rows that files do not hold up to this txn."""
     missing = [rows for rows, up_to in flushed if txn > up_to]
     if len(missing) == len(flushed):
-        insert(memory, block, txn)
+        insert(memory, block, txn, payload_bytes)
     elif missing:
         wanted = RangeSet.of(missing)
         if isinstance(block, SmallBlock):
             kept = tuple(mutation for mutation in block.mutations if mutation.row in wanted)
-            insert(memory, replace(block, mutations=kept), txn)
+            insert(memory, replace(block, mutations=kept), txn, payload_bytes)
         else:
             rows = layout.rows_of(memory.schema.codec, block.batch)
             pieces = [block.batch.slice(low, high - low) for low, high in (bounds(rows, each) for each in wanted)]
-            insert(memory, replace(block, batch=pa.concat_batches(pieces)), txn)
+            insert(memory, replace(block, batch=pa.concat_batches(pieces)), txn, payload_bytes)
 
 
-def _insert_small(memory: Memory, mutations: Iterable[Mutation], txn: Txn) -> int:
-    mine = [mutation for mutation in mutations if mutation.row in memory.rows]
-    size = 0
+def _insert_small(memory: Memory, block: SmallBlock, txn: Txn, payload_bytes: int) -> int:
+    mine = block.mutations
+    if memory.rows != ALL_ROWS:
+        mine = tuple(mutation for mutation in mine if mutation.row in memory.rows)
+    count = 0
     for id_, records in lower(memory.schema, mine, micros_of(txn)).items():
-        group = memory.groups[id_]
-        match group:
-            case MemoryOfColumns():
-                size += group.add([record for record in records if isinstance(record, ColumnsRecord)], txn)
-            case MemoryOfCells():
-                size += group.add([record for record in records if isinstance(record, CellRecord)], txn)
-    return size
+        count += memory.groups[id_].add(records, txn)  # type: ignore[arg-type]
+    if not count:
+        return 0
+    share = len(mine) / len(block.mutations)
+    return int(payload_bytes * VALUE_FACTOR * share) + RECORD_BYTES * count
 
 
 class _ColumnarInsert:

@@ -18,7 +18,7 @@ from stelae.model.keys.vector import decode_array
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
 from stelae.ports.blobs import BlobStore
-from stelae.storage.fragments import FragmentFile
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.merge.select import Wanted, WantedCells, WantedColumns
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import NO_FAMILY, FamilySet, whole

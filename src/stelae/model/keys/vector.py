@@ -192,6 +192,8 @@ def decode_array(codec: KeyCodec, rows: pa.Array) -> list[pa.Array]:
         raise InvalidArgument(f"rows are Arrow binary without nulls, not {rows.type} with {rows.null_count}")
     if not len(rows):
         return [pa.array([], to_arrow(type_)) for type_ in codec.types]
+    if not codec.hashed and len(codec.types) == 1 and _width(codec.types[0]) is None:
+        return [_to_type(codec, codec.types[0], rows)]
     offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + len(rows) + 1].astype(np.int64)
     data = np.frombuffer(rows.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     offsets -= offsets[0]

@@ -8,6 +8,7 @@ that occur once never get past the first step, so the usual cost is one merge of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -48,15 +49,29 @@ def _changes(column: pa.Array) -> Flags:
     return begins
 
 
+def shared_bytes(pieces: Sequence[pa.Array]) -> int:
+    """How many first bytes all rows of sorted pieces have in common: as many as the least and the greatest have."""
+    ends = [row.as_py() for piece in pieces if len(piece) for row in (piece[0], piece[-1])]
+    least, greatest = (min(ends), max(ends)) if ends else (b"", b"")
+    differ = (at for at, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b)
+    return next(differ, min(len(least), len(greatest)))
+
+
 def order_records(
-    rows: pa.Array, cell: tuple[pa.Array, pa.Array] | None, ts: Ints, txn: Ints, kinds: npt.NDArray[np.int8] | None
+    rows: pa.Array,
+    cell: tuple[pa.Array, pa.Array] | None,
+    ts: Ints,
+    txn: Ints,
+    kinds: npt.NDArray[np.int8] | None,
+    shared: int = 0,
 ) -> Ordering:
-    """Rows ascending, then cells, then newest first (ts, then txn), then kind."""
+    """Rows ascending, then cells, then newest first (ts, then txn), then kind. All rows begin with the same `shared`
+    bytes."""
     if len(rows) == 0:
         nothing = np.zeros(0, np.bool_)
         return Ordering(None, nothing, nothing if cell else None)
     sorting = _Sorting(len(rows))
-    sorting.by_bytes(_Bytes.of(rows))
+    sorting.by_bytes(_Bytes.of(rows), shared)
     begins = ~sorting.tied
     cell_begins = None
     if cell is not None:
@@ -97,18 +112,6 @@ class _Bytes:
             words = np.where(left <= 0, np.uint64(0), (words >> unused) << unused)
         return words
 
-    def shared(self) -> int:
-        """How many first bytes all values have in common."""
-        shortest = int(self.lengths.min())
-        at = 0
-        while at < shortest:
-            words = self.word(at, slice(None))
-            low, high = int(words.min()), int(words.max())
-            if low != high:
-                return min(shortest, at + (64 - (low ^ high).bit_length()) // 8)
-            at += _WORD
-        return shortest
-
 
 class _Sorting:
     """`tied[i]`: all that was compared so far is equal in the i-th record and the one before it."""
@@ -118,8 +121,9 @@ class _Sorting:
         self.tied: Flags = np.ones(count, np.bool_)
         self.tied[0] = False
 
-    def by_bytes(self, values: _Bytes) -> None:
-        at = values.shared()
+    def by_bytes(self, values: _Bytes, shared: int = 0) -> None:
+        """All values begin with the same `shared` bytes."""
+        at = shared
         while True:
             members = self._members()
             if not len(members):

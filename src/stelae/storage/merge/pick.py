@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.storage.merge.alive import Judging, alive
-from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_records, order_sorted
+from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_records, order_sorted, shared_bytes
 from stelae.storage.merge.slab import Slab, SlabColumn, join, without_kinds
 
 
@@ -35,7 +35,8 @@ def in_order(slabs: Sequence[Slab], *, is_sorted: bool) -> Ordered:
     if len(slabs) == 1 and is_sorted:
         ordering = order_sorted(slab.rows, slab.cell)
         return Ordered(slab, ordering, slab)
-    ordering = order_records(slab.rows, slab.cell, slab.ts, slab.txn, slab.kinds)
+    shared = shared_bytes([each.rows for each in slabs])
+    ordering = order_records(slab.rows, slab.cell, slab.ts, slab.txn, slab.kinds, shared)
     at = ordering.positions
     if at is None:
         return Ordered(slab, ordering, slab)
@@ -60,6 +61,8 @@ def seen_versions(ordered: Ordered, judging: Judging, start_us: int, stop_us: in
 
 def first_of_each(ids: Ints, flags: Flags, count: int) -> Positions:
     """The first flagged place of each of so many groups, numbered from 1 in order; -1 for those without one."""
+    if len(flags) == count and flags.all():
+        return np.arange(count)
     first = np.full(count, -1, np.intp)
     places = np.flatnonzero(flags)
     if len(places):

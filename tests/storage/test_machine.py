@@ -1,0 +1,506 @@
+"""The engine against the plain model, by a machine that does everything that can be done to a table, in any order.
+
+After every step, every way to read gives what the model has: at the newest snapshot, and at one that is held. Scans that
+began earlier go on one batch at a time, and give exactly the rows of their snapshot.
+
+What is left out, because no answer would be wrong: a schema change under which a version is judged by another purge
+policy than before, once a compaction has dropped anything. The model then judges all of history anew, and what is
+dropped cannot come back. Before that, and among groups of one policy, all kinds of changes are made. A conditional
+write may also pass where only a commit older than a schema change stands against it: a file that holds nothing which
+the schema still has is not looked at.
+
+When it fails, hypothesis prints the steps as code. They are a test as they stand, once they are put into a function
+below: every name in them is known in this module (see `test_a_failure_as_it_is_printed`).
+"""
+
+from __future__ import annotations
+
+import datetime  # noqa: F401 - in printed steps
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from math import inf  # noqa: F401 - in printed steps
+from random import Random
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stelae.model.errors import Conflict, Unavailable
+from stelae.model.ids import ColumnId, Row, TabletId, Txn
+from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
+from stelae.model.ranges import RangeSet
+from stelae.model.schema import (
+    BLOCK_BYTES_MIN,
+    CellsGroup,
+    Column,
+    ColumnsGroup,
+    Family,
+    GroupOptions,
+    KeyColumn,
+    TableSchema,
+)
+from stelae.model.types import Array, Binary, Float, Int, String, Timestamp
+from stelae.storage.rowscan import RowBatch
+from stelae.storage.scanner import TableScan
+from tests.effort import tries
+from tests.storage.engine import TABLE, Engine, check_engine, check_reads, choose_columns, expected, selectors
+from tests.storage.plain import PlainTable
+from tests.storage.workloads import (
+    ALTERATIONS,
+    QUALIFIERS,
+    TIMES,
+    VALUES,
+    WILD_FAMILIES,
+    Choose,
+    alterations,
+    blocks,
+    choose_several,
+    families_of,
+    row_sets,
+    schemas,
+)
+
+HELD_MAX = 4
+SCANS_MAX = 3
+TABLETS_MAX = 6
+LARGE_BYTES = 1_500
+MOMENTS = tuple(time for time in TIMES if time is not None)
+
+
+# -- what the steps are given
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[TableSchema, list[Row]]:
+    """A schema whose files have small blocks, and the rows that everything is about."""
+    schema = draw(schemas())
+    groups = [replace(group, options=replace(group.options, block_bytes=BLOCK_BYTES_MIN)) for group in schema.groups]
+    schema = replace(schema, groups=tuple(groups))
+    return schema, draw(row_sets(schema))
+
+
+def choose_columnar(choose: Choose, schema: TableSchema, rows: Sequence[Row]) -> tuple[tuple[Mutation, ...], bool]:
+    """Many mutations of one shape, and whether their nulls are written."""
+    here = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
+    families = sorted(families_of(schema))
+    shape = choose([*(["put", "some", "put", "some"] if here else []), *(["cells"] * 3 if families else []), "keys", "erase"])
+    chosen = choose_several(choose, rows, 1, len(rows))
+    timed = choose((False, True))
+
+    def when() -> Any:
+        return choose(MOMENTS) if timed else None
+
+    match shape:
+        case "put":
+            columns = choose_several(choose, here, 1, len(here))
+            return tuple(Put(row, _values(choose, columns, nulls=True), when()) for row in chosen), True
+        case "some":
+            columns = choose_several(choose, here, 1, len(here))
+            some = [choose_several(choose, columns, 0, len(columns)) for _ in chosen]
+            return tuple(Put(r, _values(choose, c, nulls=False), when()) for r, c in zip(chosen, some, strict=True)), False
+        case "cells":
+            cells = [(family, qualifier) for family in families for qualifier in sorted(QUALIFIERS)]
+            return tuple(
+                PutCell(row, family, qualifier, choose((b"x", b"", b"\x00\xff")), when())
+                for row in chosen
+                for family, qualifier in choose_several(choose, cells, 1, 3)
+            ), True
+        case "keys":
+            return tuple(Put(row, (), when()) for row in chosen), True
+        case _:
+            return tuple(Erase(row, WholeRow(), when()) for row in chosen), True
+
+
+def _values(choose: Choose, columns: Sequence[Column], *, nulls: bool) -> tuple[tuple[ColumnId, Any], ...]:
+    return tuple(
+        (column.id, choose((*VALUES[column.type], None) if nulls and column.nullable else VALUES[column.type]))
+        for column in columns
+    )
+
+
+def choose_load(choose: Choose, schema: TableSchema, rows: Sequence[Row]) -> tuple[Mutation, ...]:
+    """Whole puts of some groups."""
+    timed = choose((False, True))
+    found: list[Mutation] = []
+    for group in choose_several(choose, schema.groups, 1, len(schema.groups)):
+        chosen = choose_several(choose, rows, 1, len(rows))
+        if isinstance(group, ColumnsGroup):
+            times = [choose(MOMENTS) if timed else None for _ in chosen]
+            found += [Put(row, _values(choose, group.columns, nulls=True), ts) for row, ts in zip(chosen, times, strict=True)]
+        else:
+            names = [f for f in sorted(families_of(schema)) if schema.family_group(f) is group]
+            cells = [(family, qualifier) for family in names for qualifier in sorted(QUALIFIERS)]
+            found += [
+                PutCell(row, family, qualifier, choose((b"x", b"")), choose(MOMENTS) if timed else None)
+                for row in chosen
+                for family, qualifier in choose_several(choose, cells, 1, 2)
+            ]
+    return tuple(found)
+
+
+def large_block(schema: TableSchema, rows: Sequence[Row], letter: str) -> tuple[Mutation, ...]:
+    """So much that files have several blocks; nothing, if the table has no place for it."""
+    here = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
+    text = letter * LARGE_BYTES
+    for column in here:
+        if column.type in (String(), Binary()):
+            value = text if column.type == String() else text.encode()
+            return tuple(Put(row, ((column.id, value),)) for row in rows)
+    for family in families_of(schema):
+        return tuple(PutCell(row, family, "q", text.encode()) for row in rows)
+    return ()
+
+
+def _of_machine(choose: Any) -> Any:
+    """A strategy that depends on what the machine has come to."""
+    return st.runner().flatmap(choose)
+
+
+def _chosen(build: Any) -> Any:
+    @st.composite
+    def drawn(draw: st.DrawFn, machine: TabletMachine) -> Any:
+        def choose(options: Sequence[Any]) -> Any:
+            return draw(st.sampled_from(options))
+
+        return build(choose, machine.model.schema, machine.rows)
+
+    return _of_machine(drawn)
+
+
+BLOCKS = _of_machine(lambda machine: blocks(machine.model.schema, machine.rows))
+COLUMNAR = _chosen(choose_columnar)
+LOADS = _chosen(choose_load)
+ROWS = _of_machine(lambda machine: st.sampled_from(machine.rows))
+ALTERED = _of_machine(lambda machine: machine.alterations())
+NUMBERS = st.integers(0, TABLETS_MAX - 1)
+
+
+# -- what is judged by which policy
+
+
+def _policies(schema: TableSchema) -> dict[ColumnId | str, PurgePolicy | None]:
+    """Of each column, family and family of the wildcard, and of rows that only exist."""
+    found: dict[ColumnId | str, PurgePolicy | None] = {"": schema.existence_group.options.purge}
+    for group in schema.groups:
+        for part in group.columns if isinstance(group, ColumnsGroup) else group.families:
+            found[part.id] = group.options.purge
+    return found
+
+
+def is_neutral(old: TableSchema, new: TableSchema) -> bool:
+    """Whether all that both have is judged by the same policy under both."""
+    before, after = _policies(old), _policies(new)
+    declared = {f.name: f.id for g in old.groups if isinstance(g, CellsGroup) for f in g.families}
+    for name in WILD_FAMILIES:
+        if name in families_of(old) and name in families_of(new) and name not in declared:
+            before[name], after[name] = old.family_group(name).options.purge, new.family_group(name).options.purge
+    return all(after[member] == policy for member, policy in before.items() if member in after)
+
+
+def carried(mutations: Sequence[Mutation], old: TableSchema, new: TableSchema) -> tuple[Mutation, ...]:
+    """What a prepared load holds, once the schema has changed."""
+    columns = {c.id for g in new.groups if isinstance(g, ColumnsGroup) for c in g.columns}
+    names = {f.id: f.name for g in new.groups if isinstance(g, CellsGroup) for f in g.families}
+    declared = {f.name: f.id for g in old.groups if isinstance(g, CellsGroup) for f in g.families}
+    kept: list[Mutation] = []
+    for mutation in mutations:
+        match mutation:
+            case Put(row, values, ts):
+                left = tuple((id_, value) for id_, value in values if id_ in columns)
+                kept += [Put(row, left, ts)] if left else []
+            case PutCell(row, family, qualifier, value, ts):
+                name = names.get(declared[family]) if family in declared else family
+                if name is not None and name in families_of(new):
+                    kept.append(PutCell(row, name, qualifier, value, ts))
+    return tuple(kept)
+
+
+# -- the machine
+
+
+@dataclass
+class Queued:
+    txn: Txn
+    durable: Future[Txn]
+    mutations: Sequence[Mutation]
+
+
+@dataclass
+class Running:
+    """A scan that is under way, and what it has not given out yet."""
+
+    at: Txn
+    columns: list[str] | None
+    reverse: bool
+    scan: TableScan
+    batches: Iterator[RowBatch]
+
+
+class TabletMachine(RuleBasedStateMachine):
+    @initialize(table=tables(), seed=st.integers(0, 7))
+    def start(self, table: tuple[TableSchema, list[Row]], seed: int) -> None:
+        schema, self.rows = table
+        self.engine = Engine(schema, seed)
+        self.model = PlainTable(schema)
+        self.queued: list[Queued] = []
+        self.held: list[Txn] = []
+        self.running: list[Running] = []
+        self.load: tuple[Mutation, ...] | None = None
+        self.has_dropped = False
+        self.altered_at = Txn(0)
+        self.steps = 0
+
+    @property
+    def is_started(self) -> bool:
+        return hasattr(self, "engine")
+
+    def tablet(self, number: int) -> TabletId:
+        tablets = self.engine.tablets()
+        return tablets[number % len(tablets)].tablet
+
+    # writing
+
+    @rule(first=BLOCKS, more=st.lists(BLOCKS, max_size=2), drain=st.sampled_from((True, True, False)))
+    def write(self, first: tuple[Mutation, ...], more: list[tuple[Mutation, ...]], drain: bool) -> None:
+        for block in (first, *more):
+            self._queue(block)
+        if drain:
+            self.drain()
+
+    @rule(block=COLUMNAR, drain=st.sampled_from((True, True, False)))
+    def write_columnar(self, block: tuple[tuple[Mutation, ...], bool], drain: bool) -> None:
+        self._queue(*block)
+        if drain:
+            self.drain()
+
+    @rule(letter=st.sampled_from("ab"), is_columnar=st.booleans())
+    def write_large(self, letter: str, is_columnar: bool) -> None:
+        block = large_block(self.model.schema, self.rows, letter)
+        if block:
+            self._queue(block, True if is_columnar else None)
+            self.drain()
+
+    def _queue(self, block: Sequence[Mutation], nulls_written: bool | None = None) -> None:
+        for commit, part in self.engine.queue(block, nulls_written):
+            self.queued.append(Queued(commit.txn, commit.durable, part))
+
+    @rule()
+    def drain(self) -> None:
+        self.engine.shard.drain()
+        self._settle()
+
+    def _settle(self) -> None:
+        """What has become durable is in the model from now on."""
+        while self.queued and self.queued[0].durable.done():
+            done = self.queued.pop(0)
+            self.model.commit(done.durable.result(), done.mutations)
+
+    @rule(block=BLOCKS, since=st.sampled_from(("now", "touched", "before it", "held", "horizon", "too old")))
+    def write_if_unchanged(self, block: tuple[Mutation, ...], since: str) -> None:
+        engine = self.engine
+        for tablet, part in engine.tablets_of(block).items():
+            touched = max(self._last_txn(mutation.row) for mutation in part)
+            horizon = engine.shard.horizon(TABLE)
+            max_txn = {
+                "now": engine.shard.clock.last,
+                "touched": touched,
+                "before it": Txn(max(0, touched - 1)),
+                "held": self.held[0] if self.held else engine.visible,
+                "horizon": horizon,
+                "too old": Txn(max(0, horizon - 1)),
+            }[since]
+            try:
+                commit = engine.apply(tablet, part, max_txn)
+            except Conflict:
+                assert touched > max_txn or max_txn < horizon
+            else:
+                assert max_txn >= horizon
+                assert touched <= max(max_txn, self.altered_at)
+                self.queued.append(Queued(commit.txn, commit.durable, part))
+        self.drain()
+
+    def _last_txn(self, row: Row) -> Txn:
+        waiting = [queued.txn for queued in self.queued if any(m.row == row for m in queued.mutations)]
+        return max([self.model.last_txn(row), *waiting])
+
+    # upkeep
+
+    @rule(number=NUMBERS)
+    def seal(self, number: int) -> None:
+        self.engine.upkeep.seal(self.tablet(number))
+
+    @rule(number=NUMBERS)
+    def flush(self, number: int) -> None:
+        self.engine.flush(self.tablet(number))
+        self._settle()
+
+    @rule()
+    def flush_picked(self) -> None:
+        self.engine.flush_picked()
+        self._settle()
+
+    @rule(number=NUMBERS)
+    def compact(self, number: int) -> None:
+        self._note_compaction()
+        self.engine.compact(self.tablet(number))
+
+    @rule(number=NUMBERS)
+    def compact_all(self, number: int) -> None:
+        self._note_compaction()
+        self.engine.compact_all(self.tablet(number))
+
+    def _note_compaction(self) -> None:
+        if self.engine.shard.horizon(TABLE):
+            self.has_dropped = True
+
+    @rule(number=NUMBERS)
+    def drop_hidden(self, number: int) -> None:
+        self.engine.upkeep.drop_hidden(self.tablet(number))
+
+    @rule(
+        work=st.sampled_from(("flush", "compact_all", "compact")),
+        number=NUMBERS,
+        by=st.one_of(
+            st.tuples(st.sampled_from(("seal", "flush", "compact", "compact_all", "join")), NUMBERS),
+            st.tuples(st.just("split"), ROWS),
+            st.tuples(st.just("alter"), ALTERED),
+            st.tuples(st.just("write"), BLOCKS),
+            st.tuples(st.sampled_from(("truncate", "tidy", "commit_load", "flush_picked"))),
+        ),
+    )
+    def interrupted(self, work: str, number: int, by: tuple[Any, ...]) -> None:
+        """Something else happens while a file is written."""
+
+        def act() -> None:
+            name, *arguments = by
+            if name == "write":
+                arguments = [*arguments, [], True]
+            getattr(self, name)(*arguments)
+
+        with self.engine.meanwhile(act):
+            getattr(self, work)(number)
+
+    @rule(at=ROWS)
+    def split(self, at: Row) -> None:
+        state = self.engine.shard.state_at(TABLE, at)
+        if at > state.rows.start and len(self.engine.tablets()) < TABLETS_MAX:
+            self.engine.split(state.tablet, at)
+
+    @rule(number=NUMBERS)
+    def join(self, number: int) -> None:
+        tablets = self.engine.tablets()
+        if len(tablets) > 1:
+            left = number % (len(tablets) - 1)
+            self.engine.join(tablets[left].tablet, tablets[left + 1].tablet)
+
+    def alterations(self) -> st.SearchStrategy[TableSchema]:
+        made = alterations(self.model.schema, ALTERATIONS).map(lambda made: made[1])
+        if self.has_dropped:
+            return made.map(lambda new: new if is_neutral(self.model.schema, new) else self.model.schema)
+        return made
+
+    @rule(schema=ALTERED)
+    def alter(self, schema: TableSchema) -> None:
+        """Blocks that wait were checked against the schema before: they come first."""
+        old = self.model.schema
+        if schema.version != old.version + 1:
+            return
+        self.drain()
+        self.altered_at = self.engine.shard.clock.last
+        if self.load is not None:
+            self.load = carried(self.load, old, schema)
+        self.engine.alter(schema)
+        self.model.alter(schema)
+
+    @rule()
+    def truncate(self) -> None:
+        floor = self.engine.truncate()
+        self._settle()
+        self.model.truncate(floor)
+
+    @rule()
+    def save(self) -> None:
+        self.engine.upkeep.save()
+
+    @rule(after=st.integers(0, 4))
+    def save_fails(self, after: int) -> None:
+        self.engine.configs.fail(after)
+        try:
+            self.engine.upkeep.save()
+        except Unavailable:
+            pass
+        finally:
+            self.engine.configs.heal()
+
+    @rule()
+    def collect_log(self) -> None:
+        self.engine.collect_log()
+        self._settle()
+
+    @rule()
+    def collect_files(self) -> None:
+        self.engine.upkeep.collect_files()
+
+    @rule()
+    def tidy(self) -> None:
+        self.engine.tidy()
+        self._settle()
+
+    # bulk loads
+
+    @precondition(lambda self: self.is_started and self.load is None)
+    @rule(load=LOADS)
+    def prepare_load(self, load: tuple[Mutation, ...]) -> None:
+        self.engine.prepare_load("load", load)
+        self.load = load
+
+    @precondition(lambda self: self.is_started and self.load is not None)
+    @rule()
+    def commit_load(self) -> None:
+        if self.load is not None:
+            txn = self.engine.commit_load("load")
+            self._settle()
+            self.model.commit(txn, self.load)
+            self.load = None
+
+    @precondition(lambda self: self.is_started and self.load is not None)
+    @rule()
+    def abandon_load(self) -> None:
+        self.engine.abandon_load("load")
+        self.load = None
+
+    # time
+
+    @rule(milliseconds=st.sampled_from((1, 3, 20)))
+    def wait(self, milliseconds: int) -> None:
+        self.engine.clock.advance(milliseconds / 1_000)
+
+    @precondition(lambda self: self.is_started and len(self.held) < HELD_MAX)
+    @rule()
+    def hold(self) -> None:
+        self.held.append(self.engine.visible)
+
+    @rule()
+    def read_now(self) -> None:
+        """At a time that nothing has happened at yet: whatever is on its way is waited for."""
+        now = self.engine.shard.clock.tick()
+        self.engine.wait_for(now)
+        self._settle()
+        self.engine.wait_for(now)
+        assert self.engine.visible >= now
+        check_reads(self.engine, self.model, self.rows, now, Random(self.steps))
+
+    @precondition(lambda self: self.is_started and self.held)
+    @rule(number=st.integers(0, HELD_MAX - 1))
+    def release(self, number: int) -> None:
+        self.held.pop(number % len(self.held))
+
+    @rule(number=st.integers(0, HELD_MAX))
+    def advance_horizon(self, number: int) -> None:
+        """Not above what is held. Scans hold their own snapshots."""
+        moments = sorted({*self.held, self.engine.visible})
+        self.engine.advance_horizon(moments[0] if number else min(moments))
+        assert all(running.at >= self.engine.horizon for running in self.running)

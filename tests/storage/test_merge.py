@@ -1,0 +1,658 @@
+"""A merge gives what the plain rule gives of each row and column, however the records lie in files.
+
+Random records of both kinds of groups are cut into files at random: each file with a few of them, or one, or all;
+records held twice; the columns of one record in two files; rows that go on from block to block. Whatever the cut, the
+order of files and the size of blocks, the answers are the same, and no compaction changes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from os.path import commonprefix
+from random import Random
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from stelae.model.arrow import to_arrow
+from stelae.model.arrow_values import array_of, values_of
+from stelae.model.declare import cells, columns, declare
+from stelae.model.errors import Overloaded
+from stelae.model.hybrid import TXN_MIN, micros_of, millis_of, pack
+from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, TableId, Txn
+from stelae.model.predicate.plan import ALL_TIME, TimeRange
+from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors
+from stelae.model.purge import PurgePolicy, parse_purge
+from stelae.model.ranges import ALL_ROWS, RowRange
+from stelae.model.record import ROW_EXISTS, CellRecord, ColumnsRecord, Kind
+from stelae.model.schema import CellsGroup, ColumnsGroup, Group
+from stelae.model.values import Value
+from stelae.sim.blobs import SimBlobStore
+from stelae.sim.rng import SimRng
+from stelae.storage.asking import Asking
+from stelae.storage.blocks import Block, FragmentFile
+from stelae.storage.cache import BlockCache
+from stelae.storage.fragments import Fragments
+from stelae.storage.memory_cells import MemoryOfCells
+from stelae.storage.memory_columns import MemoryOfColumns
+from stelae.storage.merge.order import order_records, order_sorted, shared_bytes
+from stelae.storage.merge.slab import Slab, SlabColumn
+from stelae.storage.parts import whole
+from stelae.storage.records import Keeping, merged_records
+from stelae.storage.rule import Erased, Written, survivors
+from stelae.storage.scan_cells import CellsQuestion, CellsScan
+from stelae.storage.scan_columns import ColumnsQuestion, ColumnsScan
+from stelae.storage.state import Ref
+from stelae.storage.writing import Shape, everything, fragment_spec, write_fragment
+from tests.effort import tries
+from tests.storage.workloads import POLICIES, START
+
+TABLE = TableId(7)
+TYPED = declare({"id": "binary"}, [columns("c", {"n": "int32", "s": "string", "d": "int32 not null default 7"})])
+NAMED = declare({"id": "binary"}, [cells("f", ["click", "view"])])
+IDS = tuple(column.id for column in TYPED.groups[0].columns)  # type: ignore[union-attr]
+
+KEYS = [
+    b"",
+    b"\0",
+    b"\0\0",
+    b"a",
+    b"a\0",
+    b"a" + b"\0" * 6,
+    b"a" + b"\0" * 7,
+    b"a" + b"\0" * 8,
+    b"a" + b"\0" * 7 + b"b",
+    b"abcdefg",
+    b"abcdefgh",
+    b"abcdefghi",
+    b"abcdefgi",
+    b"abcdefhh",
+    b"\x7f" * 8,
+    b"\x80" * 8,
+    b"\xff" * 8,
+    b"\xff" * 9,
+    b"p" * 900,
+    b"p" * 900 + b"\0",
+    b"p" * 899 + b"q",
+]
+TXNS = [pack(millis_of(START) + ms, counter) for ms in (0, 1, 4, 30) for counter in (0, 1)]
+TIMES = [Micros(micros_of(START) + us) for us in (0, -1, 1_000, 4_000, 30_000)] + [Micros(0), TS_MIN, TS_MAX]
+NAMES = [("click", "q"), ("click", ""), ("click", "qq"), ("view", "q")]
+ALONE = ("", "")
+"""The cell in which a put of the key alone lies."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Member = ColumnId | tuple[str, str]
+
+
+class Rec(NamedTuple):
+    """A record, or a part of one: of several columns, or of one cell. An erasure is `about` them without values, and
+    that of a row about none."""
+
+    row: bytes
+    ts: Micros
+    txn: Txn
+    kind: Kind
+    about: tuple[tuple[Member, Value], ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What no two whole records share, in the order they lie in."""
+        member = self.about[0][0] if self.about else ALONE
+        family, qualifier = member if isinstance(member, tuple) else ALONE
+        return (self.row, family.encode(), qualifier.encode(), -self.ts, -self.txn, self.kind)
+
+
+def put_together(parts: Iterable[Rec]) -> list[Rec]:
+    """Whole records of parts, in order."""
+    found: dict[tuple[Any, ...], dict[Member, Value]] = {}
+    first: dict[tuple[Any, ...], Rec] = {}
+    for part in parts:
+        found.setdefault(part.key, {}).update(dict(part.about))
+        first.setdefault(part.key, part)
+    return [first[key]._replace(about=tuple(sorted(about.items()))) for key, about in sorted(found.items())]
+
+
+# -- random records
+
+
+def values_for(id_: ColumnId) -> st.SearchStrategy[Value]:
+    if id_ == ROW_EXISTS:
+        return st.none()
+    return st.sampled_from(("", "x", None) if id_ == IDS[1] else (1, 2**31 - 1, None))
+
+
+@st.composite
+def column_records(draw: st.DrawFn, rows: Sequence[bytes]) -> Rec:
+    kind = draw(st.sampled_from([Kind.PUT] * 4 + [Kind.ERASE_VERSION, Kind.ERASE_COLUMN, Kind.ERASE_ROW]))
+    ids: tuple[ColumnId, ...] = ()
+    if kind is not Kind.ERASE_ROW:
+        allowed = [*IDS, *([ROW_EXISTS] if kind is Kind.PUT else [])]
+        ids = draw(st.just(IDS) | st.lists(st.sampled_from(allowed), min_size=1, unique=True).map(tuple))
+    about = [(id_, draw(values_for(id_)) if kind is Kind.PUT else None) for id_ in sorted(ids)]
+    return Rec(
+        draw(st.sampled_from(rows)), draw(st.sampled_from(TIMES)), draw(st.sampled_from(TXNS)), kind, tuple(about)
+    )
+
+
+@st.composite
+def cell_records(draw: st.DrawFn, rows: Sequence[bytes]) -> Rec:
+    kind = draw(st.sampled_from([Kind.PUT] * 4 + list(Kind)))
+    name = draw(st.sampled_from([*NAMES, ALONE] if kind is Kind.PUT else NAMES))
+    value = draw(st.sampled_from([b"", b"x"])) if kind is Kind.PUT and name != ALONE else None
+    about: tuple[tuple[Member, Value], ...] = ((name, value),)
+    if kind is Kind.ERASE_ROW:
+        about = ()
+    elif kind is Kind.ERASE_FAMILY:
+        about = (((name[0], ""), None),)
+    return Rec(draw(st.sampled_from(rows)), draw(st.sampled_from(TIMES)), draw(st.sampled_from(TXNS)), kind, about)
+
+
+@st.composite
+def record_sets(draw: st.DrawFn, of_cells: bool, most: int = 14) -> list[Rec]:
+    rows = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=4, unique=True))
+    one = cell_records(rows) if of_cells else column_records(rows)
+    return sorted(
+        draw(st.lists(one, min_size=1, max_size=most, unique_by=lambda rec: rec.key)), key=lambda rec: rec.key
+    )
+
+
+# -- the answer, row by row
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    at: Txn
+    read_us: Micros
+    floor: Txn = TXN_MIN
+    policy: PurgePolicy | None = None
+    time: TimeRange = ALL_TIME
+
+    @property
+    def asking(self) -> Asking:
+        return Asking(self.at, self.floor, self.read_us, self.time)
+
+
+def by_the_rule(parts: Iterable[Rec], question: Question) -> dict[bytes, dict[Member, list[tuple[int, int, Value]]]]:
+    """All versions of all members of all rows that have any, newest first."""
+    by_row: dict[bytes, list[Rec]] = {}
+    for rec in put_together(parts):
+        if question.floor <= rec.txn <= question.at:
+            by_row.setdefault(rec.row, []).append(rec)
+    found = {}
+    for row, recs in sorted(by_row.items()):
+        members = sorted({member for rec in recs if rec.kind is Kind.PUT for member, _ in rec.about})
+        alive = {member: _versions(recs, member, question) for member in members}
+        if any(alive.values()):
+            found[row] = {member: versions for member, versions in alive.items() if versions}
+    return found
+
+
+def _versions(recs: Sequence[Rec], member: Member, question: Question) -> list[tuple[int, int, Value]]:
+    puts, erased = [], []
+    for rec in recs:
+        about = dict(rec.about)
+        match rec.kind:
+            case Kind.PUT if member in about:
+                puts.append(Written(rec.ts, rec.txn, about[member]))
+            case Kind.ERASE_COLUMN | Kind.ERASE_VERSION if member in about:
+                erased.append(Erased(rec.ts, rec.txn, rec.kind is Kind.ERASE_VERSION))
+            case Kind.ERASE_FAMILY if isinstance(member, tuple) and (member[0], "") in about:
+                erased.append(Erased(rec.ts, rec.txn, is_exact=False))
+            case Kind.ERASE_ROW:
+                erased.append(Erased(rec.ts, rec.txn, is_exact=False))
+            case _:
+                continue
+    alive = survivors(puts, erased, question.policy, question.read_us)
+    return [(put.ts, put.txn, put.held) for put in alive if put.ts in question.time]
+
+
+# -- files
+
+
+def slab_of(parts: Iterable[Rec], group: Group) -> Slab:
+    """Parts of different records, in order."""
+    recs = sorted(parts, key=lambda rec: rec.key)
+    rows = pa.array([rec.row for rec in recs], pa.binary())
+    ts, txn = (np.array([getattr(rec, name) for rec in recs], np.int64) for name in ("ts", "txn"))
+    kinds = np.array([rec.kind for rec in recs], np.int8)
+    if isinstance(group, CellsGroup):
+        family, qualifier = (pa.array([rec.key[at] for rec in recs], pa.binary()) for at in (1, 2))
+        value = pa.array([rec.about[0][1] if rec.about else None for rec in recs], pa.binary())
+        return Slab(rows, ts, txn, kinds, (SlabColumn(value, written=True),), (family, qualifier))
+    found = []
+    for column in group.columns:
+        written = np.array([column.id in dict(rec.about) for rec in recs], np.bool_)
+        found.append(SlabColumn(array_of(column.type, [dict(rec.about).get(column.id) for rec in recs]), written))
+    exists = np.array([ROW_EXISTS in dict(rec.about) for rec in recs], np.bool_)
+    return Slab(rows, ts, txn, kinds, (*found, SlabColumn(None, exists)))
+
+
+def recs_of(slab: Slab, group: Group) -> list[Rec]:
+    """The records of a slab that has everything of the group."""
+    kinds = np.zeros(len(slab), np.int8) if slab.kinds is None else slab.kinds
+    stamps = zip(slab.rows.to_pylist(), slab.ts.tolist(), slab.txn.tolist(), map(Kind, kinds.tolist()), strict=True)
+    if slab.cell is not None:
+        names = zip(slab.cell[0].to_pylist(), slab.cell[1].to_pylist(), strict=True)
+        values = values_or_nulls(slab.columns[0], len(slab), None)
+        return [
+            Rec(*stamp, () if stamp[3] is Kind.ERASE_ROW else (((family.decode(), qualifier.decode()), value),))
+            for stamp, (family, qualifier), value in zip(stamps, names, values, strict=True)
+        ]
+    ids: tuple[ColumnId, ...] = (*IDS, ROW_EXISTS)
+    about: list[list[tuple[Member, Value]]] = [[] for _ in range(len(slab))]
+    for id_, column in zip(ids, slab.columns, strict=True):
+        values = values_or_nulls(column, len(slab), id_)
+        for at in np.flatnonzero(column.flags(len(slab))).tolist():
+            about[at].append((id_, values[at]))
+    return [
+        Rec(*stamp, () if stamp[3] is Kind.ERASE_ROW else tuple(sorted(some)))
+        for stamp, some in zip(stamps, about, strict=True)
+    ]
+
+
+def values_or_nulls(column: SlabColumn, count: int, id_: ColumnId | None) -> list[Value]:
+    if column.values is None:
+        return [None] * count
+    return column.values.to_pylist() if id_ is None else values_of(TYPED.column_by_id(id_)[1].type, column.values)
+
+
+class Lazily:
+    """An executor whose jobs run, in a random order, when somebody waits for one; at times it is full."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._waiting: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._random.random() < 0.1:
+            raise Overloaded("full")
+        future = _Wanted[T](self.run_all)
+        self._waiting.append(lambda: None if future.cancelled() else future.set_result(job(*args, **kwargs)))
+        return future
+
+    def run_all(self) -> None:
+        self._random.shuffle(self._waiting)
+        while self._waiting:
+            self._waiting.pop()()
+
+    def close(self) -> None: ...
+
+
+class _Wanted(Future[T]):
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__()
+        self._run = run
+
+    def result(self, timeout: float | None = None) -> T:
+        self._run()
+        return super().result(timeout=0)
+
+
+class Store:
+    """Files of one group, and what they are read with."""
+
+    def __init__(self, of_cells: bool, block_bytes: int, random: Random) -> None:
+        self.schema = NAMED if of_cells else TYPED
+        group = self.schema.groups[0]
+        self.group: Group = replace(group, options=replace(group.options, block_bytes=block_bytes))
+        self.part = whole(self.schema, self.group)
+        self.blobs = SimBlobStore(SimRng(0))
+        self.fragments = Fragments(self.blobs, BlockCache[Block](2**20), random.choice([None, Lazily(random)]))
+        self._count = 0
+
+    def write(self, slabs: Iterable[Slab], shape: Shape) -> FragmentFile | None:
+        self._count += 1
+        spec = fragment_spec(TABLE, self.schema, self.group, shape)
+        return write_fragment(self.blobs, f"fragments/{self._count}", spec, self.group, slabs)
+
+    def file(self, parts: Sequence[Rec]) -> Ref:
+        erases = any(rec.kind is not Kind.PUT for rec in parts)
+        complete = not erases and all([id_ for id_, _ in rec.about] == list(IDS) for rec in parts)
+        file = self.write([slab_of(parts, self.group)], Shape(complete, erases))
+        assert file is not None
+        return Ref(file, ALL_ROWS, self.part)
+
+    def memory(self, parts: Sequence[Rec]) -> Ref:
+        """What a memory takes in comes commit by commit."""
+        source: MemoryOfColumns | MemoryOfCells
+        source = MemoryOfCells(self.group) if isinstance(self.group, CellsGroup) else MemoryOfColumns(self.group)
+        for rec in sorted(parts, key=lambda rec: rec.txn):
+            row = Row(rec.row)
+            if isinstance(source, MemoryOfColumns):
+                source.add([ColumnsRecord(row, rec.ts, rec.kind, rec.about)], rec.txn)  # type: ignore[arg-type]
+            else:
+                _, family, qualifier, *_ = rec.key
+                value = rec.about[0][1] if rec.about else None
+                cell = CellRecord(row, family.decode(), qualifier.decode(), rec.ts, rec.kind, value)
+                source.add([cell], rec.txn)
+        return Ref(source, ALL_ROWS, self.part)
+
+    def merged(self, refs: Sequence[Ref], keeping: Keeping, rows: RowRange = ALL_ROWS) -> list[Slab]:
+        return list(merged_records(refs, self.fragments, rows, everything(self.schema, self.group), keeping))
+
+    def compacted(self, refs: Sequence[Ref], keeping: Keeping) -> list[Ref]:
+        file = self.write(self.merged(refs, keeping), Shape(is_complete=False, erases=True))
+        return [] if file is None else [Ref(file, ALL_ROWS, self.part)]
+
+    def records(self, refs: Sequence[Ref]) -> list[Rec]:
+        return [rec for slab in self.merged(refs, Keeping()) for rec in recs_of(slab, self.group)]
+
+
+def cuts(recs: Sequence[Rec], random: Random) -> list[list[Rec]]:
+    """The records shared out to some files, none of which holds one twice."""
+    match random.choice(["one", "each", "some", "some", "some"]):
+        case "one":
+            return [list(recs)]
+        case "each":
+            return [[rec] for rec in recs]
+        case _:
+            count = random.randint(2, 4)
+            files: list[dict[tuple[Any, ...], Rec]] = [{} for _ in range(count)]
+            for rec in recs:
+                for part, to in zip(_parts(rec, random), random.sample(range(count), 2), strict=False):
+                    files[to][part.key] = part
+            return [list(file.values()) for file in files if file]
+
+
+def _parts(rec: Rec, random: Random) -> list[Rec]:
+    """The record; or the same twice; or some of its columns here, and others, or some of the same, there."""
+    match random.choice(["whole", "whole", "twice", "apart"]):
+        case "twice":
+            return [rec, rec]
+        case "apart" if len(rec.about) > 1:
+            at = random.randrange(1, len(rec.about))
+            both = random.choice([0, 1])
+            return [rec._replace(about=rec.about[: at + both]), rec._replace(about=rec.about[at:])]
+        case _:
+            return [rec]
+
+
+def laid_out(store: Store, recs: Sequence[Rec], random: Random) -> list[Ref]:
+    """Records in files and memories, referred to in any order; some files by halves, as after a split."""
+    refs: list[Ref] = []
+    for parts in cuts(recs, random):
+        ref = store.memory(parts) if random.random() < 0.2 else store.file(parts)
+        if random.random() < 0.3:
+            at = random.choice(KEYS[1:])
+            refs += [replace(ref, rows=rows) for rows in ALL_ROWS.split(at)]
+        else:
+            refs.append(ref)
+    random.shuffle(refs)
+    return refs
+
+
+# -- scans
+
+
+def scan_columns(
+    store: Store, refs: Sequence[Ref], question: ColumnsQuestion, reverse: bool
+) -> list[tuple[bytes, tuple[Value, ...]]]:
+    chunks = list(ColumnsScan(refs, store.fragments, question).chunks(reverse=reverse))
+    found = []
+    for chunk in chunks[::-1] if reverse else chunks:
+        values = [values_of(column.type, array) for column, array in zip(question.columns, chunk.values, strict=True)]
+        rows = chunk.rows.to_pylist()
+        assert all(row in chunk.covers for row in rows)
+        assert all(array.type == to_arrow(c.type) for c, array in zip(question.columns, chunk.values, strict=True))
+        found += list(zip(rows, zip(*values, strict=True) if values else [()] * len(rows), strict=True))
+    return found
+
+
+def expected_columns(recs: Sequence[Rec], question: ColumnsQuestion, plain: Question) -> list[Any]:
+    wanted = [column.id for column in question.columns] + ([ROW_EXISTS] if question.exists else [])
+    return [
+        (row, tuple(found[column.id][0][2] if column.id in found else column.default for column in question.columns))
+        for row, found in by_the_rule(recs, plain).items()
+        if row in question.rows and any(id_ in found for id_ in wanted)
+    ]
+
+
+def scan_cells(store: Store, refs: Sequence[Ref], question: CellsQuestion, reverse: bool) -> list[Any]:
+    chunks = list(CellsScan(refs, store.fragments, question).chunks(reverse=reverse))
+    found = []
+    for chunk in chunks[::-1] if reverse else chunks:
+        names = zip(chunk.family.to_pylist(), chunk.qualifier.to_pylist(), strict=True)
+        shown = list(
+            zip([(f.decode(), q.decode()) for f, q in names], chunk.ts, chunk.txn, chunk.value.to_pylist(), strict=True)
+        )
+        bounds = pairwise(chunk.offsets.tolist())
+        found += [(row, shown[start:stop]) for row, (start, stop) in zip(chunk.rows.to_pylist(), bounds, strict=True)]
+        assert all(row in chunk.covers for row in chunk.rows.to_pylist())
+    return found
+
+
+def expected_cells(recs: Sequence[Rec], question: CellsQuestion, plain: Question) -> list[Any]:
+    answer = []
+    for row, found in by_the_rule(recs, plain).items():
+        shown = [
+            (member, *version)
+            for member, versions in found.items()
+            if member != ALONE and any(s.matches(":".join(member)) for s in question.selectors)  # type: ignore[arg-type]
+            for version in versions[: question.history]
+        ]
+        if row in question.rows and (shown or (question.exists and ALONE in found)):
+            answer.append((row, shown))
+    return answer
+
+
+policies = st.sampled_from([None, None, *(parse_purge(text) for text in POLICIES if text)])
+ranges = st.just(ALL_ROWS) | st.builds(RowRange, st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS)).filter(
+    lambda rows: not rows.is_empty
+)
+times = st.just(ALL_TIME) | st.builds(TimeRange, st.sampled_from(TIMES), st.sampled_from(TIMES))
+randoms = st.randoms(use_true_random=False)
+block_sizes = st.sampled_from([1, 64, 200, 4096])
+SELECTED: list[Selectors] = [
+    ALL_COLUMNS,
+    (ColumnSelector("click:", is_prefix=True),),
+    (ColumnSelector("cli", is_prefix=True),),
+    (ColumnSelector("click:q", is_prefix=True), ColumnSelector("view:q", is_prefix=False)),
+    (ColumnSelector("click:", is_prefix=False),),
+    (ColumnSelector("none:", is_prefix=True),),
+]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    at = draw(st.just(TXNS[-1]) | st.sampled_from(TXNS))
+    read_us = Micros(micros_of(at) + draw(st.sampled_from([0, 1, 2_000, 60_000])))
+    floor = draw(st.just(TXN_MIN) | st.sampled_from([txn for txn in TXNS if txn <= at]))
+    return Question(at, read_us, floor, draw(policies), draw(times))
+
+
+@given(record_sets(of_cells=False), questions(), ranges, st.data())
+@settings(max_examples=tries(50))
+def test_columns_are_merged_by_the_rule(recs: list[Rec], plain: Question, rows: RowRange, data: st.DataObject) -> None:
+    group = TYPED.groups[0]
+    assert isinstance(group, ColumnsGroup)
+    chosen = tuple(data.draw(st.permutations(group.columns))[: data.draw(st.integers(0, 3))])
+    exists = data.draw(st.booleans()) or not chosen
+    question = ColumnsQuestion(rows, chosen, exists, plain.asking, plain.policy)
+    expected = expected_columns(recs, question, plain)
+    random = data.draw(randoms)
+    for block_bytes in data.draw(st.permutations([1, 64, 4096]))[:2]:
+        store = Store(False, block_bytes, random)
+        refs = laid_out(store, recs, random)
+        for plainly in (False, True):
+            asked = replace(question, plainly=plainly)
+            assert scan_columns(store, refs, asked, reverse=False) == expected
+        assert scan_columns(store, refs[::-1], question, reverse=True) == expected
+
+
+@given(record_sets(of_cells=True), questions(), ranges, st.sampled_from(SELECTED), st.data())
+@settings(max_examples=tries(50))
+def test_cells_are_merged_by_the_rule(
+    recs: list[Rec], plain: Question, rows: RowRange, selectors: Selectors, data: st.DataObject
+) -> None:
+    exists, history = data.draw(st.booleans()), data.draw(st.sampled_from([1, 2, 9]))
+    question = CellsQuestion(rows, selectors, exists, plain.asking, plain.policy, history)
+    expected = expected_cells(recs, question, plain)
+    random = data.draw(randoms)
+    for block_bytes in data.draw(st.permutations([1, 64, 4096]))[:2]:
+        store = Store(True, block_bytes, random)
+        refs = laid_out(store, recs, random)
+        for plainly in (False, True):
+            asked = replace(question, plainly=plainly)
+            assert scan_cells(store, refs, asked, reverse=False) == expected
+        assert scan_cells(store, refs[::-1], question, reverse=True) == expected
+
+
+@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
+@given(st.data())
+@settings(max_examples=tries(30))
+def test_a_merge_that_keeps_all_gives_each_record_once(of_cells: bool, data: st.DataObject) -> None:
+    recs = data.draw(record_sets(of_cells))
+    random = data.draw(randoms)
+    store = Store(of_cells, data.draw(block_sizes), random)
+    refs = laid_out(store, recs, random)
+    assert store.records(refs) == recs
+    again = store.compacted(refs, Keeping())
+    assert store.records(again) == recs
+    rows = data.draw(ranges)
+    inside = [rec for slab in store.merged(refs, Keeping(), rows) for rec in recs_of(slab, store.group)]
+    assert inside == [rec for rec in recs if rec.row in rows]
+
+
+# -- compaction
+
+
+def histories(recs: Iterable[Rec], horizon: Txn, floor: Txn, policy: PurgePolicy | None) -> list[Any]:
+    """All versions that can be seen at any snapshot from the horizon on, at its own time and later."""
+    known = list(recs)
+    snapshots = [horizon, *(txn for txn in TXNS if txn > horizon), Txn(TXNS[-1] + 5)]
+    return [
+        by_the_rule(known, Question(at, Micros(micros_of(at) + later), floor, policy))
+        for at in snapshots
+        for later in (0, 7_000)
+    ]
+
+
+@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
+@given(st.data())
+@settings(max_examples=tries(50))
+def test_no_compaction_changes_an_answer(of_cells: bool, data: st.DataObject) -> None:
+    """Some files are merged, rooted if they hold all up to some txn, at growing horizons and floors, into a file that
+    is merged with the next ones."""
+    recs = data.draw(record_sets(of_cells))
+    policy = data.draw(policies)
+    random = data.draw(randoms)
+    store = Store(of_cells, data.draw(block_sizes), random)
+    limit = data.draw(st.sampled_from(TXNS))
+    old, new = [rec for rec in recs if rec.txn <= limit], [rec for rec in recs if rec.txn > limit]
+    refs, later = laid_out(store, old, random) if old else [], [store.file(new)] if new else []
+    known: list[Rec] = list(recs)
+    horizon, floor = TXN_MIN, TXN_MIN
+    for _ in range(data.draw(st.integers(1, 3))):
+        horizon = max(horizon, data.draw(st.sampled_from([txn for txn in TXNS if txn <= limit])))
+        floor = max(floor, data.draw(st.sampled_from([TXN_MIN, *(txn for txn in TXNS if txn <= horizon)])))
+        before = histories(known, horizon, floor, policy)
+        rooted = data.draw(st.booleans())
+        count = len(refs) if rooted else data.draw(st.integers(0, len(refs)))
+        keeping = Keeping(horizon, floor, rooted, policy)
+        refs = [*(store.compacted(refs[:count], keeping) if count else []), *refs[count:]]
+        known = store.records([*refs, *later])
+        assert histories(known, horizon, floor, policy) == before
+        if rooted:
+            assert not [rec for rec in known if rec.txn < floor and rec.txn <= limit]
+            assert not [rec for rec in known if rec.kind is not Kind.PUT and rec.txn <= horizon]
+
+
+@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
+@given(st.data())
+@settings(max_examples=tries(30))
+def test_rooted_above_rowsonly_what_is_seen_stays(of_cells: bool, data: st.DataObject) -> None:
+    recs, policy = data.draw(record_sets(of_cells)), data.draw(policies)
+    random = data.draw(randoms)
+    store = Store(of_cells, 64, random)
+    refs = laid_out(store, recs, random)
+    horizon = Txn(TXNS[-1] + 1)
+    left = store.records(store.compacted(refs, Keeping(horizon, TXN_MIN, is_rooted=True, policy=policy)))
+    assert all(rec.kind is Kind.PUT for rec in left)
+    seen = by_the_rule(recs, Question(horizon, micros_of(horizon), TXN_MIN, policy))
+    versions = {
+        (row, member, ts, txn, value)
+        for row, found in seen.items()
+        for member, some in found.items()
+        for ts, txn, value in some
+    }
+    assert {(r.row, member, r.ts, r.txn, value) for r in left for member, value in r.about} == versions
+
+
+@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
+@given(st.data())
+@settings(max_examples=tries(25))
+def test_nothing_below_the_floor_stays(of_cells: bool, data: st.DataObject) -> None:
+    recs = data.draw(record_sets(of_cells))
+    random = data.draw(randoms)
+    store = Store(of_cells, 64, random)
+    refs = laid_out(store, recs, random)
+    floor = data.draw(st.sampled_from(TXNS))
+    left = store.records(store.compacted(refs, Keeping(floor, floor)))
+    assert left == [rec for rec in recs if rec.txn >= floor]
+
+
+# -- order
+
+pieces = st.lists(st.sampled_from([b"\0", b"a", b"b", b"\xff", b"\0" * 7, b"a" * 8, b"\xff" * 9]), max_size=4)
+names = st.sampled_from(KEYS) | pieces.map(b"".join) | st.binary(max_size=20)
+places = st.tuples(
+    names, names, names, st.sampled_from(TIMES), st.sampled_from(TXNS), st.sampled_from([kind.value for kind in Kind])
+)
+
+
+def sliced(values: Sequence[bytes]) -> pa.Array:
+    """As arrays come out of blocks: a part of a longer one."""
+    return pa.array([b"before" * 9, *values, b"after"], pa.binary()).slice(1, len(values))
+
+
+@given(st.lists(places, max_size=30), st.sampled_from([b"", b"shared", b"\0" * 8, b"s" * 17]), st.booleans())
+@example([(b"", b"", b"", TIMES[0], TXNS[0], 0), (b"\0", b"", b"", TIMES[0], TXNS[0], 0)], b"", False)
+@settings(max_examples=tries(150))
+def test_the_order_is_that_of_the_keys(some: list[Any], prefix: bytes, of_cells: bool) -> None:
+    recs = [(prefix + row, family, qualifier, *rest) for row, family, qualifier, *rest in some]
+    rows, family, qualifier = (sliced([rec[at] for rec in recs]) for at in (0, 1, 2))
+    ts, txn = (np.array([rec[at] for rec in recs], np.int64) for at in (3, 4))
+    kinds = np.array([rec[5] for rec in recs], np.int8)
+    shared = min(len(prefix), len(commonprefix([rec[0] for rec in recs])))
+    ordering = order_records(rows, (family, qualifier) if of_cells else None, ts, txn, kinds, shared)
+
+    def key(rec: Any) -> tuple[Any, ...]:
+        return (rec[0], *(rec[1:3] if of_cells else ()), -rec[3], -rec[4], rec[5])
+
+    at = range(len(recs)) if ordering.positions is None else ordering.positions.tolist()
+    assert sorted(at) == list(range(len(recs)))
+    ordered = [recs[place] for place in at]
+    assert [key(rec) for rec in ordered] == sorted(key(rec) for rec in recs)
+    changes = [(a[0] != b[0], a[:3] != b[:3]) for a, b in pairwise(ordered)]
+    assert ordering.begins.tolist() == [True, *(row for row, _ in changes)][: len(recs)]
+    if of_cells:
+        assert ordering.cell_begins is not None
+        assert ordering.cell_begins.tolist() == [True, *(cell for _, cell in changes)][: len(recs)]
+    alone = order_sorted(sliced([rec[0] for rec in ordered]))
+    assert alone.begins.tolist() == ordering.begins.tolist()
+
+
+@pytest.mark.parametrize("without_kinds", [False, True])
+def test_records_that_are_equal_stay_in_the_order_they_came(without_kinds: bool) -> None:
+    """Which copy of a record comes first must not depend on chance."""
+    ones = np.ones(4, np.int64)
+    kinds = None if without_kinds else np.zeros(4, np.int8)
+    ordering = order_records(sliced([b"b", b"a", b"b", b"a"]), None, ones, ones, kinds)
+    assert ordering.positions is not None
+    assert ordering.positions.tolist() == [1, 3, 0, 2]
+
+
+@given(st.lists(st.lists(names, max_size=4), max_size=4), st.sampled_from([b"", b"shared", b"\0" * 8]))
+def test_what_all_rows_share_is_seen_at_the_ends(some: list[list[bytes]], prefix: bytes) -> None:
+    found = [sorted(prefix + name for name in each) for each in some]
+    rows = [name for each in found for name in each]
+    assert shared_bytes([sliced(each) for each in found]) == len(commonprefix(rows) or b"")
