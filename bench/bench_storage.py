@@ -10,10 +10,10 @@ changes from 0.1 to 10 million records and with 1 to 16 fragments (about ten min
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ TABLE, TABLET = TableId(1), TabletId(1)
 KEY_BYTES, VALUE_BYTES = 24, 50
 BATCH = 20_000
 NEVER_FLUSH = SerializerSettings(seal_bytes=2**40, memory_bytes=2**40, log_bytes=2**40)
+UNBOUNDED = ShardSettings(unflushed_bytes_max=2**40, cache_bytes=2**30, serializer=NEVER_FLUSH)
+DEFAULTS = ShardSettings()
 
 
 class Configs:
@@ -71,8 +73,9 @@ class Configs:
 class Store:
     """One tablet on a real disk."""
 
-    def __init__(self, place: Path, schema: TableSchema, executor: ThreadExecutor) -> None:
+    def __init__(self, place: Path, schema: TableSchema, executor: ThreadExecutor, settings: ShardSettings) -> None:
         self.place = place
+        self.settings = settings
         self.schema = schema
         self.configs = Configs()
         self.executor = executor
@@ -83,7 +86,6 @@ class Store:
         self.upkeep.save()
 
     def open(self) -> None:
-        settings = ShardSettings(unflushed_bytes_max=2**40, cache_bytes=2**30, serializer=NEVER_FLUSH)
         saved = list(self.configs.saved.values())
         self.shard: Shard = open_shard(
             LocalLogFiles(self.place / "log"),
@@ -91,7 +93,7 @@ class Store:
             HybridClock(SystemClock().wall_ms),
             SystemRng(),
             self.configs,
-            settings,
+            self.settings,
             saved,
             lambda _, __: self.schema,
             lambda _: self.schema.version,
@@ -160,10 +162,10 @@ def _binary(matrix: np.ndarray[Any, Any]) -> pa.Array:
 
 
 @contextmanager
-def store(schema: TableSchema) -> Iterator[Store]:
+def store(schema: TableSchema, settings: ShardSettings | None = None) -> Iterator[Store]:
     executor = ThreadExecutor(2, 1_000)
     with tempfile.TemporaryDirectory() as place:
-        opened = Store(Path(place), schema, executor)
+        opened = Store(Path(place), schema, executor, settings or UNBOUNDED)
         try:
             yield opened
         finally:
@@ -226,7 +228,9 @@ def scan_overwritten(records: int, rounds: int, fragments: int = 2, wanted: floa
             mine.put(rows_of(schema, np.sort(part), VALUE_BYTES, 2))
             mine.flush()
         ours, peer = best(rounds, mine.scan, lambda: pq.read_table(base, columns=["key", "c0", "c1"]))
-    return BenchRow(f"scan {records:,}, 10% overwritten in {fragments - 1} run(s)", ours, peer, "pyarrow read_table", wanted)
+    return BenchRow(
+        f"scan {records:,}, 10% overwritten in {fragments - 1} run(s)", ours, peer, "pyarrow read_table", wanted
+    )
 
 
 def point(records: int, rounds: int, fragments: int = 1, wanted: float | None = 0.25) -> BenchRow:
@@ -286,15 +290,64 @@ def replay_log(megabytes: int, small: bool) -> BenchRow:
     return BenchRow(what, seconds, size / 100e6, "100 MB/s", 1.0)
 
 
+def large(records: int) -> None:
+    """Write, update a tenth, compact, and say how much memory the process took at most: 20 million records are to
+    need less than 2 GB."""
+    schema = schema_of(2)
+    with store(schema, DEFAULTS) as mine:
+        stages = []
+        start = time.perf_counter()
+
+        def upkeep(everything: bool = False) -> None:
+            if everything:
+                mine.upkeep.seal(TABLET)
+            while (memory := mine.upkeep.pick_flush()) is not None:
+                mine.upkeep.flush(memory)
+                mine.upkeep.save()
+                mine.upkeep.collect_log()
+            while (found := mine.upkeep.pick_compaction(TABLET, whole_group=everything)) is not None:
+                mine.upkeep.compact(TABLET, *found)
+                mine.upkeep.save()
+                mine.upkeep.collect_files()
+                if everything:
+                    break
+
+        def stage(name: str) -> None:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            files = len(mine.files())
+            stages.append(f"{name}: {time.perf_counter() - start:.0f} s, peak memory {peak:.2f} GiB, {files} file(s)")
+            print(stages[-1], flush=True)
+
+        for first in range(0, records, BATCH):
+            numbers = (np.arange(first, first + BATCH, dtype=np.uint64) * np.uint64(2654435761)) % np.uint64(2**40)
+            mine.put(rows_of(schema, np.sort(numbers), VALUE_BYTES, first))
+            upkeep()
+        stage(f"{records:,} records written")
+        chance = np.random.default_rng(11)
+        for _ in range(records // 10 // BATCH):
+            which = np.unique(chance.integers(0, records, BATCH, dtype=np.uint64))
+            mine.put(rows_of(schema, np.sort((which * np.uint64(2654435761)) % np.uint64(2**40)), VALUE_BYTES, 1))
+            upkeep()
+        stage("a tenth updated")
+        upkeep(everything=True)
+        stage("all compacted")
+        count = mine.scan()
+        stage(f"scanned, {count:,} rows")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--large", type=int, default=0, metavar="RECORDS", help="only this: 20000000 takes minutes")
     args = parser.parse_args()
+    if args.large:
+        large(args.large)
+        return
     n, rounds = args.records, args.rounds
-    benches = {
+    benches: dict[str, Callable[[], BenchRow]] = {
         "merge": lambda: merge(n, 4, rounds),
         "clean": lambda: scan_clean(n, rounds),
         "overwritten": lambda: scan_overwritten(n, rounds),

@@ -90,8 +90,11 @@ class SimConfigs:
             self._fails_after -= 1
         self._effects.happen(kind, str(tablet))
 
-    def _raise(self) -> None:
+    def heal(self) -> None:
         self._fails_after = None
+
+    def _raise(self) -> None:
+        self.heal()
         raise Unavailable("the configs cannot be saved")
 
     def load(self) -> list[TabletConfig]:

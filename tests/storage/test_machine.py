@@ -16,9 +16,10 @@ below: every name in them is known in this module (see `test_a_failure_as_it_is_
 from __future__ import annotations
 
 import datetime  # noqa: F401 - in printed steps
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import inf  # noqa: F401 - in printed steps
 from random import Random
 from typing import Any
@@ -31,7 +32,7 @@ from stelae.model.errors import Conflict, Unavailable
 from stelae.model.ids import ColumnId, Row, TabletId, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
-from stelae.model.ranges import RangeSet
+from stelae.model.ranges import EVERYTHING, RangeSet
 from stelae.model.schema import (
     BLOCK_BYTES_MIN,
     CellsGroup,
@@ -218,6 +219,23 @@ def carried(mutations: Sequence[Mutation], old: TableSchema, new: TableSchema) -
     return tuple(kept)
 
 
+WORK = {
+    "flush": 6,
+    "flush picked": 2,
+    "seal": 1,
+    "compact": 4,
+    "compact all": 4,
+    "drop hidden": 1,
+    "save": 1,
+    "save fails": 2,
+    "collect log": 1,
+    "collect files": 1,
+    "tidy": 3,
+    "truncate": 1,
+}
+"""What is done to tablets, and how often."""
+
+
 # -- the machine
 
 
@@ -235,8 +253,8 @@ class Running:
     at: Txn
     columns: list[str] | None
     reverse: bool
-    scan: TableScan
-    batches: Iterator[RowBatch]
+    scan: TableScan = field(init=False)
+    batches: Generator[RowBatch] = field(init=False)
 
 
 class TabletMachine(RuleBasedStateMachine):
@@ -270,24 +288,24 @@ class TabletMachine(RuleBasedStateMachine):
         if drain:
             self.drain()
 
+    @rule(letter=st.sampled_from("ab"))
+    def write_large(self, letter: str) -> None:
+        """Every row, one way or the other."""
+        block = large_block(self.model.schema, self.rows, letter)
+        if block:
+            self._queue(block, True if letter == "a" else None)
+            self.drain()
+
     @rule(block=COLUMNAR, drain=st.sampled_from((True, True, False)))
     def write_columnar(self, block: tuple[tuple[Mutation, ...], bool], drain: bool) -> None:
         self._queue(*block)
         if drain:
             self.drain()
 
-    @rule(letter=st.sampled_from("ab"), is_columnar=st.booleans())
-    def write_large(self, letter: str, is_columnar: bool) -> None:
-        block = large_block(self.model.schema, self.rows, letter)
-        if block:
-            self._queue(block, True if is_columnar else None)
-            self.drain()
-
     def _queue(self, block: Sequence[Mutation], nulls_written: bool | None = None) -> None:
         for commit, part in self.engine.queue(block, nulls_written):
             self.queued.append(Queued(commit.txn, commit.durable, part))
 
-    @rule()
     def drain(self) -> None:
         self.engine.shard.drain()
         self._settle()
@@ -328,60 +346,67 @@ class TabletMachine(RuleBasedStateMachine):
 
     # upkeep
 
-    @rule(number=NUMBERS)
-    def seal(self, number: int) -> None:
-        self.engine.upkeep.seal(self.tablet(number))
-
-    @rule(number=NUMBERS)
-    def flush(self, number: int) -> None:
-        self.engine.flush(self.tablet(number))
+    @rule(work=st.sampled_from([work for work, weight in WORK.items() for _ in range(weight)]), number=NUMBERS)
+    def tend(self, work: str, number: int) -> None:
+        """Of many tablets, one is meant by its number."""
+        engine, tablet = self.engine, self.tablet(number)
+        match work:
+            case "flush":
+                engine.flush(tablet)
+            case "flush picked":
+                engine.flush_picked()
+            case "seal":
+                engine.upkeep.seal(tablet)
+            case "compact":
+                self._note_compaction()
+                engine.compact(tablet)
+            case "compact all":
+                self._note_compaction()
+                engine.compact_all(tablet)
+            case "drop hidden":
+                engine.upkeep.drop_hidden(tablet)
+            case "save":
+                engine.upkeep.save()
+            case "save fails":
+                engine.configs.fail(after=number)
+                with suppress(Unavailable):
+                    engine.upkeep.save()
+                engine.configs.heal()
+            case "collect log":
+                engine.collect_log()
+            case "collect files":
+                engine.upkeep.collect_files()
+            case "tidy":
+                engine.tidy()
+            case "truncate":
+                floor = engine.truncate()
+                self._settle()
+                self.model.truncate(floor)
+            case _:
+                raise AssertionError(work)
         self._settle()
-
-    @rule()
-    def flush_picked(self) -> None:
-        self.engine.flush_picked()
-        self._settle()
-
-    @rule(number=NUMBERS)
-    def compact(self, number: int) -> None:
-        self._note_compaction()
-        self.engine.compact(self.tablet(number))
-
-    @rule(number=NUMBERS)
-    def compact_all(self, number: int) -> None:
-        self._note_compaction()
-        self.engine.compact_all(self.tablet(number))
 
     def _note_compaction(self) -> None:
         if self.engine.shard.horizon(TABLE):
             self.has_dropped = True
 
-    @rule(number=NUMBERS)
-    def drop_hidden(self, number: int) -> None:
-        self.engine.upkeep.drop_hidden(self.tablet(number))
-
     @rule(
-        work=st.sampled_from(("flush", "compact_all", "compact")),
+        work=st.sampled_from(("flush", "compact all", "compact")),
         number=NUMBERS,
         by=st.one_of(
-            st.tuples(st.sampled_from(("seal", "flush", "compact", "compact_all", "join")), NUMBERS),
+            st.tuples(st.just("tend"), st.sampled_from(list(WORK)), NUMBERS),
+            st.tuples(st.just("join"), NUMBERS),
             st.tuples(st.just("split"), ROWS),
             st.tuples(st.just("alter"), ALTERED),
-            st.tuples(st.just("write"), BLOCKS),
-            st.tuples(st.sampled_from(("truncate", "tidy", "commit_load", "flush_picked"))),
+            st.tuples(st.just("write"), BLOCKS, st.just([]), st.booleans()),
+            st.tuples(st.just("finish_load"), st.just(True)),
         ),
     )
     def interrupted(self, work: str, number: int, by: tuple[Any, ...]) -> None:
         """Something else happens while a file is written."""
-
-        def act() -> None:
-            name, *arguments = by
-            if name == "write":
-                arguments = [*arguments, [], True]
-            getattr(self, name)(*arguments)
-
-        with self.engine.meanwhile(act):
-            getattr(self, work)(number)
+        step, *arguments = by
+        with self.engine.meanwhile(lambda: getattr(self, step)(*arguments)):
+            self.tend(work, number)
 
     @rule(at=ROWS)
     def split(self, at: Row) -> None:
@@ -414,40 +439,10 @@ class TabletMachine(RuleBasedStateMachine):
             self.load = carried(self.load, old, schema)
         self.engine.alter(schema)
         self.model.alter(schema)
-
-    @rule()
-    def truncate(self) -> None:
-        floor = self.engine.truncate()
-        self._settle()
-        self.model.truncate(floor)
-
-    @rule()
-    def save(self) -> None:
-        self.engine.upkeep.save()
-
-    @rule(after=st.integers(0, 4))
-    def save_fails(self, after: int) -> None:
-        self.engine.configs.fail(after)
-        try:
-            self.engine.upkeep.save()
-        except Unavailable:
-            pass
-        finally:
-            self.engine.configs.heal()
-
-    @rule()
-    def collect_log(self) -> None:
-        self.engine.collect_log()
-        self._settle()
-
-    @rule()
-    def collect_files(self) -> None:
-        self.engine.upkeep.collect_files()
-
-    @rule()
-    def tidy(self) -> None:
-        self.engine.tidy()
-        self._settle()
+        for running in self.running:
+            if running.columns is not None:
+                running.batches.close()  # its names may mean something else now
+        self.running = [running for running in self.running if running.columns is None]
 
     # bulk loads
 
@@ -458,33 +453,43 @@ class TabletMachine(RuleBasedStateMachine):
         self.load = load
 
     @precondition(lambda self: self.is_started and self.load is not None)
-    @rule()
-    def commit_load(self) -> None:
-        if self.load is not None:
+    @rule(commit=st.sampled_from((True, True, False)))
+    def finish_load(self, commit: bool) -> None:
+        if self.load is None:
+            return
+        if commit:
             txn = self.engine.commit_load("load")
             self._settle()
             self.model.commit(txn, self.load)
-            self.load = None
-
-    @precondition(lambda self: self.is_started and self.load is not None)
-    @rule()
-    def abandon_load(self) -> None:
-        self.engine.abandon_load("load")
+        else:
+            self.engine.abandon_load("load")
         self.load = None
 
     # time
 
-    @rule(milliseconds=st.sampled_from((1, 3, 20)))
-    def wait(self, milliseconds: int) -> None:
-        self.engine.clock.advance(milliseconds / 1_000)
+    @rule(
+        what=st.sampled_from(("wait", "wait", "hold", "hold", "release", "read now", "advance horizon", "drain")),
+        number=st.integers(0, HELD_MAX - 1),
+    )
+    def pass_time(self, what: str, number: int) -> None:
+        engine = self.engine
+        match what:
+            case "wait":
+                engine.clock.advance((0.001, 0.003, 0.02, 0.07)[number])
+            case "hold":
+                self.held = [*self.held, engine.visible][-HELD_MAX:]
+            case "release":
+                self.held = [at for place, at in enumerate(self.held) if place != number]
+            case "read now":
+                self._read_now()
+            case "advance horizon":
+                # Not above what is held. Scans hold their own snapshots.
+                engine.advance_horizon(min([*self.held, engine.visible]))
+                assert all(running.at >= engine.horizon for running in self.running)
+            case _:
+                self.drain()
 
-    @precondition(lambda self: self.is_started and len(self.held) < HELD_MAX)
-    @rule()
-    def hold(self) -> None:
-        self.held.append(self.engine.visible)
-
-    @rule()
-    def read_now(self) -> None:
+    def _read_now(self) -> None:
         """At a time that nothing has happened at yet: whatever is on its way is waited for."""
         now = self.engine.shard.clock.tick()
         self.engine.wait_for(now)
@@ -493,14 +498,70 @@ class TabletMachine(RuleBasedStateMachine):
         assert self.engine.visible >= now
         check_reads(self.engine, self.model, self.rows, now, Random(self.steps))
 
-    @precondition(lambda self: self.is_started and self.held)
-    @rule(number=st.integers(0, HELD_MAX - 1))
-    def release(self, number: int) -> None:
-        self.held.pop(number % len(self.held))
+    @rule(how=st.sampled_from(("close", "kill", "crash")), milliseconds=st.sampled_from((1, 0)))
+    def restart(self, how: str, milliseconds: int) -> None:
+        """In no time, snapshots of moments after the last commit are lost: their time comes again."""
+        if how != "close":
+            self.queued.clear()
+        self.engine.clock.advance(milliseconds / 1_000)
+        self.engine.restart(how)
+        self._settle()
+        if not milliseconds:
+            self.held = [at for at in self.held if at <= self.engine.visible]
+            self.running = [running for running in self.running if running.at <= self.engine.visible]
+        for running in self.running:
+            running.scan = self._scan(running, running.scan.left)
+            running.batches = iter(running.scan)
 
-    @rule(number=st.integers(0, HELD_MAX))
-    def advance_horizon(self, number: int) -> None:
-        """Not above what is held. Scans hold their own snapshots."""
-        moments = sorted({*self.held, self.engine.visible})
-        self.engine.advance_horizon(moments[0] if number else min(moments))
-        assert all(running.at >= self.engine.horizon for running in self.running)
+    # scans that others interrupt
+
+    @precondition(lambda self: self.is_started and len(self.running) < SCANS_MAX)
+    @rule(reverse=st.booleans(), columns=st.none() | st.integers(0, 100))
+    def begin_scan(self, reverse: bool, columns: int | None) -> None:
+        """Of all columns, or of some."""
+        names = None if columns is None else choose_columns(Random(columns), self.model.schema)
+        self.running.append(Running(self.engine.visible, names, reverse))
+        running = self.running[-1]
+        running.scan = self._scan(running, EVERYTHING)
+        running.batches = iter(running.scan)
+        self._give_batch(running)
+
+    def _scan(self, running: Running, rows: RangeSet) -> TableScan:
+        return self.engine.table_scan(running.at, selectors(running.columns), rows, reverse=running.reverse)
+
+    @precondition(lambda self: self.is_started and self.running)
+    @rule(number=st.integers(0, SCANS_MAX - 1))
+    def go_on_scanning(self, number: int) -> None:
+        self._give_batch(self.running[number % len(self.running)])
+
+    def _give_batch(self, running: Running) -> None:
+        """What it gives is all there is of the rows that it has then done with."""
+        before = running.scan.left
+        batch = next(running.batches, None)
+        done = before.subtract(running.scan.left)
+        records = [] if batch is None else self.engine.records_of(batch)
+        wanted = expected(self.model, running.at, running.columns)
+        wanted = {row: wanted[row] for row in sorted(wanted, reverse=running.reverse) if row in done}
+        assert list(records) == list(wanted.items())
+        if batch is None:
+            assert running.scan.left.is_empty
+            self.running.remove(running)
+
+    def teardown(self) -> None:
+        for running in self.running if self.is_started else ():
+            running.batches.close()
+
+    # what always holds
+
+    @invariant()
+    def every_read_agrees(self) -> None:
+        self.steps += 1
+        rng = Random(self.steps)
+        check_engine(self.engine, self.rows)
+        check_reads(self.engine, self.model, self.rows, self.engine.visible, rng)
+        if self.held:
+            check_reads(self.engine, self.model, self.rows, rng.choice(self.held), rng)
+
+
+TestMachine = TabletMachine.TestCase
+TestMachine.settings = settings(max_examples=tries(60), stateful_step_count=50)

@@ -14,7 +14,7 @@ maps, because a byte of those can become a hundred in memory. What is larger goe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -48,6 +48,15 @@ class _Put(msgspec.Struct, array_like=True, tag=1, forbid_unknown_fields=True):
     row: bytes
     columns: _Ids
     values: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
+    ts: int | None
+
+
+class _PutDecoded(msgspec.Struct, array_like=True, tag=1, forbid_unknown_fields=True):
+    """The same bytes with the values decoded at once: for blocks too small to hold too many nested values."""
+
+    row: bytes
+    columns: _Ids
+    values: Annotated[list[Any], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
     ts: int | None
 
 
@@ -96,9 +105,10 @@ class _EraseCellVersion(msgspec.Struct, array_like=True, tag=8, forbid_unknown_f
     ts: int
 
 
-_Stored: TypeAlias = (
-    _Put | _PutCell | _EraseRow | _EraseFamily | _EraseColumns | _EraseCell | _EraseColumnsVersion | _EraseCellVersion
+_Other: TypeAlias = (
+    _PutCell | _EraseRow | _EraseFamily | _EraseColumns | _EraseCell | _EraseColumnsVersion | _EraseCellVersion
 )
+_Stored: TypeAlias = _Put | _Other
 
 
 class _SmallBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -106,8 +116,14 @@ class _SmallBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     mutations: Annotated[list[_Stored], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
 
 
+class _TinyBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    schema_version: int
+    mutations: Annotated[list[_PutDecoded | _Other], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)]
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_SmallBody)
+_TINY_DECODER = msgspec.msgpack.Decoder(_TinyBody, ext_hook=unpack_extension)
 _VALUE_DECODER = msgspec.msgpack.Decoder(ext_hook=unpack_extension)
 
 
@@ -134,8 +150,11 @@ def decode_block(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Block:
 
 def _decode_small(data: bytes) -> SmallBlock:
     try:
-        body = _DECODER.decode(memoryview(data)[2:])
-        if len(data) > NESTED_BYTES_MAX:
+        body: _SmallBody | _TinyBody
+        if len(data) <= NESTED_BYTES_MAX:
+            body = _TINY_DECODER.decode(memoryview(data)[2:])
+        else:
+            body = _DECODER.decode(memoryview(data)[2:])
             _check_nested(body)
         mutations = tuple([_load(stored) for stored in body.mutations])
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
@@ -189,8 +208,12 @@ def _store_erase(row: Row, target: WholeRow | WholeFamily | Columns | Cell, unti
             return _EraseCell(row, family, qualifier, until)
 
 
-def _load(stored: _Stored) -> Mutation:
+def _load(stored: _Stored | _PutDecoded) -> Mutation:
     match stored:
+        case _PutDecoded(row, columns, values, ts):
+            if len(columns) != len(values):
+                raise InvalidArgument(f"block: {len(columns)} columns with {len(values)} values")
+            return Put(Row(row), tuple(zip(_ids(columns), values, strict=True)), _ts(ts))
         case _Put(row, columns, values, ts):
             if len(columns) != len(values):
                 raise InvalidArgument(f"block: {len(columns)} columns with {len(values)} values")

@@ -26,6 +26,7 @@ from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.storage.blocks import Block, BlockShape, FragmentFile
 from stelae.storage.cache import CachePriority
+from stelae.storage.handles import Handles
 
 
 class BlockCaching(Protocol):
@@ -129,11 +130,11 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 class Fragments:
-    """All files that are open. A file is opened once, and stays open until it is forgotten."""
+    """What is known of all files that were read. A file is looked at once, and known until it is forgotten."""
 
     def __init__(self, blobs: BlobStore, cache: BlockCaching, reading: Executor | None = None) -> None:
         self.reading = reading
-        self._blobs = blobs
+        self._handles = Handles(blobs)
         self._cache = cache
         self._open: dict[str, Fragment] = {}
         self._lock = Lock()
@@ -148,9 +149,13 @@ class Fragments:
         return found
 
     def _reader(self, file: FragmentFile) -> FragmentReader:
-        return FragmentReader(self._blobs.open(file.name), file.seal)
+        return FragmentReader(self._handles.blob(file.name), file.seal)
 
     def forget(self, names: Iterable[str]) -> None:
         with self._lock:
             for name in names:
                 self._open.pop(name, None)
+                self._handles.close(name)
+
+    def close(self) -> None:
+        self._handles.close_all()

@@ -7,7 +7,7 @@ so memory is bounded by a few blocks of each source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from stelae.format.fragment.reader import bounds
 from stelae.model.arrow import to_arrow
 from stelae.model.keys.vector import decode_array
 from stelae.model.predicate.expr import Expr
+from stelae.model.predicate.pruning import may_match
 from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
 from stelae.model.predicate.vector import keep, names_of
 from stelae.model.ranges import RangeSet, RowRange
@@ -31,6 +32,7 @@ from stelae.storage.parts import LEFT_OVER, FamilySet
 from stelae.storage.scan_cells import CellsChunk, CellsQuestion, CellsScan, matching
 from stelae.storage.scan_columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
 from stelae.storage.state import TabletState
+from stelae.storage.windows import Piece, block_bounds
 
 NO_ROWS = RowRange(b"", b"")
 CELLS_TYPE = pa.map_(pa.string(), pa.binary())
@@ -141,7 +143,7 @@ class RowScan:
             match group:
                 case ColumnsGroup():
                     columns = ColumnsQuestion(
-                        rows, part.columns, exists, request.asking, policy, plainly=request.plainly
+                        rows, part.columns, exists, request.asking, policy, self._skips(), request.plainly
                     )
                     scan = ColumnsScan(refs, self._fragments, columns, group.options.in_memory)
                     yield scan.chunks(reverse=request.reverse), part
@@ -150,6 +152,14 @@ class RowScan:
                     cell_scan = CellsScan(refs, self._fragments, cells, group.options.in_memory)
                     yield cell_scan.chunks(reverse=request.reverse), part
         yield from self._left_over(rows)
+
+    def _skips(self) -> Callable[[Piece], bool] | None:
+        """Blocks can be passed over by their statistics where one group alone decides about a row."""
+        where = self._request.where
+        if where is None or len(self._state.schema.groups) > 1 or self._state.refs(LEFT_OVER):
+            return None
+        ids = {c.name: c.id for part in self._parts.values() for c in part.columns}
+        return lambda piece: not may_match(where, lambda name: block_bounds(piece, ids.get(name)))
 
     def _left_over(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], _Part]]:
         request, policy = self._request, self._state.schema.existence_group.options.purge

@@ -374,10 +374,11 @@ class Shard:
         return [state.rows for state in found.states] if found is not None else []
 
     def close(self) -> None:
-        """All accepted blocks are decided; nothing is let in any more. Reading goes on."""
+        """All accepted blocks are decided; nothing is let in any more. What is still read opens its files again."""
         with self.lock:
             self._closed = True
         self.wal.close()
+        self.fragments.close()
 
 
 def _reaches(rows: RowRange, below: bytes | None) -> bool:

@@ -15,7 +15,10 @@ from itertools import islice
 from threading import Lock
 from typing import TypeVar
 
+from stelae.model import types as t
 from stelae.model.errors import Overloaded
+from stelae.model.ids import ColumnId
+from stelae.model.predicate.pruning import Bounds
 from stelae.model.ranges import RowRange
 from stelae.ports.executor import Executor
 from stelae.storage.blocks import Block
@@ -27,6 +30,7 @@ MEMORY_ROWS = 16_384
 AHEAD = 4
 
 T = TypeVar("T")
+_BOUNDED = (t.Int, t.String, t.Binary, t.Date, t.Float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,20 @@ def _memory_cuts(ref: Ref, rows: RowRange) -> list[bytes]:
     """Every so many rows, so that a scan that stops early has not put all of memory in order."""
     source: MemoryGroup = ref.source  # type: ignore[assignment]
     return source.every(MEMORY_ROWS, rows)
+
+
+def block_bounds(piece: Piece, column: ColumnId | None) -> Bounds | None:
+    """What a piece of one block says about the values of a column; None if nothing is known."""
+    named = piece.fragment.columns.get(column) if column is not None else None
+    if named is None or len(piece.blocks) != 1 or not isinstance(named[1], _BOUNDED):
+        return None
+    name, type_ = named
+    found = piece.fragment.reader.statistics(piece.blocks.start, name)
+    if found is None or not found.has_min_max or not found.has_null_count:
+        return None
+    count = piece.fragment.reader.block_records(piece.blocks.start)
+    exact = not isinstance(type_, t.String | t.Binary)
+    return Bounds(found.min, found.max, found.null_count, count, exact)
 
 
 class PieceReader:

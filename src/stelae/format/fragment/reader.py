@@ -71,6 +71,11 @@ class FragmentReader:
     def block_records(self, block: int) -> int:
         return int(self._metadata.row_group(block).num_rows)
 
+    def statistics(self, block: int, column: str) -> Any:
+        """Parquet's own statistics of a plain column of a block; None if there are none."""
+        leaves = self._leaves[column]
+        return self._metadata.row_group(block).column(leaves.start).statistics if len(leaves) == 1 else None
+
     def blocks_of(self, rows: RowRange) -> range:
         """The blocks that can hold a row of the range: no other does. For one row, at most those it lies in."""
         starts, stats = self.footer.starts, self.footer.stats
