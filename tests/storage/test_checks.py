@@ -25,7 +25,7 @@ from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, SchemaVersion, Txn
 from stelae.model.keys.vector import encode_arrays
-from stelae.model.limits import Limits
+from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.ranges import ALL_ROWS
 from stelae.model.schema import ColumnsGroup, TableSchema
@@ -131,7 +131,7 @@ def cells_of(schema: TableSchema, given_: Sequence[tuple[Any, str, str, bytes, i
     return columnar(schema, [cell[0] for cell in given_], op=ColumnarOp.PUT_CELLS, **system)
 
 
-def refusal(schema: TableSchema, block: Block, limits: Limits = Limits()) -> str | None:
+def refusal(schema: TableSchema, block: Block, limits: Limits = DEFAULT_LIMITS) -> str | None:
     try:
         check_block(schema, block, limits)
     except InvalidArgument as error:
@@ -139,7 +139,7 @@ def refusal(schema: TableSchema, block: Block, limits: Limits = Limits()) -> str
     return None
 
 
-def refusal_after_travel(schema: TableSchema, block: Block, limits: Limits = Limits()) -> str | None:
+def refusal_after_travel(schema: TableSchema, block: Block, limits: Limits = DEFAULT_LIMITS) -> str | None:
     """The same of the block as it comes off the wire, or out of the log."""
     try:
         return refusal(schema, decode_block(encode_block(block)), limits)
@@ -150,7 +150,7 @@ def refusal_after_travel(schema: TableSchema, block: Block, limits: Limits = Lim
 def kept(schema: TableSchema, block: Block) -> None:
     """It goes into memory, and comes out as records."""
     memory = Memory(schema, ALL_ROWS)
-    insert(memory, block, TXN)
+    insert(memory, block, TXN, len(encode_block(block)))
     for group in memory.groups.values():
         for raw in group.raw(ALL_ROWS):
             raw.rows.validate(full=True)
@@ -180,12 +180,7 @@ def columnar_blocks(draw: st.DrawFn, schema: TableSchema, rows: Sequence[Row]) -
     timed = draw(st.booleans())
     times = [ts for ts in workloads.TIMES if ts is not None]
     if op is ColumnarOp.PUT_CELLS:
-        names = st.tuples(
-            st.sampled_from(rows),
-            st.sampled_from(families),
-            st.sampled_from(workloads.QUALIFIERS),
-            st.sampled_from(times),
-        )
+        names = st.tuples(*(st.sampled_from(each) for each in (rows, families, workloads.QUALIFIERS, times)))
         order = (lambda c: (c[0], c[1], c[2], -c[3])) if timed else (lambda c: c[:3])
         chosen = draw(st.lists(names, min_size=1, max_size=8, unique_by=order))
         chosen.sort(key=lambda c: (c[0], c[1].encode(), c[2].encode(), -c[3]))
@@ -416,7 +411,7 @@ def test_a_put_of_several_groups_needs_what_each_requires() -> None:
     ],
 )
 def test_values_have_at_most_so_many_bytes(name: str, fits: Value, exceeds: Value) -> None:
-    both = [SmallBlock(SCHEMA.version, (put("number", 1), put(name, exceeds, row=Row(b"b"))))]
+    both: list[Block] = [small(put("number", 1), put(name, exceeds, row=Row(b"b")))]
     both += [columnar(SCHEMA, ["a", "b", "c"], {name: [None, exceeds, fits]})] if name != "counts" else []
     for block in both:
         with pytest.raises(InvalidArgument, match=f"row 'b': column '{name}' has .*40.* allowed"):
@@ -430,13 +425,13 @@ def test_cells_have_at_most_so_many_bytes() -> None:
         small(PutCell(ROW, "click", "q", b"x" * 41)),
         cells_of(SCHEMA, [("a", "click", "q", b"x" * 41, 0)], timed=True),
     ):
-        with pytest.raises(InvalidArgument, match="row 'a': column '(click:q|_value)' has .*40.* allowed"):
+        with pytest.raises(InvalidArgument, match=r"row 'a': column '(click:q|_value)' has .*40.* allowed"):
             check_block(SCHEMA, block, TIGHT)
     for block in (
         small(PutCell(ROW, "click", "q" * 9, b"")),
         cells_of(SCHEMA, [("a", "click", "q" * 9, b"", 0)], timed=True),
     ):
-        with pytest.raises(InvalidArgument, match="row 'a': .*qualifier.* has .*8.* allowed"):
+        with pytest.raises(InvalidArgument, match=r"row 'a': .*qualifier.* has .*8.* allowed"):
             check_block(SCHEMA, block, TIGHT)
     check_block(SCHEMA, cells_of(SCHEMA, [("a" * 8, "click", "q" * 8, b"x" * 40, 0)], timed=True), TIGHT)
 
@@ -485,11 +480,7 @@ def changed(block: ColumnarBlock, name: str, made: pa.Array, *, id_: int | None 
     batch = block.batch
     at = batch.schema.names.index(name)
     old = batch.schema.field(at)
-    field = (
-        pa.field(name, made.type, metadata=old.metadata)
-        if id_ is None
-        else layout.user_field(name, made.type, id_, True)
-    )
+    field = old.with_type(made.type) if id_ is None else user(name, made, id_)
     arrays = [made if i == at else each for i, each in enumerate(batch.columns)]
     return replace(block, batch=pa.record_batch(arrays, schema=batch.schema.set(at, field)))
 
@@ -498,6 +489,10 @@ def with_field(block: ColumnarBlock, field: pa.Field, made: pa.Array) -> Columna
     batch = block.batch
     whole = pa.record_batch([*batch.columns, made], schema=batch.schema.append(field))
     return replace(block, batch=whole)
+
+
+def user(name: str, made: pa.Array, id_: int) -> pa.Field:
+    return layout.user_field(name, made.type, id_, True)
 
 
 def without(block: ColumnarBlock, name: str) -> ColumnarBlock:
@@ -513,217 +508,101 @@ def vectors_with_null() -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(inner, type=to_arrow(t.Vector(3)))
 
 
-AB = columnar(SCHEMA, ["a", "b"], {"number": [1, 2]})
-ABC = columnar(SCHEMA, ["a", "b", "c"], {"number": [1, 2, 3]})
+def two(name: str, made: Sequence[Value] | pa.Array) -> ColumnarBlock:
+    return columnar(SCHEMA, ["a", "b"], {name: made})
+
+
+def maps(key: pa.DataType, value: pa.DataType, pairs: list[tuple[Any, Any]]) -> pa.Array:
+    return pa.array([[], pairs], pa.map_(key, value))
+
+
+def spots(*moments: int) -> pa.Array:
+    parts = [pa.array([1] * len(moments), pa.int32()), micros(*moments)]
+    return pa.StructArray.from_arrays(parts, fields=list(to_arrow(SCHEMA.column("spot")[1].type)))
+
+
+AB = two("number", [1, 2])
 CELLS = cells_of(SCHEMA, [("a", "click", "q", b"", 5), ("a", "click", "q", b"", 4)], timed=True)
+BUYS = cells_of(SCHEMA, [("a", "click", "", b"", 0), ("b", "buy", "", b"", 0)], timed=False)
 PAIRS = columnar(PAIR, [("a", 1), ("a", 2)], {"number": [1, 2]})
 TOKENS = columnar(HASHED, sorted(["a", "b"], key=lambda k: HASHED.codec.encode((k,))), {"number": [1, 2]})
 DAYS = columnar(DATED, [date(2024, 1, 1), date(2024, 1, 2)])
+FLOATS = columnar(FLOATING, [1.0, 2.0], {"number": [1, 2]})
 FAR = pa.array([0, 2**30], pa.int32()).view(pa.date32())
-TEXT_KEYS = {"v": pa.field("v", pa.string())}
+INTS = pa.array([1, 2], pa.int32())
+NUMBER, TEXT = id_of(SCHEMA, "number"), id_of(SCHEMA, "text")
+ROWS, TIMES, KINDS = (layout.system_field(name) for name in (layout.ROW, layout.TS, layout.KIND))
+FIRST = PAIR.codec.encode(("a", 1))
+SOME_NAMES = columnar(
+    SCHEMA, ["a", "b", "c"], {"note": ["x", None, "y"], "name": ["x", None, None]}, nulls_written=False
+)
+NO_NAMES = columnar(STRICT, ["a", "b"], {"name": ["x", None], "note": [None, None]}, nulls_written=False)
+LISTS = pa.ListArray.from_arrays([0, 1, 2], FAR, to_arrow(t.Array(t.Date())))
+NAN = float("nan")
+COUNTS = maps(pa.string(), pa.int32(), [("x", 1), ("x", 2)])
+ZEROS = maps(pa.float64(), pa.string(), [(0.0, ""), (-0.0, "")])
+NANS = maps(pa.float64(), pa.string(), [(NAN, "")])
 
 BAD_COLUMNAR: list[tuple[str, TableSchema, ColumnarBlock, str]] = [
     ("no rows", SCHEMA, replace(AB, batch=AB.batch.slice(0, 0)), "block: it has no rows"),
+    ("version", SCHEMA, replace(AB, schema_version=SchemaVersion(0)), "0 is no schema version"),
     ("descending", SCHEMA, columnar(SCHEMA, ["a", "c", "b"]), "row 'b': it follows row 'c'; rows ascend"),
     ("row twice", SCHEMA, columnar(SCHEMA, ["a", "b", "b"]), "row 'b': it follows row 'b'; rows ascend"),
+    ("erased twice", SCHEMA, columnar(SCHEMA, ["b", "b"], op=ColumnarOp.ERASE_ROWS), "row 'b': it follows row 'b'"),
     ("no key", SCHEMA, without(AB, "id"), "block: key column 'id' is missing"),
     ("key id", SCHEMA, changed(AB, "id", pa.array(["a", "b"]), id_=99), "block: column 'id': no column with id 99"),
-    ("value as key", SCHEMA, changed(AB, "id", pa.array(["a", "b"]), id_=id_of(SCHEMA, "text")), "key column 'id' is"),
+    ("value as key", SCHEMA, changed(AB, "id", pa.array(["a", "b"]), id_=TEXT), "key column 'id' is missing"),
     ("key type", SCHEMA, changed(AB, "id", pa.array([b"a", b"b"])), "key column 'id': expected Arrow string, not bin"),
     ("null key", SCHEMA, changed(AB, "id", pa.array(["a", None])), r"key column 'id': a key cannot be NULL \(row 1\)"),
-    ("NaN key", FLOATING, changed(columnar(FLOATING, [1.0, 2.0]), "x", pa.array([1.0, float("nan")])), "cannot be NaN"),
+    ("NaN key", FLOATING, changed(FLOATS, "x", pa.array([1.0, NAN])), "key column 'x': a key cannot be NaN"),
     ("far key", DATED, changed(DAYS, "day", FAR), "row number 1: key column 'day': a time outside the years 1 to 9999"),
     ("no _row", PAIR, without(PAIRS, "_row"), "block: column '_row' is missing from a columnar put"),
-    ("extra _row", SCHEMA, with_field(AB, layout.system_field("_row"), pa.array([b"a", b"b"])), "'_row' has no place"),
+    ("extra _row", SCHEMA, with_field(AB, ROWS, pa.array([b"a", b"b"])), "block: column '_row' has no place in"),
     ("wrong _row", PAIR, changed(PAIRS, "_row", pa.array([b"a", b"b"])), r"row \('a', 1\): column '_row' says b'a'"),
-    (
-        "second _row",
-        PAIR,
-        changed(PAIRS, "_row", pa.array([PAIR.codec.encode(("a", 1)), b"b"])),
-        r"row \('a', 2\): column '_row' says b'b'",
-    ),
-    ("token", HASHED, changed(TOKENS, "_row", pa.array([b"\0" * 8 + b"a", b"\0" * 8 + b"b"])), "column '_row' says"),
-    (
-        "op",
-        SCHEMA,
-        replace(AB, op=ColumnarOp.PUT_CELLS),
-        "block: column '_family' is missing from a columnar put_cells",
-    ),
-    (
-        "cells as put",
-        SCHEMA,
-        replace(CELLS, op=ColumnarOp.PUT),
-        "block: column '_family' has no place in a columnar put",
-    ),
+    ("second _row", PAIR, changed(PAIRS, "_row", pa.array([FIRST, b"b"])), r"row \('a', 2\): column '_row' says b'b'"),
+    ("token", HASHED, changed(TOKENS, "_row", pa.array([b"00000000a", b"00000000b"])), "column '_row' says"),
+    ("op", SCHEMA, replace(AB, op=ColumnarOp.PUT_CELLS), "column '_family' is missing from a columnar put_cells"),
+    ("cells as put", SCHEMA, replace(CELLS, op=ColumnarOp.PUT), "column '_family' has no place in a columnar put"),
     ("erase values", SCHEMA, replace(AB, op=ColumnarOp.ERASE_ROWS), "a columnar erase_rows writes no column 'number'"),
+    ("cells, values", SCHEMA, with_field(CELLS, user("n", INTS, NUMBER), INTS), "put_cells writes no column 'number'"),
+    ("unknown", SCHEMA, changed(AB, "number", INTS, id_=99), "column 'number': no column with id 99"),
+    ("no id", SCHEMA, with_field(AB, pa.field("v", pa.int32()), INTS), "column 'v' has no id"),
+    ("same id", SCHEMA, with_field(AB, user("v", INTS, NUMBER), INTS), f"column 'v' has id {NUMBER} again"),
+    ("same name", SCHEMA, with_field(AB, user("number", INTS, TEXT), INTS), "a column stands twice"),
+    ("wider", SCHEMA, two("number", pa.array([1, 2], pa.int64())), "'number' is int32, and takes no Arrow int64"),
+    ("other", SCHEMA, two("number", pa.array(["1", "2"])), "'number' is int32, and takes no Arrow string"),
     (
-        "cells and values",
+        "large",
         SCHEMA,
-        with_field(
-            CELLS, layout.user_field("n", pa.int32(), id_of(SCHEMA, "number"), True), pa.array([1, 2], pa.int32())
-        ),
-        "a columnar put_cells writes no column 'number'",
+        two("text", pa.array(["x", "y"], pa.large_string())),
+        "'text' is string, and takes no Arrow larg",
     ),
-    (
-        "unknown",
-        SCHEMA,
-        changed(AB, "number", pa.array([1, 2], pa.int32()), id_=99),
-        "column 'number': no column with id",
-    ),
-    (
-        "no id",
-        SCHEMA,
-        with_field(AB, pa.field("v", pa.int32()), pa.array([1, 2], pa.int32())),
-        "column 'v' (has no id|of int32 is not one)",
-    ),
-    (
-        "same id",
-        SCHEMA,
-        with_field(AB, layout.user_field("v", pa.int32(), id_of(SCHEMA, "number"), True), pa.array([1, 2], pa.int32())),
-        "column 'v' has id .* again|a column stands twice",
-    ),
-    (
-        "same name",
-        SCHEMA,
-        with_field(AB, layout.user_field("number", pa.string(), id_of(SCHEMA, "text"), True), pa.array(["", ""])),
-        "a column stands twice",
-    ),
-    (
-        "wider",
-        SCHEMA,
-        changed(AB, "number", pa.array([1, 2], pa.int64())),
-        "'number' is int32, and takes no Arrow int64",
-    ),
-    ("other", SCHEMA, changed(AB, "number", pa.array(["1", "2"])), "'number' is int32, and takes no Arrow string"),
-    (
-        "layout",
-        SCHEMA,
-        columnar(SCHEMA, ["a"], {"text": pa.array(["x"], pa.large_string())}),
-        "column 'text' (is string, and takes no Arrow large_string|of large_string)",
-    ),
-    ("no type", SCHEMA, columnar(SCHEMA, ["a"], {"text": pa.array([1], pa.time64("us"))}), "no column type holds"),
-    (
-        "_ts type",
-        SCHEMA,
-        with_field(AB, layout.system_field("_ts").with_type(pa.int64()), pa.array([1, 2])),
-        "'_ts' .*int64",
-    ),
-    (
-        "_ts null",
-        SCHEMA,
-        with_field(AB, layout.system_field("_ts"), pa.array([1, None], pa.timestamp("us", "UTC"))),
-        "'_ts'",
-    ),
-    (
-        "_ts far",
-        SCHEMA,
-        with_field(AB, layout.system_field("_ts"), micros(0, TS_MAX + 1)),
-        "outside the years 1 to 9999",
-    ),
-    ("_kind", SCHEMA, with_field(AB, layout.system_field("_kind"), pa.array([0, 0], pa.int8())), "'_kind'"),
-    (
-        "null",
-        SCHEMA,
-        columnar(SCHEMA, ["a", "b"], {"level": [1, None]}),
-        "row 'b': column 'level' is NOT NULL, and NULL",
-    ),
-    (
-        "missing",
-        SCHEMA,
-        columnar(SCHEMA, ["a", "b"], {"note": ["x", "y"]}),
-        "row 'a': column 'name' is NOT NULL without",
-    ),
-    (
-        "partly missing",
-        SCHEMA,
-        columnar(SCHEMA, ["a", "b", "c"], {"note": ["x", None, "y"], "name": ["x", None, None]}, nulls_written=False),
-        "row 'c': column 'name' is NOT NULL without a default",
-    ),
+    ("no type", SCHEMA, two("text", pa.array([1, 2], pa.time64("us"))), "column 'text': no column type holds"),
+    ("_ts type", SCHEMA, with_field(AB, TIMES.with_type(pa.int64()), pa.array([1, 2])), "column '_ts' is int64 instea"),
+    ("_ts null", SCHEMA, with_field(AB, TIMES, pa.array([1, None], TIMES.type)), "column '_ts' .* with 1 nulls"),
+    ("_ts far", SCHEMA, with_field(AB, TIMES, micros(0, TS_MAX + 1)), "row 'b': column '_ts': a time outside"),
+    ("_kind", SCHEMA, with_field(AB, KINDS, pa.array([0, 0], pa.int8())), "column '_kind' has no place"),
+    ("null", SCHEMA, two("level", [1, None]), "row 'b': column 'level' is NOT NULL, and NULL is written to it"),
+    ("missing", SCHEMA, two("note", ["x", "y"]), "row 'a': column 'name' is NOT NULL without a default"),
+    ("partly missing", SCHEMA, SOME_NAMES, "row 'c': column 'name' is NOT NULL without a default"),
     ("key alone", STRICT, columnar(STRICT, ["a"]), "row 'a': column 'name' is NOT NULL without a default"),
-    (
-        "alone by nulls",
-        STRICT,
-        columnar(STRICT, ["a", "b"], {"name": ["x", None], "note": [None, None]}, nulls_written=False),
-        "row 'b': column 'name' is NOT NULL without a default",
-    ),
-    ("date", SCHEMA, columnar(SCHEMA, ["a", "b"], {"day": FAR}), "row 'b': column 'day': a time outside"),
-    (
-        "moment",
-        SCHEMA,
-        columnar(SCHEMA, ["a", "b"], {"seen": micros(0, TS_MIN - 1)}),
-        "row 'b': column 'seen': a time out",
-    ),
-    (
-        "reading",
-        SCHEMA,
-        columnar(SCHEMA, ["a", "b"], {"clock": micros(0, TS_MAX + 1).view(pa.timestamp("us"))}),
-        "row 'b': column 'clock': a time outside",
-    ),
-    (
-        "date in array",
-        SCHEMA,
-        columnar(
-            SCHEMA, ["a", "b", "c"], {"days": pa.ListArray.from_arrays([0, 1, 2, 2], FAR, to_arrow(t.Array(t.Date())))}
-        ),
-        "row 'b': column 'days': a time outside",
-    ),
-    (
-        "time in struct",
-        SCHEMA,
-        columnar(
-            SCHEMA,
-            ["a", "b"],
-            {
-                "spot": pa.StructArray.from_arrays(
-                    [pa.array([1, 2], pa.int32()), micros(0, TS_MAX + 1)],
-                    fields=list(to_arrow(SCHEMA.column("spot")[1].type)),
-                )
-            },
-        ),
-        "row 'b': column 'spot': a time outside",
-    ),
-    (
-        "null in vector",
-        SCHEMA,
-        columnar(SCHEMA, ["a", "b"], {"place": vectors_with_null()}),
-        "row 'b': column 'place': .*NULL",
-    ),
-    (
-        "key twice in map",
-        SCHEMA,
-        columnar(
-            SCHEMA,
-            ["a", "b"],
-            {"counts": pa.array([[("x", 1)], [("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int32()))},
-        ),
-        "row 'b': column 'counts': a key stands twice",
-    ),
-    (
-        "zeros in map",
-        SCHEMA,
-        columnar(SCHEMA, ["a"], {"weights": pa.array([[(0.0, ""), (-0.0, "")]], pa.map_(pa.float64(), pa.string()))}),
-        "row 'a': column 'weights': a key stands twice",
-    ),
-    (
-        "NaN in map",
-        SCHEMA,
-        columnar(SCHEMA, ["a"], {"weights": pa.array([[(float("nan"), "")]], pa.map_(pa.float64(), pa.string()))}),
-        "row 'a': column 'weights': a key of a map is NaN",
-    ),
-    (
-        "family",
-        SCHEMA,
-        cells_of(SCHEMA, [("a", "click", "", b"", 0), ("b", "buy", "", b"", 0)], timed=False),
-        "row 'b': no family 'buy'",
-    ),
+    ("alone by nulls", STRICT, NO_NAMES, "row 'b': column 'name' is NOT NULL without a default"),
+    ("date", SCHEMA, two("day", FAR), "row 'b': column 'day': a time outside the years 1 to 9999"),
+    ("moment", SCHEMA, two("seen", micros(0, TS_MIN - 1)), "row 'b': column 'seen': a time outside"),
+    ("reading", SCHEMA, two("clock", micros(0, TS_MAX + 1).view(pa.timestamp("us"))), "row 'b': column 'clock': a tim"),
+    ("in array", SCHEMA, two("days", LISTS), "row 'b': column 'days': a time outside"),
+    ("in struct", SCHEMA, two("spot", spots(0, TS_MAX + 1)), "row 'b': column 'spot': a time outside"),
+    ("in vector", SCHEMA, two("place", vectors_with_null()), "row 'b': column 'place': there is a NULL in a vector"),
+    ("in map", SCHEMA, two("counts", COUNTS), "row 'b': column 'counts': a key stands twice"),
+    ("zeros in map", SCHEMA, two("weights", ZEROS), "row 'b': column 'weights': a key stands twice"),
+    ("NaN in map", SCHEMA, two("weights", NANS), "row 'b': column 'weights': a key of a map is NaN"),
+    ("family", SCHEMA, BUYS, "row 'b': no family 'buy'"),
     ("cell twice", SCHEMA, without(CELLS, "_ts"), "row 'a': column 'click:q' is out of order"),
-    ("null value", SCHEMA, changed(CELLS, "_value", pa.array([b"", None], pa.binary())), "column '_value'"),
+    ("null value", SCHEMA, changed(CELLS, "_value", pa.array([b"", None], pa.binary())), "column '_value' .* 1 nulls"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("schema", "block", "message"), [case[1:] for case in BAD_COLUMNAR], ids=[c[0] for c in BAD_COLUMNAR]
-)
+@pytest.mark.parametrize(("schema", "block", "message"), [pytest.param(*case, id=name) for name, *case in BAD_COLUMNAR])
 def test_columnar_blocks_are_refused(schema: TableSchema, block: ColumnarBlock, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         check_block(schema, block)
@@ -731,7 +610,14 @@ def test_columnar_blocks_are_refused(schema: TableSchema, block: ColumnarBlock, 
 
 
 def test_the_good_twins_of_the_refused_pass() -> None:
-    for schema, block in ((SCHEMA, AB), (SCHEMA, ABC), (SCHEMA, CELLS), (PAIR, PAIRS), (HASHED, TOKENS), (DATED, DAYS)):
+    for schema, block in (
+        (SCHEMA, AB),
+        (SCHEMA, CELLS),
+        (PAIR, PAIRS),
+        (HASHED, TOKENS),
+        (DATED, DAYS),
+        (FLOATING, FLOATS),
+    ):
         check_block(schema, block)
         check_block(schema, replace(block, batch=block.batch.slice(1)))
 
@@ -761,7 +647,7 @@ def test_cells_pass_if_they_ascend(given_: list[tuple[str, str, str, int]], time
     st.lists(st.tuples(*[st.sampled_from([None, "x"])] * 3), min_size=1, max_size=4),
     st.booleans(),
     st.sampled_from([SCHEMA, STRICT]),
-    st.sampled_from([("name", "note"), ("note",), ("name",), ("text", "note", "name")]),
+    st.sampled_from([(), ("name", "note"), ("note",), ("name",), ("note", "name", "text")]),
 )
 def test_null_and_missing_columns_are_judged_as_in_mutations(
     given_: list[tuple[Value, ...]], nulls_written: bool, schema: TableSchema, names: tuple[str, ...]
@@ -786,7 +672,7 @@ SAMPLES = [
     (SCHEMA, columnar(SCHEMA, ["a", "b"], {name: [value, value] for name, value in GOOD_VALUES})),
     (SCHEMA, CELLS),
     (PAIR, PAIRS),
-    (FLOATING, columnar(FLOATING, [0.5, 1.5], {"number": [1, 2]})),
+    (FLOATING, FLOATS),
 ]
 
 

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -41,7 +42,9 @@ from stelae.storage.cache import BlockCache
 from stelae.storage.fragments import Fragments
 from stelae.storage.memory_cells import MemoryOfCells
 from stelae.storage.memory_columns import MemoryOfColumns
+from stelae.storage.merge.alive import Judging
 from stelae.storage.merge.order import order_records, order_sorted, shared_bytes
+from stelae.storage.merge.pick import Ordered, in_order, seen_versions
 from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.parts import whole
 from stelae.storage.records import Keeping, merged_records
@@ -84,6 +87,12 @@ KEYS = [
 TXNS = [pack(millis_of(START) + ms, counter) for ms in (0, 1, 4, 30) for counter in (0, 1)]
 TIMES = [Micros(micros_of(START) + us) for us in (0, -1, 1_000, 4_000, 30_000)] + [Micros(0), TS_MIN, TS_MAX]
 NAMES = [("click", "q"), ("click", ""), ("click", "qq"), ("view", "q")]
+VALUES: dict[ColumnId, tuple[Value, ...]] = {
+    ROW_EXISTS: (None,),
+    IDS[0]: (1, 2**31 - 1, None),
+    IDS[1]: ("", "x", None),
+    IDS[2]: (1, -1, None),
+}
 ALONE = ("", "")
 """The cell in which a put of the key alone lies."""
 
@@ -123,12 +132,6 @@ def put_together(parts: Iterable[Rec]) -> list[Rec]:
 # -- random records
 
 
-def values_for(id_: ColumnId) -> st.SearchStrategy[Value]:
-    if id_ == ROW_EXISTS:
-        return st.none()
-    return st.sampled_from(("", "x", None) if id_ == IDS[1] else (1, 2**31 - 1, None))
-
-
 class Pool(NamedTuple):
     """Few of each, so that records meet."""
 
@@ -138,48 +141,40 @@ class Pool(NamedTuple):
     names: list[tuple[str, str]]
 
 
-def few(options: Sequence[T], most: int) -> st.SearchStrategy[list[T]]:
-    return st.lists(st.sampled_from(options), min_size=1, max_size=most, unique=True)
+def few(random: Random, options: Sequence[T], most: int) -> list[T]:
+    return random.sample(options, random.randint(1, most))
 
 
-pools = st.builds(Pool, few(KEYS, 3), few(TIMES, 3), few(TXNS, 5), few(NAMES, 3))
+def records(random: Random, size: int, of_cells: bool) -> list[Rec]:
+    """Whole ones, in order."""
+    pool = Pool(few(random, KEYS, 3), few(random, TIMES, 3), few(random, TXNS, 5), few(random, NAMES, 3))
+    one = cell_record if of_cells else columns_record
+    return sorted({rec.key: rec for rec in (one(random, pool) for _ in range(size))}.values(), key=lambda rec: rec.key)
 
 
-@st.composite
-def column_records(draw: st.DrawFn, pool: Pool) -> Rec:
-    kind = draw(st.sampled_from([Kind.PUT] * 4 + [Kind.ERASE_VERSION, Kind.ERASE_COLUMN, Kind.ERASE_ROW]))
-    ids: tuple[ColumnId, ...] = ()
-    if kind is not Kind.ERASE_ROW:
-        allowed = [*IDS, *([ROW_EXISTS] if kind is Kind.PUT else [])]
-        ids = draw(st.just(IDS) | few(allowed, 4).map(tuple))
-    about = [(id_, draw(values_for(id_)) if kind is Kind.PUT else None) for id_ in sorted(ids)]
-    return _rec(draw, pool, kind, tuple(about))
+def columns_record(random: Random, pool: Pool) -> Rec:
+    kind = random.choice([Kind.PUT] * 4 + [Kind.ERASE_VERSION, Kind.ERASE_COLUMN, Kind.ERASE_ROW])
+    ids: Sequence[ColumnId] = IDS if random.random() < 0.3 else few(random, [*IDS, ROW_EXISTS], 4)
+    if kind is not Kind.PUT:
+        ids = [] if kind is Kind.ERASE_ROW else few(random, IDS, 3)
+    about = [(id_, random.choice(VALUES[id_]) if kind is Kind.PUT else None) for id_ in sorted(ids)]
+    return stamped(random, pool, kind, tuple(about))
 
 
-@st.composite
-def cell_records(draw: st.DrawFn, pool: Pool) -> Rec:
-    kind = draw(st.sampled_from([Kind.PUT] * 5 + list(Kind)))
-    name = draw(st.sampled_from([*pool.names, ALONE] if kind is Kind.PUT else pool.names))
-    value = draw(st.sampled_from([b"", b"x"])) if kind is Kind.PUT and name != ALONE else None
+def cell_record(random: Random, pool: Pool) -> Rec:
+    kind = random.choice([Kind.PUT] * 5 + list(Kind))
+    name = random.choice([*pool.names, ALONE] if kind is Kind.PUT else pool.names)
+    value = random.choice([b"", b"x"]) if kind is Kind.PUT and name != ALONE else None
     about: tuple[tuple[Member, Value], ...] = ((name, value),)
     if kind is Kind.ERASE_ROW:
         about = ()
     elif kind is Kind.ERASE_FAMILY:
         about = (((name[0], ""), None),)
-    return _rec(draw, pool, kind, about)
+    return stamped(random, pool, kind, about)
 
 
-def _rec(draw: st.DrawFn, pool: Pool, kind: Kind, about: tuple[tuple[Member, Value], ...]) -> Rec:
-    row, ts, txn = (draw(st.sampled_from(each)) for each in (pool.rows, pool.times, pool.txns))
-    return Rec(row, ts, txn, kind, about)
-
-
-@st.composite
-def record_sets(draw: st.DrawFn, of_cells: bool) -> list[Rec]:
-    pool = draw(pools)
-    one = cell_records(pool) if of_cells else column_records(pool)
-    some = draw(st.lists(one, min_size=1, max_size=16, unique_by=lambda rec: rec.key))
-    return sorted(some, key=lambda rec: rec.key)
+def stamped(random: Random, pool: Pool, kind: Kind, about: tuple[tuple[Member, Value], ...]) -> Rec:
+    return Rec(random.choice(pool.rows), random.choice(pool.times), random.choice(pool.txns), kind, about)
 
 
 # -- the answer, row by row
@@ -461,13 +456,6 @@ def expected_cells(recs: Sequence[Rec], question: CellsQuestion, plain: Question
     return answer
 
 
-policies = st.none() | st.sampled_from([*(parse_purge(text) for text in POLICIES if text)])
-ranges = st.just(ALL_ROWS) | st.builds(RowRange, st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS)).filter(
-    lambda rows: not rows.is_empty
-)
-times = st.just(ALL_TIME) | st.builds(TimeRange, st.sampled_from(TIMES), st.sampled_from(TIMES))
-randoms = st.randoms(use_true_random=False)
-block_sizes = st.sampled_from([1, 64, 200, 4096])
 SELECTED: list[Selectors] = [
     ALL_COLUMNS,
     (ColumnSelector("click:", is_prefix=True),),
@@ -476,65 +464,108 @@ SELECTED: list[Selectors] = [
     (ColumnSelector("click:", is_prefix=False),),
     (ColumnSelector("none:", is_prefix=True),),
 ]
+PURGES = [parse_purge(text) for text in POLICIES if text]
+BLOCK_SIZES = [1, 64, 200, 4096]
+seeds, sizes = st.integers(0, 2**32 - 1), st.integers(1, 18)
+each_kind = pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
 
 
-@st.composite
-def questions(draw: st.DrawFn) -> Question:
-    at = draw(st.just(TXNS[-1]) | st.sampled_from(TXNS))
-    read_us = Micros(micros_of(at) + draw(st.sampled_from([0, 1, 2_000, 60_000])))
-    floor = draw(st.just(TXN_MIN) | st.sampled_from([txn for txn in TXNS if txn <= at]))
-    return Question(at, read_us, floor, draw(policies), draw(times))
+def choose_policy(random: Random) -> PurgePolicy | None:
+    return random.choice([None, random.choice(PURGES)])
 
 
-@given(record_sets(of_cells=False), questions(), ranges, st.data())
-@settings(max_examples=tries(35))
-def test_columns_are_merged_by_the_rule(recs: list[Rec], plain: Question, rows: RowRange, data: st.DataObject) -> None:
+def choose_question(random: Random) -> Question:
+    at = random.choice([TXNS[-1], random.choice(TXNS)])
+    read_us = Micros(micros_of(at) + random.choice([0, 1, 2_000, 60_000]))
+    floor = random.choice([TXN_MIN, TXN_MIN, random.choice([txn for txn in TXNS if txn <= at])])
+    time = random.choice([ALL_TIME, ALL_TIME, TimeRange(random.choice(TIMES), random.choice(TIMES))])
+    return Question(at, read_us, floor, choose_policy(random), time)
+
+
+def choose_rows(random: Random) -> RowRange:
+    start, stop = sorted(random.sample(KEYS, 2))
+    return random.choice([ALL_ROWS, ALL_ROWS, RowRange(start, stop), RowRange(start), RowRange(b"", stop)])
+
+
+@each_kind
+@given(seeds, sizes)
+@settings(max_examples=tries(250))
+def test_vectors_say_what_the_rule_says(of_cells: bool, seed: int, size: int) -> None:
+    random = Random(seed)
+    recs, question = records(random, size, of_cells), choose_question(random)
+    group = (NAMED if of_cells else TYPED).groups[0]
+    slabs = [slab_of(parts, group).within(question.floor, question.at) for parts in cuts(recs, random)]
+    slabs = [slab for slab in slabs if len(slab)]
+    if not slabs:
+        assert by_the_rule(recs, question) == {}
+        return
+    for plainly in (False, True):
+        ordered = in_order(slabs, is_sorted=True)
+        judging = Judging(question.policy, question.read_us, plainly)
+        seen = seen_versions(ordered, judging, question.time.start, question.time.stop)
+        shown = recs_of(_only(ordered, seen), group)
+        versions = [(rec.row, member, rec.ts, rec.txn, value) for rec in shown for member, value in rec.about]
+        assert sorted(versions, key=repr) == sorted(versions_of(by_the_rule(recs, question)), key=repr)
+
+
+def versions_of(found: dict[bytes, dict[Member, list[tuple[int, int, Value]]]]) -> list[tuple[Any, ...]]:
+    return [(row, member, *each) for row, members in found.items() for member, some in members.items() for each in some]
+
+
+def _only(ordered: Ordered, seen: list[npt.NDArray[np.bool_]]) -> Slab:
+    """The records in order, with what is seen of each."""
+    at = ordered.ordering.positions
+    slab = ordered.slab if at is None else ordered.slab.take(at)
+    kept = [SlabColumn(column.values, flags) for column, flags in zip(slab.columns, seen, strict=True)]
+    some = np.flatnonzero(np.logical_or.reduce(seen))
+    return replace(slab, columns=tuple(kept)).take(some)
+
+
+@given(seeds, sizes)
+@settings(max_examples=tries(40))
+def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
+    random = Random(seed)
+    recs, plain, rows = records(random, size, of_cells=False), choose_question(random), choose_rows(random)
     group = TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
-    chosen = tuple(data.draw(st.permutations(group.columns))[: data.draw(st.integers(0, 3))])
-    exists = data.draw(st.booleans()) or not chosen
+    chosen = tuple(random.sample(group.columns, random.randint(0, 3)))
+    exists = random.choice([True, not chosen])
     question = ColumnsQuestion(rows, chosen, exists, plain.asking, plain.policy)
     expected = expected_columns(recs, question, plain)
-    random = data.draw(randoms)
-    for block_bytes in data.draw(st.permutations([1, 64, 4096]))[:2]:
+    for block_bytes in random.sample(BLOCK_SIZES, 2):
         store = Store(False, block_bytes, random)
         refs = laid_out(store, recs, random)
-        for plainly in (False, True):
-            asked = replace(question, plainly=plainly)
-            assert scan_columns(store, refs, asked, reverse=False) == expected
-        assert scan_columns(store, refs[::-1], question, reverse=True) == expected
+        assert scan_columns(store, refs, question, reverse=False) == expected
+        assert scan_columns(store, refs[::-1], replace(question, plainly=True), reverse=True) == expected
 
 
-@given(record_sets(of_cells=True), questions(), ranges, st.sampled_from(SELECTED), st.data())
-@settings(max_examples=tries(35))
-def test_cells_are_merged_by_the_rule(
-    recs: list[Rec], plain: Question, rows: RowRange, selectors: Selectors, data: st.DataObject
-) -> None:
-    exists, history = data.draw(st.booleans()), data.draw(st.sampled_from([1, 2, 9]))
+@given(seeds, sizes)
+@settings(max_examples=tries(40))
+def test_cells_are_merged_by_the_rule(seed: int, size: int) -> None:
+    random = Random(seed)
+    recs, plain, rows = records(random, size, of_cells=True), choose_question(random), choose_rows(random)
+    selectors, exists, history = random.choice(SELECTED), random.choice([True, False]), random.choice([1, 2, 9])
     question = CellsQuestion(rows, selectors, exists, plain.asking, plain.policy, history)
     expected = expected_cells(recs, question, plain)
-    random = data.draw(randoms)
-    for block_bytes in data.draw(st.permutations([1, 64, 4096]))[:2]:
+    for block_bytes in random.sample(BLOCK_SIZES, 2):
         store = Store(True, block_bytes, random)
         refs = laid_out(store, recs, random)
-        for plainly in (False, True):
-            asked = replace(question, plainly=plainly)
-            assert scan_cells(store, refs, asked, reverse=False) == expected
-        assert scan_cells(store, refs[::-1], question, reverse=True) == expected
+        assert scan_cells(store, refs, question, reverse=False) == expected
+        assert scan_cells(store, refs[::-1], replace(question, plainly=True), reverse=True) == expected
 
 
-@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
-@given(st.data())
+@each_kind
+@given(seeds, sizes)
 @settings(max_examples=tries(20))
-def test_a_merge_that_keeps_all_gives_each_record_once(of_cells: bool, data: st.DataObject) -> None:
-    recs = data.draw(record_sets(of_cells))
-    random = data.draw(randoms)
-    store = Store(of_cells, data.draw(block_sizes), random)
+def test_a_merge_that_keeps_all_gives_each_record_once(of_cells: bool, seed: int, size: int) -> None:
+    random = Random(seed)
+    recs = records(random, size, of_cells)
+    store = Store(of_cells, random.choice(BLOCK_SIZES), random)
     refs = laid_out(store, recs, random)
     assert store.records(refs) == recs
     again = store.compacted(refs, Keeping())
     assert store.records(again) == recs
-    rows = data.draw(ranges)
+    rows = choose_rows(random)
     inside = [rec for slab in store.merged(refs, Keeping(), rows) for rec in recs_of(slab, store.group)]
     assert inside == [rec for rec in recs if rec.row in rows]
 
@@ -553,27 +584,26 @@ def histories(recs: Iterable[Rec], horizon: Txn, floor: Txn, policy: PurgePolicy
     ]
 
 
-@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
-@given(st.data())
-@settings(max_examples=tries(35))
-def test_no_compaction_changes_an_answer(of_cells: bool, data: st.DataObject) -> None:
+@each_kind
+@given(seeds, sizes)
+@settings(max_examples=tries(50))
+def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -> None:
     """Some files are merged, rooted if they hold all up to some txn, at growing horizons and floors, into a file that
     is merged with the next ones."""
-    recs = data.draw(record_sets(of_cells))
-    policy = data.draw(policies)
-    random = data.draw(randoms)
-    store = Store(of_cells, data.draw(block_sizes), random)
-    limit = data.draw(st.sampled_from(TXNS))
+    random = Random(seed)
+    recs, policy = records(random, size, of_cells), choose_policy(random)
+    store = Store(of_cells, random.choice(BLOCK_SIZES), random)
+    limit = random.choice(TXNS)
     old, new = [rec for rec in recs if rec.txn <= limit], [rec for rec in recs if rec.txn > limit]
     refs, later = laid_out(store, old, random) if old else [], [store.file(new)] if new else []
     known: list[Rec] = list(recs)
     horizon, floor = TXN_MIN, TXN_MIN
-    for _ in range(data.draw(st.integers(1, 3))):
-        horizon = max(horizon, data.draw(st.sampled_from([txn for txn in TXNS if txn <= limit])))
-        floor = max(floor, data.draw(st.sampled_from([TXN_MIN, *(txn for txn in TXNS if txn <= horizon)])))
+    for _ in range(random.randint(1, 3)):
+        horizon = max(horizon, random.choice([txn for txn in TXNS if txn <= limit]))
+        floor = max(floor, random.choice([TXN_MIN, TXN_MIN, random.choice([txn for txn in TXNS if txn <= horizon])]))
         before = histories(known, horizon, floor, policy)
-        rooted = data.draw(st.booleans())
-        count = len(refs) if rooted else data.draw(st.integers(0, len(refs)))
+        rooted = random.choice([True, False])
+        count = len(refs) if rooted else random.randint(0, len(refs))
         keeping = Keeping(horizon, floor, rooted, policy)
         refs = [*(store.compacted(refs[:count], keeping) if count else []), *refs[count:]]
         known = store.records([*refs, *later])
@@ -583,36 +613,31 @@ def test_no_compaction_changes_an_answer(of_cells: bool, data: st.DataObject) ->
             assert not [rec for rec in known if rec.kind is not Kind.PUT and rec.txn <= horizon]
 
 
-@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
-@given(st.data())
-@settings(max_examples=tries(20))
-def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, data: st.DataObject) -> None:
-    recs, policy = data.draw(record_sets(of_cells)), data.draw(policies)
-    random = data.draw(randoms)
+@each_kind
+@given(seeds, sizes)
+@settings(max_examples=tries(30))
+def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, seed: int, size: int) -> None:
+    random = Random(seed)
+    recs, policy = records(random, size, of_cells), choose_policy(random)
     store = Store(of_cells, 64, random)
     refs = laid_out(store, recs, random)
     horizon = Txn(TXNS[-1] + 1)
     left = store.records(store.compacted(refs, Keeping(horizon, TXN_MIN, is_rooted=True, policy=policy)))
     assert all(rec.kind is Kind.PUT for rec in left)
     seen = by_the_rule(recs, Question(horizon, micros_of(horizon), TXN_MIN, policy))
-    versions = {
-        (row, member, ts, txn, value)
-        for row, found in seen.items()
-        for member, some in found.items()
-        for ts, txn, value in some
-    }
-    assert {(r.row, member, r.ts, r.txn, value) for r in left for member, value in r.about} == versions
+    versions = [(rec.row, member, rec.ts, rec.txn, value) for rec in left for member, value in rec.about]
+    assert sorted(versions, key=repr) == sorted(versions_of(seen), key=repr)
 
 
-@pytest.mark.parametrize("of_cells", [False, True], ids=["columns", "cells"])
-@given(st.data())
+@each_kind
+@given(seeds, sizes)
 @settings(max_examples=tries(15))
-def test_nothing_below_the_floor_stays(of_cells: bool, data: st.DataObject) -> None:
-    recs = data.draw(record_sets(of_cells))
-    random = data.draw(randoms)
+def test_nothing_below_the_floor_stays(of_cells: bool, seed: int, size: int) -> None:
+    random = Random(seed)
+    recs = records(random, size, of_cells)
     store = Store(of_cells, 64, random)
     refs = laid_out(store, recs, random)
-    floor = data.draw(st.sampled_from(TXNS))
+    floor = random.choice(TXNS)
     left = store.records(store.compacted(refs, Keeping(floor, floor)))
     assert left == [rec for rec in recs if rec.txn >= floor]
 

@@ -26,7 +26,7 @@ from stelae.storage.merge.order import Flags, Ints
 from stelae.storage.merge.select import RawCells, RawColumns
 from stelae.storage.merge.slab import SlabColumn, as_bytes
 
-_SAMPLE_STEP = 64
+_SAMPLE_STEP = 16
 _KINDS = tuple(Kind)
 
 
@@ -74,6 +74,7 @@ class Block:
         self._sample: list[bytes] = []
         self._readers: dict[str, Callable[[int], Value]] = {}
         self._getters: dict[tuple[ColumnId, ...], tuple[tuple[ColumnId, Callable[[int], Value]], ...]] = {}
+        self._named: dict[tuple[tuple[ColumnId, str], ...], tuple[tuple[str, Callable[[int], Value]], ...]] = {}
         self._stamp: Callable[[int], tuple[Micros, Txn, Kind]] | None = None
 
     @property
@@ -81,7 +82,7 @@ class Block:
         return sum(array.nbytes for array in self.columns.values()) + self.rows.nbytes
 
     def find(self, row: Row) -> tuple[int, int]:
-        """Where the row's records begin and end. Every 64th row is kept as an object: the rest is looked up in the
+        """Where the row's records begin and end. Every 16th row is kept as an object: the rest is looked up in the
         buffer, a few steps away."""
         read = self._row_at
         if read is None:
@@ -140,6 +141,15 @@ class Block:
             found = tuple((id_, self.reader(name, type_)) for id_, (name, type_) in there)
             self._getters[ids] = found
         return found
+
+    def named(self, named: tuple[tuple[ColumnId, str], ...], at: int) -> dict[str, Value]:
+        """The values of a record that writes all of these columns, by the names given."""
+        found = self._named.get(named)
+        if found is None:
+            names = dict(named)
+            found = tuple((names[id_], read) for id_, read in self._values_of(tuple(names)))
+            self._named[named] = found
+        return {name: read(at) for name, read in found}
 
     def columns_version(self, at: int, ids: tuple[ColumnId, ...]) -> ColumnsVersion | None:
         """One record, with those of the columns that it writes or erases. None if it is about none of them and no

@@ -52,7 +52,7 @@ class Fragment:
         places = {column.id: place for place, column in enumerate(self.spec.columns)}
         self._shape = BlockShape(file, self.spec, self.columns, places)
         self.priority = CachePriority.ON_DEMAND
-        self._has_continued = any(reader.footer.continued)
+        self.has_continued = any(reader.footer.continued)
 
     def range_of(self, block: int) -> RowRange:
         """All rows of the block lie in it, and none of another block's but one that goes on from it."""
@@ -64,7 +64,7 @@ class Fragment:
 
     def is_continued(self, block: int) -> bool:
         """Whether a row of the block may lie in a neighbour too."""
-        if not self._has_continued:
+        if not self.has_continued:
             return False
         continued = self.reader.footer.continued
         return continued[block] or (block + 1 < len(continued) and continued[block + 1])

@@ -45,26 +45,31 @@ class RowReader:
                     wanted = (*ids, ROW_EXISTS) if group is existing else ids
                     if wanted:
                         refs = state.refs(group.id)
-                        self._columns.append(ColumnsReader(refs, fragments, wanted, group.options.purge))
+                        self._columns.append(ColumnsReader(refs, fragments, wanted, group.options.purge, self._names))
                 case CellsGroup():
                     if group is existing or _may_match(group, columns):
                         refs = state.refs(group.id)
                         reads_rows = group is existing
                         self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.options.purge))
         self._add_left_over(state, fragments, existing.options.purge)
+        self._only = self._columns[0] if len(self._columns) == 1 and not self._cells else None
 
     def _add_left_over(self, state: TabletState, fragments: Fragments, policy: PurgePolicy | None) -> None:
         refs = state.refs(LEFT_OVER)
         of_cells = tuple(ref for ref in refs if isinstance(ref.part, FamilySet))
         of_columns = tuple(ref for ref in refs if not isinstance(ref.part, FamilySet))
         if of_columns:
-            self._columns.append(ColumnsReader(of_columns, fragments, (ROW_EXISTS,), policy))
+            self._columns.append(ColumnsReader(of_columns, fragments, (ROW_EXISTS,), policy, {}))
         if of_cells:
             self._cells.append(CellsReader(of_cells, fragments, (), True, policy))
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:
         """The newest value of each column and cell that has one; defaults for the columns that have none; None if the
         row does not appear."""
+        if self._only is not None:
+            quick = self._only.quick(row, asking)
+            if quick is not None:
+                return quick
         found: dict[str, Value] = {}
         exists = False
         names = self._names

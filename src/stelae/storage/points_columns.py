@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stelae.model.ids import TS_MIN, ColumnId, Row
@@ -37,7 +37,12 @@ class _FromFile:
 
 class ColumnsReader:
     def __init__(
-        self, refs: Sequence[Ref], fragments: Fragments, wanted: tuple[ColumnId, ...], policy: PurgePolicy | None
+        self,
+        refs: Sequence[Ref],
+        fragments: Fragments,
+        wanted: tuple[ColumnId, ...],
+        policy: PurgePolicy | None,
+        names: Mapping[ColumnId, str],
     ) -> None:
         self._wanted = wanted
         self._values_wanted = sum(id_ != ROW_EXISTS for id_ in wanted)
@@ -59,6 +64,35 @@ class ColumnsReader:
         if any(file.fragment.file.txn is not None for file in self._files):
             given = [file.fragment.file.ts or TS_MIN for file in self._files]
             self._ts_in_files = max(self._ts_in_files, *given)
+        self._named = tuple((id_, names[id_]) for id_ in wanted if id_ != ROW_EXISTS)
+        self._single = self._files[0] if len(self._files) == 1 and self._is_simple(self._files[0]) else None
+
+    def _is_simple(self, file: _FromFile) -> bool:
+        """Whether a row's only record in the file, if it is seen, says all."""
+        there = all(id_ in file.ids and id_ in file.fragment.columns for id_, _ in self._named)
+        spec = file.fragment.spec
+        return (
+            there and self._policy is None and spec.complete and not file.fragment.has_continued and bool(self._named)
+        )
+
+    def quick(self, row: Row, asking: Asking) -> dict[str, Value] | None:
+        """The row by name, if it lies in one cached block of the only file and nowhere else: by far the most often.
+        None says nothing."""
+        file = self._single
+        if file is None or asking.time is not ALL_TIME or row not in file.rows:
+            return None
+        for source in self._memories:
+            if source.memory.may_have(row):
+                return None
+        fragment = file.fragment
+        number = bisect_right(fragment.starts, row) - 1
+        block = fragment.cached(number, file.needed) if number >= 0 else None
+        if block is None:
+            return None
+        at, end = block.find(row)
+        if end - at != 1 or not asking.floor <= block.stamp(at)[1] <= asking.at:
+            return None
+        return block.named(self._named, at)
 
     def newest(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
         holders = [source for source in self._memories if source.memory.may_have(row) and row in source.rows]
