@@ -35,6 +35,7 @@ from stelae.sim.effects import Effect, Effects
 from stelae.sim.rng import SimRng
 from stelae.storage.asking import Asking
 from stelae.storage.checks import check_block
+from stelae.storage.changes import TableChange
 from stelae.storage.compaction.picker import PickerSettings
 from stelae.storage.config import TabletConfig, decode_config, encode_config
 from stelae.storage.fragments import FragmentFile
@@ -44,7 +45,7 @@ from stelae.storage.rowscan import OTHERS, RowBatch, ScanRequest
 from stelae.storage.scanner import TableScan
 from stelae.storage.serializer import SerializerSettings
 from stelae.storage.shard import Commit, Shard, ShardSettings
-from stelae.storage.state import TabletState, altered, check_state, new_tablet, with_load, with_prepared, without_prepared
+from stelae.storage.state import TabletState, altered, check_state, new_tablet, with_prepared, without_prepared
 from stelae.storage.upkeep import Upkeep
 from stelae.storage.wal import WalSettings
 from stelae.storage.writing import file_name
@@ -144,8 +145,7 @@ class Engine:
             self.configs,
             self.settings,
             saved,
-            lambda _, version: self.schemas[version],
-            lambda _: self.newest,
+            lambda _: list(self.schemas.values()),
         )
         self.upkeep = Upkeep(self.shard, saved)
         self.shard.advance_horizon(TABLE, self.horizon)
@@ -252,9 +252,10 @@ class Engine:
         return True
 
     def compact_all(self, tablet: TabletId) -> None:
-        """Every group of it, once."""
+        """Every group of it, once; a split or join may come between."""
         for _ in range(len(self.schema.groups)):
-            self.compact(tablet, whole_group=True)
+            if tablet in self.shard.tablets():
+                self.compact(tablet, whole_group=True)
 
     def split(self, tablet: TabletId, at: Row) -> None:
         left, right = TabletId(self.next_tablet), TabletId(self.next_tablet + 1)
@@ -272,14 +273,11 @@ class Engine:
         for tablet in self.shard.tablets():
             self.upkeep.change(tablet, lambda state: altered(state, schema))
 
-    def truncate(self) -> Txn:
-        floor = self.shard.clock.tick()
-        self.truncate_at(floor)
-        return floor
-
-    def truncate_at(self, floor: Txn) -> None:
-        for tablet in self.shard.tablets():
-            self.upkeep.truncate(tablet, floor)
+    def change(self, change: TableChange) -> Txn:
+        """Durable."""
+        commit = self.upkeep.commit(TABLE, change)
+        self.shard.drain()
+        return commit.durable.result(timeout=0)
 
     def advance_horizon(self, to: Txn) -> None:
         self.horizon = self.shard.advance_horizon(TABLE, to)
@@ -319,16 +317,6 @@ class Engine:
         footer, seal = writer.close()
         sink.commit()
         return FragmentFile(name, seal, footer.stats)
-
-    def commit_load(self, load: str, txn: Txn | None = None) -> Txn:
-        """At a txn of now, or at the one an earlier try was given."""
-        at = self.shard.clock.tick() if txn is None else txn
-        for tablet in self.shard.tablets():
-            self.upkeep.change(tablet, lambda state: with_load(state, load, at))
-        self.shard.drain()
-        self.upkeep.save()
-        self.shard.publish(at)
-        return at
 
     def abandon_load(self, load: str) -> None:
         for tablet in self.shard.tablets():

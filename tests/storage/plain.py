@@ -111,6 +111,11 @@ class PlainTable:
         self._move_on(txn)
         self._floors.append(txn)
 
+    def overwrite(self, txn: Txn, mutations: Iterable[Mutation]) -> None:
+        """Reads at this txn or later see only what is committed at it or after it."""
+        self.commit(txn, mutations)
+        self._floors.append(txn)
+
     def alter(self, schema: TableSchema) -> None:
         """The one schema of all reads from now on, whatever their snapshot. What it no longer has is gone for good."""
         old = _homes(self.schema)
@@ -149,7 +154,7 @@ class PlainTable:
         for row in sorted(self._touches):
             if rows is not None and row not in rows:
                 continue
-            touches = [touch for touch in self._touches[row] if floor < touch.txn <= at]
+            touches = [touch for touch in self._touches[row] if floor <= touch.txn <= at]
             versions: dict[str, tuple[Version, ...]] = {}
             exists = False
             for place in dict.fromkeys(place for touch in touches for place, _ in touch.puts):

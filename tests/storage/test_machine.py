@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import datetime  # noqa: F401 - in printed steps
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf  # noqa: F401 - in printed steps
@@ -44,8 +43,10 @@ from stelae.model.schema import (
     TableSchema,
 )
 from stelae.model.types import Array, Binary, Float, Int, String, Timestamp
+from stelae.storage.changes import Emptied, Loaded, TableChange
 from stelae.storage.rowscan import RowBatch
 from stelae.storage.scanner import TableScan
+from stelae.storage.shard import Commit
 from tests.effort import tries
 from tests.storage.engine import TABLE, Engine, check_engine, check_reads, choose_columns, expected, selectors
 from tests.storage.plain import PlainTable
@@ -234,6 +235,7 @@ WORK = {
     "truncate": 1,
 }
 """What is done to tablets, and how often."""
+WORKS = st.sampled_from([work for work, weight in WORK.items() for _ in range(weight)])
 
 
 # -- the machine
@@ -241,9 +243,11 @@ WORK = {
 
 @dataclass
 class Queued:
-    txn: Txn
-    durable: Future[Txn]
-    mutations: Sequence[Mutation]
+    """A block, a load, or that the table was emptied: on its way to the log."""
+
+    commit: Commit
+    mutations: Sequence[Mutation] = ()
+    change: TableChange | None = None
 
 
 @dataclass
@@ -255,6 +259,7 @@ class Running:
     reverse: bool
     scan: TableScan = field(init=False)
     batches: Generator[RowBatch] = field(init=False)
+    is_pinned: bool = False
 
 
 class TabletMachine(RuleBasedStateMachine):
@@ -266,6 +271,7 @@ class TabletMachine(RuleBasedStateMachine):
         self.queued: list[Queued] = []
         self.held: list[Txn] = []
         self.running: list[Running] = []
+        self.loads = 0
         self.load: tuple[Mutation, ...] | None = None
         self.has_dropped = False
         self.altered_at = Txn(0)
@@ -303,8 +309,7 @@ class TabletMachine(RuleBasedStateMachine):
             self.drain()
 
     def _queue(self, block: Sequence[Mutation], nulls_written: bool | None = None) -> None:
-        for commit, part in self.engine.queue(block, nulls_written):
-            self.queued.append(Queued(commit.txn, commit.durable, part))
+        self.queued += [Queued(commit, part) for commit, part in self.engine.queue(block, nulls_written)]
 
     def drain(self) -> None:
         self.engine.shard.drain()
@@ -312,9 +317,16 @@ class TabletMachine(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """What has become durable is in the model from now on."""
-        while self.queued and self.queued[0].durable.done():
+        while self.queued and self.queued[0].commit.durable.done():
             done = self.queued.pop(0)
-            self.model.commit(done.durable.result(), done.mutations)
+            txn = done.commit.durable.result()
+            match done.change:
+                case None | Loaded(replaces=False):
+                    self.model.commit(txn, done.mutations)
+                case Loaded():
+                    self.model.overwrite(txn, done.mutations)
+                case Emptied():
+                    self.model.truncate(txn)
 
     @rule(block=BLOCKS, since=st.sampled_from(("now", "touched", "before it", "held", "horizon", "too old")))
     def write_if_unchanged(self, block: tuple[Mutation, ...], since: str) -> None:
@@ -337,18 +349,34 @@ class TabletMachine(RuleBasedStateMachine):
             else:
                 assert max_txn >= horizon
                 assert touched <= max(max_txn, self.altered_at)
-                self.queued.append(Queued(commit.txn, commit.durable, part))
+                self.queued.append(Queued(commit, part))
         self.drain()
 
     def _last_txn(self, row: Row) -> Txn:
-        waiting = [queued.txn for queued in self.queued if any(m.row == row for m in queued.mutations)]
+        """Of what is on its way too: an emptied table touches every row."""
+        waiting = [
+            each.commit.txn
+            for each in self.queued
+            if isinstance(each.change, Emptied)
+            or (isinstance(each.change, Loaded) and each.change.replaces)
+            or any(mutation.row == row for mutation in each.mutations)
+        ]
         return max([self.model.last_txn(row), *waiting])
 
     # upkeep
 
-    @rule(work=st.sampled_from([work for work, weight in WORK.items() for _ in range(weight)]), number=NUMBERS)
-    def tend(self, work: str, number: int) -> None:
-        """Of many tablets, one is meant by its number."""
+    @rule(works=st.lists(st.tuples(WORKS, NUMBERS), min_size=1, max_size=4))
+    def tend(self, works: list[tuple[str, int]]) -> None:
+        """What is done, and to which tablet."""
+        for place, (work, number) in enumerate(works):
+            if place:
+                self.every_read_agrees()
+            self._tend(work, number)
+
+    tend_on = tend
+    """Rules are drawn alike, and this matters most."""
+
+    def _tend(self, work: str, number: int) -> None:
         engine, tablet = self.engine, self.tablet(number)
         match work:
             case "flush":
@@ -379,12 +407,15 @@ class TabletMachine(RuleBasedStateMachine):
             case "tidy":
                 engine.tidy()
             case "truncate":
-                floor = engine.truncate()
-                self._settle()
-                self.model.truncate(floor)
+                self._change(Emptied(), drain=number % 2 == 0)
             case _:
                 raise AssertionError(work)
         self._settle()
+
+    def _change(self, change: TableChange, mutations: Sequence[Mutation] = (), *, drain: bool = True) -> None:
+        self.queued.append(Queued(self.engine.upkeep.commit(TABLE, change), mutations, change))
+        if drain:
+            self.drain()
 
     def _note_compaction(self) -> None:
         if self.engine.shard.horizon(TABLE):
@@ -394,41 +425,53 @@ class TabletMachine(RuleBasedStateMachine):
         work=st.sampled_from(("flush", "compact all", "compact")),
         number=NUMBERS,
         by=st.one_of(
-            st.tuples(st.just("tend"), st.sampled_from(list(WORK)), NUMBERS),
-            st.tuples(st.just("join"), NUMBERS),
-            st.tuples(st.just("split"), ROWS),
-            st.tuples(st.just("alter"), ALTERED),
+            st.tuples(st.just("_tend"), st.sampled_from(list(WORK)), NUMBERS),
+            st.tuples(st.just("reshape"), ROWS | NUMBERS | ALTERED),
             st.tuples(st.just("write"), BLOCKS, st.just([]), st.booleans()),
-            st.tuples(st.just("finish_load"), st.just(True)),
+            st.tuples(st.just("finish_load"), st.just("commit")),
         ),
     )
     def interrupted(self, work: str, number: int, by: tuple[Any, ...]) -> None:
         """Something else happens while a file is written."""
         step, *arguments = by
         with self.engine.meanwhile(lambda: getattr(self, step)(*arguments)):
-            self.tend(work, number)
+            self._tend(work, number)
 
-    @rule(at=ROWS)
-    def split(self, at: Row) -> None:
+    @rule(change=ROWS | NUMBERS | ALTERED)
+    def reshape(self, change: Row | int | TableSchema) -> None:
+        """A split at a row, a join of a tablet with the next one, or another schema."""
+        match change:
+            case bytes():
+                self._split(change)
+            case int():
+                self._join(change)
+            case TableSchema():
+                self._alter(change)
+
+    def _split(self, at: Row) -> None:
         state = self.engine.shard.state_at(TABLE, at)
         if at > state.rows.start and len(self.engine.tablets()) < TABLETS_MAX:
             self.engine.split(state.tablet, at)
 
-    @rule(number=NUMBERS)
-    def join(self, number: int) -> None:
+    def _join(self, number: int) -> None:
         tablets = self.engine.tablets()
         if len(tablets) > 1:
             left = number % (len(tablets) - 1)
             self.engine.join(tablets[left].tablet, tablets[left + 1].tablet)
 
     def alterations(self) -> st.SearchStrategy[TableSchema]:
-        made = alterations(self.model.schema, ALTERATIONS).map(lambda made: made[1])
-        if self.has_dropped:
-            return made.map(lambda new: new if is_neutral(self.model.schema, new) else self.model.schema)
-        return made
+        """One that must not be made is none."""
+        old = self.model.schema
+        made = alterations(old, ALTERATIONS).map(lambda made: made[1])
+        return made.map(lambda new: new if self._may_become(new) else old)
 
-    @rule(schema=ALTERED)
-    def alter(self, schema: TableSchema) -> None:
+    def _may_become(self, new: TableSchema) -> bool:
+        old = self.model.schema
+        if type(old.existence_group) is not type(new.existence_group):
+            return False
+        return not self.has_dropped or is_neutral(old, new)
+
+    def _alter(self, schema: TableSchema) -> None:
         """Blocks that wait were checked against the schema before: they come first."""
         old = self.model.schema
         if schema.version != old.version + 1:
@@ -449,21 +492,20 @@ class TabletMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_started and self.load is None)
     @rule(load=LOADS)
     def prepare_load(self, load: tuple[Mutation, ...]) -> None:
-        self.engine.prepare_load("load", load)
+        self.loads += 1
+        self.engine.prepare_load(f"load {self.loads}", load)
         self.load = load
 
     @precondition(lambda self: self.is_started and self.load is not None)
-    @rule(commit=st.sampled_from((True, True, False)))
-    def finish_load(self, commit: bool) -> None:
+    @rule(how=st.sampled_from(("commit", "commit", "queue", "replace", "abandon")))
+    def finish_load(self, how: str) -> None:
         if self.load is None:
             return
-        if commit:
-            txn = self.engine.commit_load("load")
-            self._settle()
-            self.model.commit(txn, self.load)
+        name, load, self.load = f"load {self.loads}", self.load, None
+        if how == "abandon":
+            self.engine.abandon_load(name)
         else:
-            self.engine.abandon_load("load")
-        self.load = None
+            self._change(Loaded(name, replaces=how == "replace"), load, drain=how != "queue")
 
     # time
 
@@ -483,8 +525,9 @@ class TabletMachine(RuleBasedStateMachine):
             case "read now":
                 self._read_now()
             case "advance horizon":
-                # Not above what is held. Scans hold their own snapshots.
-                engine.advance_horizon(min([*self.held, engine.visible]))
+                # Not above what is held. A scan holds its snapshot from its first batch on.
+                waiting = [running.at for running in self.running if not running.is_pinned]
+                engine.advance_horizon(min([*self.held, *waiting, engine.visible]))
                 assert all(running.at >= engine.horizon for running in self.running)
             case _:
                 self.drain()
@@ -510,8 +553,7 @@ class TabletMachine(RuleBasedStateMachine):
             self.held = [at for at in self.held if at <= self.engine.visible]
             self.running = [running for running in self.running if running.at <= self.engine.visible]
         for running in self.running:
-            running.scan = self._scan(running, running.scan.left)
-            running.batches = iter(running.scan)
+            self._begin(running, running.scan.left)
 
     # scans that others interrupt
 
@@ -521,13 +563,13 @@ class TabletMachine(RuleBasedStateMachine):
         """Of all columns, or of some."""
         names = None if columns is None else choose_columns(Random(columns), self.model.schema)
         self.running.append(Running(self.engine.visible, names, reverse))
-        running = self.running[-1]
-        running.scan = self._scan(running, EVERYTHING)
-        running.batches = iter(running.scan)
-        self._give_batch(running)
+        self._begin(self.running[-1], EVERYTHING)
+        self._give_batch(self.running[-1])
 
-    def _scan(self, running: Running, rows: RangeSet) -> TableScan:
-        return self.engine.table_scan(running.at, selectors(running.columns), rows, reverse=running.reverse)
+    def _begin(self, running: Running, rows: RangeSet) -> None:
+        running.scan = self.engine.table_scan(running.at, selectors(running.columns), rows, reverse=running.reverse)
+        running.batches = iter(running.scan)  # type: ignore[assignment]
+        running.is_pinned = False
 
     @precondition(lambda self: self.is_started and self.running)
     @rule(number=st.integers(0, SCANS_MAX - 1))
@@ -538,6 +580,7 @@ class TabletMachine(RuleBasedStateMachine):
         """What it gives is all there is of the rows that it has then done with."""
         before = running.scan.left
         batch = next(running.batches, None)
+        running.is_pinned = True
         done = before.subtract(running.scan.left)
         records = [] if batch is None else self.engine.records_of(batch)
         wanted = expected(self.model, running.at, running.columns)

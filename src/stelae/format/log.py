@@ -58,6 +58,7 @@ class LogKind(IntEnum):
 
     BLOCK = 1
     EPOCH = 2
+    CHANGE = 3
 
 
 class LogRecord(NamedTuple):

@@ -64,9 +64,8 @@ def _check_system(schema: TableSchema, block: ColumnarBlock) -> None:
     for name in sorted(system):
         column, type_ = block.batch.column(name), layout.system_field(name).type
         if column.type != type_ or column.null_count:
-            raise InvalidArgument(
-                f"block: column {name!r} is {column.type} with {column.null_count} nulls, not {type_}"
-            )
+            nulls = f" with {column.null_count} nulls" if column.null_count else ""
+            raise InvalidArgument(f"block: column {name!r} is {column.type}{nulls} instead of {type_}")
 
 
 def _value_columns(schema: TableSchema, block: ColumnarBlock) -> list[_Written]:
@@ -308,16 +307,17 @@ def _outside(numbers: pa.Array, least: int, most: int) -> str:
 
 
 def _why_map(type_: t.Map, values: pa.Array) -> str:
-    arrow = values.type
-    lists = values.cast(pa.list_(pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])))
-    keys, items = lists.flatten().flatten()
+    offsets = values.offsets.to_numpy()
+    owners = np.repeat(np.arange(len(values)), np.diff(offsets))
+    keys, items = (part.slice(offsets[0], len(owners)) for part in (values.keys, values.items))
+    if values.null_count:
+        seen = values.is_valid().to_numpy(zero_copy_only=False)[owners]
+        owners, keys, items = owners[seen], keys.filter(pa.array(seen)), items.filter(pa.array(seen))
     if isinstance(type_.key, t.Float):
-        keys = pc.add(keys, 0.0)  # the two zeros are one key
+        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # the two zeros are one key
         if pc.any(pc.is_nan(keys)).as_py():
             return "a key of a map is NaN"
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    owners = np.repeat(np.arange(len(lists)), sizes)
-    if len(np.unique(owners * (len(codes) + 1) + codes)) < len(codes):
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    if len(np.unique(owners * len(codes) + codes)) < len(codes):
         return "a key stands twice in a map"
     return _why(type_.key, keys) or _why(type_.value, items)

@@ -8,13 +8,15 @@ flushed that far, whatever the tablet was called when it was written; it is carr
 from __future__ import annotations
 
 import gc
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import decode_block
 from stelae.format.log import LogKind, LogRecord
-from stelae.model.errors import Corruption, StelaeError
+from stelae.model.errors import Corruption, StelaeError, Unavailable
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import SchemaVersion, TableId, Txn
 from stelae.model.limits import Limits
@@ -24,6 +26,7 @@ from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
+from stelae.storage.changes import changed, decode_change
 from stelae.storage.config import TabletConfig, narrowed, state_of
 from stelae.storage.parts import carry
 from stelae.storage.shard import ConfigStore, Shard, ShardSettings
@@ -34,8 +37,8 @@ from stelae.storage.write import carried, insert_unflushed
 _ANY_SIZE = Limits(block_bytes_max=2**31)
 """What was let in is read back, whatever the limit is now."""
 
-SchemaAt = Callable[[TableId, SchemaVersion], TableSchema]
-"""The schema a table had at a version. All versions from those in use to the newest must be known."""
+SchemasOf = Callable[[TableId], Sequence[TableSchema]]
+"""The schemas a table has had, oldest first, at least from the first that a config or the log still speaks of."""
 
 
 def open_shard(
@@ -46,16 +49,15 @@ def open_shard(
     configs: ConfigStore,
     settings: ShardSettings,
     saved: Iterable[TabletConfig],
-    schema_at: SchemaAt,
-    newest: Callable[[TableId], SchemaVersion],
+    schemas_of: SchemasOf,
     name: str = "",
     reading: Executor | None = None,
 ) -> Shard:
     """With every tablet that the configs name, as it was when the last acknowledged block was."""
-    states = [loaded(config, schema_at, newest) for config in settled(list(saved))]
+    states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
     log = replay(files)
     with _uncollected():
-        last = _replayed(log, states, schema_at)
+        last = _replayed(log, states, schemas_of)
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
         last = max((last, *(txn for _, txn in state.flushed)))
@@ -81,12 +83,21 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def loaded(config: TabletConfig, schema_at: SchemaAt, newest: Callable[[TableId], SchemaVersion]) -> TabletState:
+def loaded(config: TabletConfig, schemas: Sequence[TableSchema]) -> TabletState:
     """The state a config describes, under the newest schema."""
-    state = state_of(config, schema_at(config.table, config.schema_version))
-    for version in range(config.schema_version + 1, newest(config.table) + 1):
-        state = altered(state, schema_at(config.table, SchemaVersion(version)))
+    first, *later = since(schemas, config.schema_version, f"the config of tablet {config.tablet}")
+    state = state_of(config, first)
+    for schema in later:
+        state = altered(state, schema)
     return state
+
+
+def since(schemas: Sequence[TableSchema], version: SchemaVersion, who: str) -> Sequence[TableSchema]:
+    """The schema of a version, and all that came after it."""
+    at = bisect_right([schema.version for schema in schemas], version) - 1
+    if at < 0:
+        raise Unavailable(f"{who} is of schema version {version}, of which nothing is known any more")
+    return schemas[at:]
 
 
 def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
@@ -100,19 +111,29 @@ def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
     return kept
 
 
-def _replayed(log: ReplayedLog, states: Sequence[TabletState], schema_at: SchemaAt) -> Txn:
-    """Every block that counts, into the memories of the states. The greatest txn in the log."""
-    tables: dict[TableId, list[TabletState]] = {}
-    for state in states:
-        tables.setdefault(state.table, []).append(state)
+def _replayed(log: ReplayedLog, states: list[TabletState], schemas_of: SchemasOf) -> Txn:
+    """Every record that counts, into the states: blocks into their memories, changes in their place. The greatest txn
+    in the log."""
+    tables: dict[TableId, list[int]] = {}
+    for at, state in enumerate(states):
+        tables.setdefault(state.table, []).append(at)
     last = Txn(0)
     for record in log:
         last = max(last, record.txn)
-        wanting = [state for state in tables.get(record.table, ()) if _wants(state, record)]
-        if record.kind is LogKind.BLOCK and wanting:
-            block = _block(record, wanting[0].schema, schema_at)
-            for state in wanting:
-                insert_unflushed(state.active, block, record.txn, state.flushed, len(record.payload))
+        here = tables.get(record.table, ())
+        match record.kind:
+            case LogKind.BLOCK:
+                wanting = [states[at] for at in here if _wants(states[at], record)]
+                if wanting:
+                    block = _block(record, schemas_of(record.table))
+                    for state in wanting:
+                        insert_unflushed(state.active, block, record.txn, state.flushed, len(record.payload))
+            case LogKind.CHANGE:
+                change = decode_change(record.payload, record.txn)
+                for at in here:
+                    states[at] = changed(states[at], change, record.txn)
+            case LogKind.EPOCH:
+                continue
     return last
 
 
@@ -120,12 +141,12 @@ def _wants(state: TabletState, record: LogRecord) -> bool:
     return any(record.txn > txn for _, txn in state.flushed)
 
 
-def _block(record: LogRecord, schema: TableSchema, schema_at: SchemaAt) -> WrittenBlock:
+def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
     try:
         block = decode_block(record.payload, _ANY_SIZE)
     except StelaeError as error:
         raise Corruption(f"the block of txn {record.txn} cannot be read: {error}", "log") from None
-    for version in range(block.schema_version, schema.version):
-        old = schema_at(record.table, SchemaVersion(version))
-        block = carried(block, carry(old, schema_at(record.table, SchemaVersion(version + 1))), schema.codec)
+    if block.schema_version < schemas[-1].version:
+        for old, new in pairwise(since(schemas, block.schema_version, f"the block of txn {record.txn}")):
+            block = carried(block, carry(old, new), new.codec)
     return block

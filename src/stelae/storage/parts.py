@@ -9,8 +9,9 @@ whatever order the compactions came (the trap of the seed's two examples).
 rows are in every part.
 
 `carry` says what becomes of one schema's members in the next: columns and declared families are followed by id. A
-family that only the wildcard group held stays under its name, also when it becomes declared; a declared one that is
-dropped is gone, even if the wildcard group would take its name.
+family that only the wildcard group held stays under its name, also when it becomes declared, unless the wildcard group
+goes or a declared family takes its name; a declared one that is dropped is gone, even if the wildcard group would take
+its name.
 """
 
 from __future__ import annotations
@@ -99,19 +100,26 @@ def declared(schema: TableSchema) -> dict[str, ColumnId]:
 @dataclass(frozen=True, slots=True)
 class Carry:
     """What the members of one schema are in a later one. `families`: declared names, with their new ones, None for
-    what was dropped; any other name stays what it was."""
+    what was dropped. `others`: of the names that only the wildcard held, those that stay what they were."""
 
     columns: frozenset[ColumnId]
     families: tuple[tuple[str, str | None], ...]
+    others: FamilySet
 
     def family(self, name: str) -> str | None:
-        return dict(self.families).get(name, name)
+        return dict(self.families).get(name, name if name in self.others else None)
 
 
 def carry(old: TableSchema, new: TableSchema) -> Carry:
     columns = frozenset(c.id for group in new.groups if isinstance(group, ColumnsGroup) for c in group.columns)
     names = {id_: name for name, id_ in declared(new).items()}
-    return Carry(columns | {ROW_EXISTS}, tuple((name, names.get(id_)) for name, id_ in declared(old).items()))
+    families = tuple((name, names.get(id_)) for name, id_ in declared(old).items())
+    taken = frozenset(name for _, name in families if name is not None)
+    if any(isinstance(group, CellsGroup) and group.wildcard for group in new.groups):
+        others = FamilySet(taken, others=True)
+    else:
+        others = FamilySet(frozenset(declared(new)) - taken)
+    return Carry(columns | {ROW_EXISTS}, families, others)
 
 
 @dataclass(frozen=True, slots=True)

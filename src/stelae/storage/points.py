@@ -24,6 +24,9 @@ from stelae.storage.points_columns import ColumnsReader
 from stelae.storage.state import TabletState
 
 
+READERS_MAX = 64
+
+
 class RowReader:
     """Reads rows of one tablet state, with a fixed choice of columns."""
 
@@ -112,6 +115,8 @@ class RowReader:
 def reader_for(state: TabletState, fragments: Fragments, columns: Selectors) -> RowReader:
     found = state.readers.get(columns)
     if not isinstance(found, RowReader):
+        if len(state.readers) >= READERS_MAX:
+            state.readers.clear()
         found = state.readers[columns] = RowReader(state, fragments, columns)
     return found
 

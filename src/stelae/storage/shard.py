@@ -12,9 +12,9 @@ still on its way below it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import RLock
@@ -23,7 +23,7 @@ from typing import Protocol
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
 from stelae.format.log import LogKind, LogRecord
-from stelae.model.errors import Closed, Conflict, InvalidArgument, Overloaded, SnapshotTooOld, StelaeError, Unavailable
+from stelae.model.errors import Closed, Conflict, InvalidArgument, Overloaded, StelaeError, Unavailable
 from stelae.model.hybrid import TXN_MIN, HybridClock
 from stelae.model.ids import ClientId, Row, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
@@ -35,9 +35,11 @@ from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
 from stelae.storage.blocks import Block
 from stelae.storage.cache import BlockCache
+from stelae.storage.changes import TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.compaction.picker import PickerSettings
 from stelae.storage.config import TabletConfig, config_of
 from stelae.storage.fragments import Fragments
+from stelae.storage.horizons import Horizons
 from stelae.storage.memory import Memory
 from stelae.storage.points import last_txn
 from stelae.storage.serializer import SerializerSettings
@@ -46,6 +48,7 @@ from stelae.storage.wal import Wal, WalSettings
 from stelae.storage.wal_replay import ReplayedLog, SegmentInfo
 from stelae.storage.write import ends_of, insert, rows_in
 
+NO_TABLET = TabletId(0)
 NO_CLIENT = ClientId(0)
 NO_SEQUENCE = ClientSequence(0)
 
@@ -58,8 +61,9 @@ class ConfigStore(Protocol):
     """Where tablets' configs are kept, apart from their data."""
 
     def save(self, configs: Sequence[TabletConfig], removed: Sequence[TabletId]) -> None:
-        """Durable when it returns. After an error or a crash any of them may be saved, and others not: where the ranges
-        of configs overlap, the greater resize number counts."""
+        """Durable when it returns. They come in the order of their rows, and are saved in it, and only then are others
+        removed. After an error or a crash the first so many may be done, and others not: where the ranges of configs
+        overlap, the greater resize number counts. Never called by two threads at once."""
         ...
 
 
@@ -109,7 +113,8 @@ class Shard:
         name: str = "",
         reading: Executor | None = None,
     ) -> None:
-        """`reading`: reads of scans go ahead on it; without one they are done when they are needed."""
+        """`reading`: scans and merges work ahead on it; without one everything is done when it is needed. Nothing that
+        waits for a scan may run on it, flushes and compactions least of all: all its threads could be waiting."""
         self.name = name
         self.settings = settings
         self.blobs = blobs
@@ -122,9 +127,7 @@ class Shard:
         self.wal = Wal(files, self.lock, settings.log, self._on_durable, self._on_failed, replayed)
         self._states: dict[TabletId, TabletState] = {}
         self._tables: dict[TableId, _Table] = {}
-        self._horizons: dict[TableId, Txn] = {}
-        self._pins: dict[int, Txn] = {}
-        self._next_pin = 0
+        self.horizons = Horizons(self.lock)
         self._visible = max(clock.last, replayed.last_txn)
         self._room: list[Future[None]] = []
         self._in_memory_bytes = 0
@@ -233,6 +236,23 @@ class Shard:
                 record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, client, sequence, data)
                 return Commit(txn, self.wal.enqueue(record))
 
+    def commit(self, table: TableId, change: TableChange) -> Commit:
+        """A change of all tablets of a table at one txn, in the order of the blocks. Readers see it when it is
+        durable."""
+        with self.lock:
+            self._check_open()
+            found = self._tables.get(table)
+            states = list(found.states) if found is not None else []
+            if not states:
+                raise TabletAway(f"no tablet of table {table} is here")
+            txn = self.clock.tick()
+            self.install([changed(state, change, txn) for state in states])
+            epoch = max(state.epoch for state in states)
+            record = LogRecord(
+                LogKind.CHANGE, table, NO_TABLET, epoch, txn, NO_CLIENT, NO_SEQUENCE, encode_change(change)
+            )
+            return Commit(txn, self.wal.enqueue(record))
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the shard is closed")
@@ -302,6 +322,11 @@ class Shard:
         self._visible = max(self._visible, txn)
 
     def _on_failed(self, records: Sequence[LogRecord], error: StelaeError) -> None:  # noqa: ARG002
+        for record in records:
+            if record.kind is LogKind.CHANGE:
+                change = decode_change(record.payload, record.txn)
+                states = [state for state in self._states.values() if state.table == record.table]
+                self.install([taken_back(state, change, record.txn) for state in states])
         txns = {record.txn for record in records}
         for memory in self.memories():
             memory.remove(txns)
@@ -333,35 +358,16 @@ class Shard:
         return decided
 
     def horizon(self, table: TableId) -> Txn:
-        return self._horizons.get(table, TXN_MIN)
+        return self.horizons.horizon(table)
 
     def advance_horizon(self, table: TableId, to: Txn) -> Txn:
-        """History below may be dropped from here on, but for what pinned readers need."""
-        with self.lock:
-            allowed = min((to, *self._pins.values()))
-            self._horizons[table] = max(self.horizon(table), allowed)
-            return self._horizons[table]
+        return self.horizons.advance_horizon(table, to)
 
-    @contextmanager
-    def pinned(self, at: Txn, table: TableId | None = None) -> Iterator[Txn]:
-        """What is visible at the txn stays readable until this ends. SnapshotTooOld if it is so old already that
-        history it needs may be gone."""
-        with self.lock:
-            if table is not None:
-                self.check_snapshot(table, at)
-            self._next_pin += 1
-            mine = self._next_pin
-            self._pins[mine] = at
-        try:
-            yield at
-        finally:
-            with self.lock:
-                self._pins.pop(mine, None)
+    def pinned(self, at: Txn, table: TableId | None = None) -> AbstractContextManager[Txn]:
+        return self.horizons.pinned(at, table)
 
     def check_snapshot(self, table: TableId, at: Txn) -> None:
-        horizon = self.horizon(table)
-        if at < horizon:
-            raise SnapshotTooOld(f"snapshot {at} is older than the history that is kept, which begins at {horizon}")
+        self.horizons.check_snapshot(table, at)
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         return self.wal.segments()

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from threading import Lock
 
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import ColumnsGroup, Group, TableSchema
 from stelae.storage.blocks import FragmentFile
+from stelae.storage.changes import TableChange
 from stelae.storage.compaction.estimate import describe
 from stelae.storage.compaction.picker import Pick, pick, pick_all
 from stelae.storage.config import TabletConfig
@@ -28,7 +30,7 @@ from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import FamilySet, whole
 from stelae.storage.records import Keeping, merged_records
 from stelae.storage.serializer import MemoryInfo, choose_memory
-from stelae.storage.shard import Shard
+from stelae.storage.shard import Commit, Shard
 from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split, with_floor
 from stelae.storage.writing import Shape, everything, file_name, fragment_spec, write_fragment
 
@@ -41,8 +43,15 @@ class Upkeep:
     def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = ()) -> None:
         self._shard = shard
         self._saved: dict[TabletId, TabletConfig] = {config.tablet: config for config in saved}
-        self._removed: set[TabletId] = set()
-        self._dirty: set[TabletId] = set()
+        self._attempted: list[TabletConfig] = []
+        """What an error left saved, or not."""
+        self._saving = Lock()
+        # After a crash in the midst of a split or join, some configs are of ranges that others have taken over.
+        states = shard.tablets()
+        self._removed: set[TabletId] = self._saved.keys() - states.keys()
+        self._dirty = {
+            id_ for id_, state in states.items() if id_ in self._saved and state.rows != self._saved[id_].rows
+        }
         self._unsaved_from: dict[TabletId, Txn] = {}
         self._pending_from: dict[TabletId, Txn] = {}
         self._writing: set[str] = set()
@@ -57,6 +66,10 @@ class Upkeep:
 
     def save(self) -> None:
         """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
+        with self._saving:
+            self._save()
+
+    def _save(self) -> None:
         shard = self._shard
         with shard.lock:
             dirty, removed = self._dirty, self._removed
@@ -64,7 +77,9 @@ class Upkeep:
             unsaved, self._unsaved_from = self._unsaved_from, {}
             self._pending_from = unsaved
             states = shard.tablets()
-            configs = [shard.config(states[tablet]) for tablet in sorted(dirty) if tablet in states]
+            changed = [states[tablet] for tablet in dirty if tablet in states]
+            configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
+            self._attempted += configs
         try:
             if configs or removed:
                 shard.configs.save(configs, sorted(removed))
@@ -78,6 +93,7 @@ class Upkeep:
             raise
         with shard.lock:
             self._pending_from = {}
+            self._attempted = []
             for config in configs:
                 self._saved[config.tablet] = config
             for tablet in removed:
@@ -302,6 +318,17 @@ class Upkeep:
         self.save()
         self._shard.publish(floor)
 
+    def commit(self, table: TableId, change: TableChange) -> Commit:
+        """As `Shard.commit`; the configs that follow from it are to be saved before the log can go."""
+        with self._shard.lock:
+            commit = self._shard.commit(table, change)
+            for state in self._shard.tablets().values():
+                if state.table == table:
+                    self._dirty.add(state.tablet)
+                    first = self._unsaved_from.get(state.tablet, TXN_MAX)
+                    self._unsaved_from[state.tablet] = min(first, commit.txn)
+            return commit
+
     def change(self, tablet: TabletId, next_state: Callable[[TabletState], TabletState]) -> TabletState:
         """Any other change of a state that its config must follow."""
         with self._shard.lock:
@@ -315,10 +342,11 @@ class Upkeep:
         """Delete the segments that no tablet would need after a crash now."""
         shard = self._shard
         with shard.lock:
+            # What is written after this moment has a greater txn than any that was given out so far.
+            unborn = Txn(shard.clock.last + 1)
             firsts = [memory.txn_min for memory in shard.memories()]
-            firsts += [*self._unsaved_from.values(), *self._pending_from.values()]
-            needed = min(firsts, default=TXN_MAX)
-            if needed == TXN_MAX:
+            needed = min([unborn, *firsts, *self._unsaved_from.values(), *self._pending_from.values()])
+            if needed == unborn:
                 shard.wal.roll()
         return shard.wal.collect(needed)
 
@@ -326,7 +354,7 @@ class Upkeep:
         with self._shard.lock:
             states = self._shard.tablets().values()
             named = {name for state in states for name in state.files()}
-            saved = {name for config in self._saved.values() for name in config.files()}
+            saved = {name for config in (*self._saved.values(), *self._attempted) for name in config.files()}
             return frozenset(named | saved | self._writing)
 
     def collect_files(self, keep: Iterable[str] = ()) -> tuple[str, ...]:

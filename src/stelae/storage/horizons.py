@@ -1,0 +1,55 @@
+"""Which snapshots can still be read: a horizon for each table, and the pins that hold it back.
+
+Compactions drop only what no snapshot at or above the horizon can see. It is moved on by whoever knows the table's
+retention, and never past a snapshot that somebody has pinned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from stelae.model.errors import SnapshotTooOld
+from stelae.model.hybrid import TXN_MIN
+from stelae.model.ids import TableId, Txn
+
+
+class Horizons:
+    """Guarded by the shard's lock, which every change takes."""
+
+    def __init__(self, lock: AbstractContextManager[object]) -> None:
+        self._lock = lock
+        self._horizons: dict[TableId, Txn] = {}
+        self._pins: dict[int, Txn] = {}
+        self._next_pin = 0
+
+    def horizon(self, table: TableId) -> Txn:
+        return self._horizons.get(table, TXN_MIN)
+
+    def advance_horizon(self, table: TableId, to: Txn) -> Txn:
+        """History below may be dropped from here on, but for what pinned readers need."""
+        with self._lock:
+            allowed = min((to, *self._pins.values()))
+            self._horizons[table] = max(self.horizon(table), allowed)
+            return self._horizons[table]
+
+    @contextmanager
+    def pinned(self, at: Txn, table: TableId | None = None) -> Iterator[Txn]:
+        """What is visible at the txn stays readable until this ends. SnapshotTooOld if it is so old already that
+        history it needs may be gone."""
+        with self._lock:
+            if table is not None:
+                self.check_snapshot(table, at)
+            self._next_pin += 1
+            mine = self._next_pin
+            self._pins[mine] = at
+        try:
+            yield at
+        finally:
+            with self._lock:
+                self._pins.pop(mine, None)
+
+    def check_snapshot(self, table: TableId, at: Txn) -> None:
+        horizon = self.horizon(table)
+        if at < horizon:
+            raise SnapshotTooOld(f"snapshot {at} is older than the history that is kept, which begins at {horizon}")
