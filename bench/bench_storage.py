@@ -95,8 +95,7 @@ class Store:
             self.configs,
             self.settings,
             saved,
-            lambda _, __: self.schema,
-            lambda _: self.schema.version,
+            lambda _: [self.schema],
             reading=self.executor,
         )
         self.upkeep = Upkeep(self.shard, saved)

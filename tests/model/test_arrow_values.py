@@ -56,7 +56,7 @@ def read_one_by_one(type_: t.ColumnType, array: pa.Array) -> list[Value]:
 
 
 @given(columns(), st.data())
-@settings(max_examples=tries(300))
+@settings(max_examples=tries(150))
 def test_into_arrow_and_back(column: tuple[t.ColumnType, list[Value]], data: st.DataObject) -> None:
     """A slice has the buffers of the whole: all must begin where it does."""
     type_, some = column
@@ -140,7 +140,7 @@ def test_text_that_comes_from_elsewhere() -> None:
 
 
 @given(st.data())
-@settings(max_examples=tries(100))
+@settings(max_examples=tries(60))
 def test_a_wider_type_reads_the_same(data: st.DataObject) -> None:
     """What a column is cast to when it was widened since."""
     pairs: list[tuple[t.ColumnType, t.ColumnType]] = [

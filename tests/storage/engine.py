@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from random import Random
-from typing import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,25 +21,26 @@ from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of, values_of
 from stelae.model.errors import SnapshotTooOld, Unavailable
 from stelae.model.hybrid import HybridClock, micros_of
-from stelae.model.ids import ColumnId, GroupId, Micros, Row, SchemaVersion, TableId, TabletId, Txn
+from stelae.model.ids import ColumnId, GroupId, Row, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.keys.vector import decode_array
-from stelae.model.mutation import Mutation, Put, PutCell
+from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
 from stelae.model.ranges import ALL_ROWS, EVERYTHING, RangeSet, RowRange
-from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Group, TableSchema
+from stelae.model.schema import Column, ColumnsGroup, Group, TableSchema
+from stelae.model.types import Binary, String
 from stelae.model.values import Value
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.clock import SimClock
 from stelae.sim.disk import SimDisk
-from stelae.sim.effects import Effect, Effects
+from stelae.sim.effects import Effect, Effects, Faults
 from stelae.sim.rng import SimRng
 from stelae.storage.asking import Asking
-from stelae.storage.checks import check_block
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.changes import TableChange
+from stelae.storage.checks import check_block
 from stelae.storage.compaction.picker import PickerSettings
 from stelae.storage.config import TabletConfig, decode_config, encode_config
-from stelae.storage.fragments import FragmentFile
 from stelae.storage.opening import open_shard
 from stelae.storage.points import reader_for
 from stelae.storage.rowscan import OTHERS, RowBatch, ScanRequest
@@ -50,7 +52,7 @@ from stelae.storage.upkeep import Upkeep
 from stelae.storage.wal import WalSettings
 from stelae.storage.writing import file_name
 from tests.storage.plain import PlainRow, PlainTable, Version
-from tests.storage.workloads import QUALIFIERS, TIMES, choose_several, families_of
+from tests.storage.workloads import QUALIFIERS, TIMES, VALUES, Choose, choose_several, families_of
 
 TABLE = TableId(7)
 SMALL = ShardSettings(
@@ -60,6 +62,8 @@ SMALL = ShardSettings(
     cache_bytes=200_000,
 )
 HISTORY = 3
+LARGE_BYTES = 1_500
+MOMENTS = tuple(time for time in TIMES if time is not None)
 
 
 class SimConfigs:
@@ -103,7 +107,7 @@ class SimConfigs:
 
 
 class Engine:
-    """`crash_at`: the number of the effect in the midst of which the process dies."""
+    """`crash_at`: the number of the effect in the midst of which the process dies. `watch` is told of every effect."""
 
     def __init__(
         self,
@@ -117,10 +121,12 @@ class Engine:
         self.effects = Effects(crash_at=crash_at, on_effect=self._on_effect)
         self.settings = settings
         self.rng = SimRng(seed)
+        self.chance = SimRng(seed + 1)
         self.clock = SimClock()
-        self.disk = SimDisk(SimRng(seed + 1), page_bytes=page_bytes, effects=self.effects)
-        self.blobs = SimBlobStore(SimRng(seed + 2), effects=self.effects)
+        self.disk = SimDisk(self.chance, page_bytes=page_bytes, effects=self.effects)
+        self.blobs = SimBlobStore(self.chance, effects=self.effects)
         self.configs = SimConfigs(self.effects)
+        self.watch: Callable[[Effect], None] = lambda _: None
         self.schemas: dict[SchemaVersion, TableSchema] = {schema.version: schema}
         self.newest = schema.version
         self.next_tablet = 2
@@ -164,7 +170,22 @@ class Engine:
         self.effects.restart()
         self.open()
 
+    def fork(self, seed: int) -> Engine:
+        """A world of its own, as this one is now, for a process that begins with `restart`. The seed says what this one
+        leaves behind of all that is not durable; no faults come with it."""
+        other = copy(self)
+        other.chance = SimRng(seed)
+        other.effects = Effects(on_effect=other._on_effect)
+        others: dict[int, Any] = {id(self.effects): other.effects, id(self.chance): other.chance}
+        world = (self.disk, self.blobs, self.configs, self.clock, self.rng)
+        other.disk, other.blobs, other.configs, other.clock, other.rng = deepcopy(world, others)
+        other.disk._faults, other.blobs._faults = Faults(), Faults()
+        other.schemas = dict(self.schemas)
+        other.watch = lambda _: None
+        return other
+
     def _on_effect(self, effect: Effect) -> None:
+        self.watch(effect)
         if effect.kind == "commit" and self._meanwhile is not None:
             act, self._meanwhile = self._meanwhile, None
             act()
@@ -307,9 +328,7 @@ class Engine:
     def _load_file(self, group: Group, mutations: Sequence[Mutation]) -> FragmentFile:
         block = columnar(self.schema, mutations, nulls_written=True)
         has_ts = layout.TS in block.batch.schema.names
-        spec = spec_of(
-            TABLE, self.schema, group, nulls="written", has_ts=has_ts, has_txn=False, has_kind=False
-        )
+        spec = spec_of(TABLE, self.schema, group, nulls="written", has_ts=has_ts, has_txn=False, has_kind=False)
         name = file_name(TABLE, self.shard.clock.tick(), self.rng.token(6).hex())
         sink = self.blobs.create(name)
         writer = FragmentWriter(sink, spec, group.options)
@@ -416,8 +435,8 @@ def flat(schema: TableSchema, batch: pa.RecordBatch) -> list[dict[str, Value]]:
 
 
 def columnar(schema: TableSchema, mutations: Sequence[Mutation], nulls_written: bool) -> ColumnarBlock:
-    """Puts, puts of cells, or erasures of whole rows, in the order of their rows. If nulls are written all puts name the
-    same columns, else none puts NULL. All have a time, or none has."""
+    """Puts, puts of cells, or erasures of whole rows, in the order of their rows. If nulls are written all puts name
+    the same columns, else none puts NULL. All have a time, or none has."""
     rows = pa.array([mutation.row for mutation in mutations], pa.binary())
     fields, arrays = _key_columns(schema, rows)
     match mutations[0]:
@@ -467,12 +486,89 @@ def _by_group(schema: TableSchema, mutations: Sequence[Mutation]) -> Iterator[tu
                 return schema.column_by_id(values[0][0])[0].id
             case PutCell(_, family):
                 return schema.family_group(family).id
-        return None
+            case _:
+                return None
 
     for group in schema.groups:
         mine = [mutation for mutation in mutations if home(mutation) == group.id]
         if mine:
             yield group, mine
+
+
+def choose_columnar(choose: Choose, schema: TableSchema, rows: Sequence[Row]) -> tuple[tuple[Mutation, ...], bool]:
+    """Many mutations of one shape, and whether their nulls are written."""
+    here = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
+    families = sorted(families_of(schema))
+    shapes = [*(["put", "some", "put", "some"] if here else []), *(["cells"] * 3 if families else []), "keys", "erase"]
+    chosen = choose_several(choose, rows, 1, len(rows))
+    timed = choose((False, True))
+
+    def when() -> Any:
+        return choose(MOMENTS) if timed else None
+
+    match choose(shapes):
+        case "put":
+            columns = choose_several(choose, here, 1, len(here))
+            return tuple(Put(row, _values(choose, columns, nulls=True), when()) for row in chosen), True
+        case "some":
+            columns = choose_several(choose, here, 1, len(here))
+            some = [choose_several(choose, columns, 0, len(columns)) for _ in chosen]
+            return tuple(
+                Put(r, _values(choose, c, nulls=False), when()) for r, c in zip(chosen, some, strict=True)
+            ), False
+        case "cells":
+            cells = [(family, qualifier) for family in families for qualifier in sorted(QUALIFIERS)]
+            return tuple(
+                PutCell(row, family, qualifier, choose((b"x", b"", b"\x00\xff")), when())
+                for row in chosen
+                for family, qualifier in choose_several(choose, cells, 1, 3)
+            ), True
+        case "keys":
+            return tuple(Put(row, (), when()) for row in chosen), True
+        case _:
+            return tuple(Erase(row, WholeRow(), when()) for row in chosen), True
+
+
+def _values(choose: Choose, columns: Sequence[Column], *, nulls: bool) -> tuple[tuple[ColumnId, Any], ...]:
+    return tuple(
+        (column.id, choose((*VALUES[column.type], None) if nulls and column.nullable else VALUES[column.type]))
+        for column in columns
+    )
+
+
+def choose_load(choose: Choose, schema: TableSchema, rows: Sequence[Row]) -> tuple[Mutation, ...]:
+    """Whole puts of some groups."""
+    timed = choose((False, True))
+    found: list[Mutation] = []
+    for group in choose_several(choose, schema.groups, 1, len(schema.groups)):
+        chosen = choose_several(choose, rows, 1, len(rows))
+        if isinstance(group, ColumnsGroup):
+            times = [choose(MOMENTS) if timed else None for _ in chosen]
+            found += [
+                Put(row, _values(choose, group.columns, nulls=True), ts) for row, ts in zip(chosen, times, strict=True)
+            ]
+        else:
+            names = [f for f in sorted(families_of(schema)) if schema.family_group(f) is group]
+            cells = [(family, qualifier) for family in names for qualifier in sorted(QUALIFIERS)]
+            found += [
+                PutCell(row, family, qualifier, choose((b"x", b"")), choose(MOMENTS) if timed else None)
+                for row in chosen
+                for family, qualifier in choose_several(choose, cells, 1, 2)
+            ]
+    return tuple(found)
+
+
+def large_block(schema: TableSchema, rows: Sequence[Row], letter: str) -> tuple[Mutation, ...]:
+    """So much that files have several blocks; nothing, if the table has no place for it."""
+    here = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
+    text = letter * LARGE_BYTES
+    for column in here:
+        if column.type in (String(), Binary()):
+            value = text if column.type == String() else text.encode()
+            return tuple(Put(row, ((column.id, value),)) for row in rows)
+    for family in families_of(schema):
+        return tuple(PutCell(row, family, "q", text.encode()) for row in rows)
+    return ()
 
 
 # -- what is to be read
@@ -517,8 +613,7 @@ def choose_columns(rng: Random, schema: TableSchema) -> list[str]:
 
 def choose_time(rng: Random) -> TimeRange:
     """Bounds that are met by times of puts."""
-    moments = sorted(time for time in TIMES if time is not None)
-    start, stop = sorted(rng.choices(moments, k=2))
+    start, stop = sorted(rng.choices(MOMENTS, k=2))
     return TimeRange(start, stop + rng.choice((0, 1)))
 
 
@@ -541,9 +636,10 @@ def check_reads(engine: Engine, model: PlainTable, rows: Sequence[Row], at: Txn,
     _same(f"newest {columns} in {time}", engine.newest_values(rows, at, chosen, time), some)
 
 
-def _same(what: str, got: dict[Row, object], wanted: dict[Row, object]) -> None:
+def _same(what: str, got: Mapping[Row, object], wanted: Mapping[Row, object]) -> None:
     if got != wanted:
-        wrong = {row: (got.get(row), wanted.get(row)) for row in sorted({*got, *wanted}) if got.get(row) != wanted.get(row)}
+        both = {row: (got.get(row), wanted.get(row)) for row in sorted({*got, *wanted})}
+        wrong = {row: pair for row, pair in both.items() if pair[0] != pair[1]}
         raise AssertionError(f"{what}: (got, wanted) of each row: {wrong}")
 
 

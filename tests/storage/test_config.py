@@ -106,7 +106,7 @@ def files_of(state: TabletState) -> list[tuple[int, list[Ref]]]:
 
 
 @given(seeds)
-@settings(max_examples=tries(150))
+@settings(max_examples=tries(80))
 def test_what_is_saved_is_what_is_loaded(seed: int) -> None:
     state = choose_state(Random(seed))
     config = config_of(state, "log of a server")
@@ -123,7 +123,7 @@ def test_what_is_saved_is_what_is_loaded(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=tries(60))
+@settings(max_examples=tries(40))
 def test_a_loaded_state_changes_as_the_one_that_was_saved(seed: int) -> None:
     """A config of an older schema is altered after it was loaded."""
     random = Random(seed)
@@ -136,7 +136,7 @@ def test_a_loaded_state_changes_as_the_one_that_was_saved(seed: int) -> None:
 
 
 @given(seeds, st.sampled_from(PLACES))
-@settings(max_examples=tries(60))
+@settings(max_examples=tries(40))
 def test_narrowed_is_what_a_split_leaves(seed: int, at: bytes) -> None:
     state = choose_state(Random(seed))
     if at not in state.rows or at == state.rows.start:
@@ -173,7 +173,7 @@ def test_every_cut_is_found(seed: int) -> None:
 
 
 @given(seeds, st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=3)), min_size=1, max_size=3))
-@settings(max_examples=tries(300))
+@settings(max_examples=tries(200))
 def test_damage_is_found_or_gives_a_config(seed: int, damages: list[tuple[float, bytes]]) -> None:
     """There is no checksum: whoever keeps configs has one. But nothing else than these comes out of any bytes."""
     data = encode_config(config_of(choose_state(Random(seed % 50))))
@@ -258,7 +258,7 @@ def test_the_later_resize_counts(saved: list[TabletConfig], expected: list[tuple
 
 
 @given(seeds)
-@settings(max_examples=tries(60))
+@settings(max_examples=tries(40))
 def test_what_is_settled_covers_the_same_rows_once(seed: int) -> None:
     """One split or join is under way: any of its configs is saved, and any of those it replaces is still there."""
     random = Random(seed)

@@ -1,7 +1,7 @@
 """The engine against the plain model, by a machine that does everything that can be done to a table, in any order.
 
-After every step, every way to read gives what the model has: at the newest snapshot, and at one that is held. Scans that
-began earlier go on one batch at a time, and give exactly the rows of their snapshot.
+After every step, every way to read gives what the model has: at the newest snapshot, and at one that is held. Scans
+that began earlier go on one batch at a time, and give exactly the rows of their snapshot.
 
 What is left out, because no answer would be wrong: a schema change under which a version is judged by another purge
 policy than before, once a compaction has dropped anything. The model then judges all of history anew, and what is
@@ -10,18 +10,21 @@ write may also pass where only a commit older than a schema change stands agains
 the schema still has is not looked at.
 
 When it fails, hypothesis prints the steps as code. They are a test as they stand, once they are put into a function
-below: every name in them is known in this module (see `test_a_failure_as_it_is_printed`).
+below: every name in them is known in this module. `test_a_failure_as_it_is_printed` was made so; its ids are plain
+numbers, hence `no_type_check`.
 """
+
+# ruff: noqa: F401 - printed steps use more names than the machine does
 
 from __future__ import annotations
 
-import datetime  # noqa: F401 - in printed steps
+import datetime
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf  # noqa: F401 - in printed steps
+from math import inf
 from random import Random
-from typing import Any
+from typing import Any, no_type_check
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -48,18 +51,24 @@ from stelae.storage.rowscan import RowBatch
 from stelae.storage.scanner import TableScan
 from stelae.storage.shard import Commit
 from tests.effort import tries
-from tests.storage.engine import TABLE, Engine, check_engine, check_reads, choose_columns, expected, selectors
+from tests.storage.engine import (
+    TABLE,
+    Engine,
+    check_engine,
+    check_reads,
+    choose_columnar,
+    choose_columns,
+    choose_load,
+    expected,
+    large_block,
+    selectors,
+)
 from tests.storage.plain import PlainTable
 from tests.storage.workloads import (
     ALTERATIONS,
-    QUALIFIERS,
-    TIMES,
-    VALUES,
     WILD_FAMILIES,
-    Choose,
     alterations,
     blocks,
-    choose_several,
     families_of,
     row_sets,
     schemas,
@@ -68,8 +77,6 @@ from tests.storage.workloads import (
 HELD_MAX = 4
 SCANS_MAX = 3
 TABLETS_MAX = 6
-LARGE_BYTES = 1_500
-MOMENTS = tuple(time for time in TIMES if time is not None)
 
 
 # -- what the steps are given
@@ -82,78 +89,6 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, list[Row]]:
     groups = [replace(group, options=replace(group.options, block_bytes=BLOCK_BYTES_MIN)) for group in schema.groups]
     schema = replace(schema, groups=tuple(groups))
     return schema, draw(row_sets(schema))
-
-
-def choose_columnar(choose: Choose, schema: TableSchema, rows: Sequence[Row]) -> tuple[tuple[Mutation, ...], bool]:
-    """Many mutations of one shape, and whether their nulls are written."""
-    here = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
-    families = sorted(families_of(schema))
-    shape = choose([*(["put", "some", "put", "some"] if here else []), *(["cells"] * 3 if families else []), "keys", "erase"])
-    chosen = choose_several(choose, rows, 1, len(rows))
-    timed = choose((False, True))
-
-    def when() -> Any:
-        return choose(MOMENTS) if timed else None
-
-    match shape:
-        case "put":
-            columns = choose_several(choose, here, 1, len(here))
-            return tuple(Put(row, _values(choose, columns, nulls=True), when()) for row in chosen), True
-        case "some":
-            columns = choose_several(choose, here, 1, len(here))
-            some = [choose_several(choose, columns, 0, len(columns)) for _ in chosen]
-            return tuple(Put(r, _values(choose, c, nulls=False), when()) for r, c in zip(chosen, some, strict=True)), False
-        case "cells":
-            cells = [(family, qualifier) for family in families for qualifier in sorted(QUALIFIERS)]
-            return tuple(
-                PutCell(row, family, qualifier, choose((b"x", b"", b"\x00\xff")), when())
-                for row in chosen
-                for family, qualifier in choose_several(choose, cells, 1, 3)
-            ), True
-        case "keys":
-            return tuple(Put(row, (), when()) for row in chosen), True
-        case _:
-            return tuple(Erase(row, WholeRow(), when()) for row in chosen), True
-
-
-def _values(choose: Choose, columns: Sequence[Column], *, nulls: bool) -> tuple[tuple[ColumnId, Any], ...]:
-    return tuple(
-        (column.id, choose((*VALUES[column.type], None) if nulls and column.nullable else VALUES[column.type]))
-        for column in columns
-    )
-
-
-def choose_load(choose: Choose, schema: TableSchema, rows: Sequence[Row]) -> tuple[Mutation, ...]:
-    """Whole puts of some groups."""
-    timed = choose((False, True))
-    found: list[Mutation] = []
-    for group in choose_several(choose, schema.groups, 1, len(schema.groups)):
-        chosen = choose_several(choose, rows, 1, len(rows))
-        if isinstance(group, ColumnsGroup):
-            times = [choose(MOMENTS) if timed else None for _ in chosen]
-            found += [Put(row, _values(choose, group.columns, nulls=True), ts) for row, ts in zip(chosen, times, strict=True)]
-        else:
-            names = [f for f in sorted(families_of(schema)) if schema.family_group(f) is group]
-            cells = [(family, qualifier) for family in names for qualifier in sorted(QUALIFIERS)]
-            found += [
-                PutCell(row, family, qualifier, choose((b"x", b"")), choose(MOMENTS) if timed else None)
-                for row in chosen
-                for family, qualifier in choose_several(choose, cells, 1, 2)
-            ]
-    return tuple(found)
-
-
-def large_block(schema: TableSchema, rows: Sequence[Row], letter: str) -> tuple[Mutation, ...]:
-    """So much that files have several blocks; nothing, if the table has no place for it."""
-    here = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
-    text = letter * LARGE_BYTES
-    for column in here:
-        if column.type in (String(), Binary()):
-            value = text if column.type == String() else text.encode()
-            return tuple(Put(row, ((column.id, value),)) for row in rows)
-    for family in families_of(schema):
-        return tuple(PutCell(row, family, "q", text.encode()) for row in rows)
-    return ()
 
 
 def _of_machine(choose: Any) -> Any:
@@ -217,6 +152,8 @@ def carried(mutations: Sequence[Mutation], old: TableSchema, new: TableSchema) -
                 name = names.get(declared[family]) if family in declared else family
                 if name is not None and name in families_of(new):
                     kept.append(PutCell(row, name, qualifier, value, ts))
+            case Erase() | EraseVersion():
+                raise AssertionError("a load only puts")
     return tuple(kept)
 
 
@@ -280,6 +217,10 @@ class TabletMachine(RuleBasedStateMachine):
     @property
     def is_started(self) -> bool:
         return hasattr(self, "engine")
+
+    @property
+    def is_loading(self) -> bool:
+        return any(isinstance(each.change, Loaded) for each in self.queued)
 
     def tablet(self, number: int) -> TabletId:
         tablets = self.engine.tablets()
@@ -489,7 +430,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     # bulk loads
 
-    @precondition(lambda self: self.is_started and self.load is None)
+    @precondition(lambda self: self.is_started and self.load is None and not self.is_loading)
     @rule(load=LOADS)
     def prepare_load(self, load: tuple[Mutation, ...]) -> None:
         self.loads += 1
@@ -545,6 +486,9 @@ class TabletMachine(RuleBasedStateMachine):
     def restart(self, how: str, milliseconds: int) -> None:
         """In no time, snapshots of moments after the last commit are lost: their time comes again."""
         if how != "close":
+            for lost in self.queued:
+                if isinstance(lost.change, Loaded):
+                    self.load = tuple(lost.mutations)  # prepared as before
             self.queued.clear()
         self.engine.clock.advance(milliseconds / 1_000)
         self.engine.restart(how)
@@ -568,7 +512,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     def _begin(self, running: Running, rows: RangeSet) -> None:
         running.scan = self.engine.table_scan(running.at, selectors(running.columns), rows, reverse=running.reverse)
-        running.batches = iter(running.scan)  # type: ignore[assignment]
+        running.batches = (batch for batch in running.scan)
         running.is_pinned = False
 
     @precondition(lambda self: self.is_started and self.running)
@@ -608,3 +552,63 @@ class TabletMachine(RuleBasedStateMachine):
 
 TestMachine = TabletMachine.TestCase
 TestMachine.settings = settings(max_examples=tries(60), stateful_step_count=50)
+
+
+@no_type_check
+def test_a_failure_as_it_is_printed() -> None:
+    """Of a group that is gone the log still has blocks. This stopped the shard from opening."""
+    state = TabletMachine()
+    state.start(
+        seed=0,
+        table=(
+            TableSchema(
+                version=1,
+                key=(KeyColumn(id=1, name="id", type=String()),),
+                groups=(
+                    ColumnsGroup(
+                        id=2,
+                        name="g0",
+                        columns=(Column(id=3, name="number", type=Int(bits=32), nullable=True, default=None),),
+                        options=GroupOptions(
+                            compression="zstd", block_bytes=4096, in_memory=False, bloom=True, purge=None
+                        ),
+                    ),
+                    CellsGroup(
+                        id=4,
+                        name="g1",
+                        families=(),
+                        wildcard=True,
+                        options=GroupOptions(
+                            compression="zstd", block_bytes=4096, in_memory=False, bloom=True, purge=None
+                        ),
+                    ),
+                ),
+                hashed=False,
+                last_id=4,
+            ),
+            [b"", b"a"],
+        ),
+    )
+    state.every_read_agrees()
+    state.write(drain=True, first=(PutCell(row=b"a", family="wild", qualifier="q", value=b"x", ts=None),), more=[])
+    state.every_read_agrees()
+    state.reshape(
+        change=TableSchema(
+            version=2,
+            key=(KeyColumn(id=1, name="id", type=String()),),
+            groups=(
+                ColumnsGroup(
+                    id=2,
+                    name="g0",
+                    columns=(Column(id=3, name="number", type=Int(bits=32), nullable=True, default=None),),
+                    options=GroupOptions(compression="zstd", block_bytes=4096, in_memory=False, bloom=True, purge=None),
+                ),
+            ),
+            hashed=False,
+            last_id=4,
+        )
+    )
+    state.every_read_agrees()
+    state.restart(how="kill", milliseconds=1)
+    state.every_read_agrees()
+    state.teardown()

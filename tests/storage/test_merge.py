@@ -550,7 +550,7 @@ def choose_rows(random: Random) -> RowRange:
 
 @each_kind
 @given(seeds)
-@settings(max_examples=tries(50))
+@settings(max_examples=tries(30))
 def test_vectors_say_what_the_rule_says(of_cells: bool, seed: int) -> None:
     random = Random(seed)
     recs, question = crowd(random, of_cells), choose_question(random)
@@ -583,7 +583,7 @@ def _only(ordered: Ordered, seen: list[npt.NDArray[np.bool_]]) -> Slab:
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(30))
+@settings(max_examples=tries(20))
 def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
     random = Random(seed)
     recs, plain, rows = records(random, size, of_cells=False), choose_question(random), choose_rows(random)
@@ -601,7 +601,7 @@ def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(30))
+@settings(max_examples=tries(20))
 def test_cells_are_merged_by_the_rule(seed: int, size: int) -> None:
     random = Random(seed)
     recs, plain, rows = records(random, size, of_cells=True), choose_question(random), choose_rows(random)
@@ -617,7 +617,7 @@ def test_cells_are_merged_by_the_rule(seed: int, size: int) -> None:
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(20))
+@settings(max_examples=tries(10))
 def test_a_merge_that_keeps_all_gives_each_record_once(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
     recs = records(random, size, of_cells)
@@ -639,7 +639,7 @@ def near(random: Random, numbers: Iterable[int]) -> int:
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(80))
+@settings(max_examples=tries(60))
 def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int) -> None:
     """Of files that hold nothing but puts, asked what they just about can answer, or just about cannot."""
     random = Random(seed)
@@ -697,7 +697,7 @@ def histories(recs: Iterable[Rec], horizon: Txn, floor: Txn, policy: PurgePolicy
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(50))
+@settings(max_examples=tries(20))
 def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -> None:
     """Some files are merged, rooted if they hold all up to some txn, at growing horizons and floors, into a file that
     is merged with the next ones."""
@@ -726,7 +726,7 @@ def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(30))
+@settings(max_examples=tries(12))
 def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
     recs, policy = records(random, size, of_cells), choose_policy(random)
@@ -742,7 +742,7 @@ def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, seed: i
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(15))
+@settings(max_examples=tries(6))
 def test_nothing_below_the_floor_stays(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
     recs = records(random, size, of_cells)
@@ -774,7 +774,7 @@ def sliced(values: Sequence[bytes]) -> pa.Array:
 
 @given(st.lists(places, max_size=30), st.sampled_from([b"", b"shared", b"\0" * 8, b"s" * 17]), st.booleans())
 @example([(b"", b"", b"", TIMES[0], TXNS[0], 0), (b"\0", b"", b"", TIMES[0], TXNS[0], 0)], b"", False)
-@settings(max_examples=tries(100))
+@settings(max_examples=tries(80))
 def test_the_order_is_that_of_the_keys(some: list[Any], prefix: bytes, of_cells: bool) -> None:
     recs = [(prefix + row, family, qualifier, *rest) for row, family, qualifier, *rest in some]
     rows, family, qualifier = (sliced([rec[at] for rec in recs]) for at in (0, 1, 2))

@@ -131,6 +131,7 @@ class Shard:
         self._visible = max(clock.last, replayed.last_txn)
         self._room: list[Future[None]] = []
         self._in_memory_bytes = 0
+        self._last_change = TXN_MIN
         self._closed = False
 
     # -- tablets
@@ -251,7 +252,13 @@ class Shard:
             record = LogRecord(
                 LogKind.CHANGE, table, NO_TABLET, epoch, txn, NO_CLIENT, NO_SEQUENCE, encode_change(change)
             )
+            self._last_change = txn
             return Commit(txn, self.wal.enqueue(record))
+
+    @property
+    def is_changing(self) -> bool:
+        """States hold a change that may still be taken back. Under the lock; after a `drain` it is rarely so."""
+        return self._last_change > self.wal.durable
 
     def _check_open(self) -> None:
         if self._closed:

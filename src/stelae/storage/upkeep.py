@@ -71,15 +71,20 @@ class Upkeep:
 
     def _save(self) -> None:
         shard = self._shard
-        with shard.lock:
-            dirty, removed = self._dirty, self._removed
-            self._dirty, self._removed = set(), set()
-            unsaved, self._unsaved_from = self._unsaved_from, {}
-            self._pending_from = unsaved
-            states = shard.tablets()
-            changed = [states[tablet] for tablet in dirty if tablet in states]
-            configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
-            self._attempted += configs
+        while True:
+            shard.drain()
+            with shard.lock:
+                if shard.is_changing:
+                    continue
+                dirty, removed = self._dirty, self._removed
+                self._dirty, self._removed = set(), set()
+                unsaved, self._unsaved_from = self._unsaved_from, {}
+                self._pending_from = unsaved
+                states = shard.tablets()
+                changed = [states[tablet] for tablet in dirty if tablet in states]
+                configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
+                self._attempted += configs
+                break
         try:
             if configs or removed:
                 shard.configs.save(configs, sorted(removed))
@@ -234,7 +239,7 @@ class Upkeep:
             state = shard.state(tablet)
             files = set(chosen.files)
             refs = [ref for ref in state.refs(group) if ref.file is not None and ref.file.name in files]
-            if {ref.file.name for ref in refs if ref.file} != files or files & self._busy:
+            if {ref.file.name for ref in refs if ref.file} != files or files & self._busy or shard.is_changing:
                 return None
             self._busy |= files
             keeping = self._keeping(state, group, refs, chosen)

@@ -1,0 +1,1 @@
+"""Bytes on the network: frames and messages, safe against any input."""
