@@ -68,7 +68,7 @@ def checked(schema: TableSchema, blocks: Iterable[OrderedBlock], limits: Limits 
         received = decode_block(sent, limits)
         check_block(schema, received, limits)
         mutations = mutations_in(schema, ordered.block)
-        assert mutations == mutations_in(schema, received)
+        assert repr(mutations) == repr(mutations_in(schema, received))
         rows = ordered.rows.to_pylist()
         assert rows == [mutation.row for mutation in mutations]
         assert rows == sorted(rows)

@@ -18,6 +18,7 @@ from stelae.model.arrow_values import array_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Micros, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.model.values import coerce
 from stelae.storage.rowscan import output_schema
 from tests.client.samples import EVERYTHING, USERS, WILD, every_type
 from tests.effort import tries
@@ -84,7 +85,8 @@ def test_values_have_the_form_they_are_kept_in() -> None:
 def test_any_value_comes_out_as_it_was(data: st.DataObject) -> None:
     type_ = data.draw(column_types)
     schema = declare({"id": "int64"}, [columns("g", {"x": str(type_)})])
-    kept = data.draw(st.lists(st.none() | values(type_), min_size=1, max_size=4))
+    given_ = data.draw(st.lists(st.none() | values(type_), min_size=1, max_size=4))
+    kept = [None if value is None else coerce(type_, value, "x") for value in given_]
     array = array_of(type_, kept)
     batch = scanned(schema, id=pa.array(range(len(kept)), pa.int64()), x=array)
     found = rows_of_batch(schema, batch, TXN)

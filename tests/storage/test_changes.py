@@ -8,7 +8,7 @@ import pytest
 from stelae.format.fragment.footer import spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.declare import columns, declare
-from stelae.model.errors import Corruption, DiskFull
+from stelae.model.errors import Corruption, DiskFull, NotFound
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Row, TabletId, Txn
 from stelae.model.mutation import Put
@@ -168,9 +168,35 @@ def test_committing_twice_changes_nothing(schema: TableSchema) -> None:
     engine, _ = loading(schema)
     commit(engine, Loaded("job", replaces=True))
     put(engine, a=11)
-    commit(engine, Loaded("job", replaces=True))
-    commit(engine, Loaded("unknown"))
+    for load in ("job", "unknown"):
+        with pytest.raises(NotFound, match=load):
+            commit(engine, Loaded(load, replaces=True))
     assert numbers(engine) == {"a": 11, "b": 20, "n": 30, "z": 40}
+
+
+def test_a_load_in_place_of_all_empties_tablets_it_has_no_rows_for(schema: TableSchema) -> None:
+    engine = Engine(schema)
+    put(engine, a=1, z=2)
+    engine.split(FIRST, Row(b"m"))
+    low = min(engine.shard.tablets(), key=lambda tablet: engine.shard.state(tablet).rows.start)
+    prepare(engine, "job", {low: file_of(engine, "fragments/load/low", {"b": 20})})
+    commit(engine, Loaded("job", replaces=True))
+    assert numbers(engine) == {"b": 20}
+    engine.restart("crash")
+    engine.tidy()
+    engine.restart("crash")
+    assert numbers(engine) == {"b": 20}
+
+
+def test_what_is_not_durable_yet_is_saved_in_no_config(schema: TableSchema) -> None:
+    engine = Engine(schema)
+    put(engine, a=1)
+    engine.upkeep.commit(TABLE, Emptied())
+    engine.disk.fail("sync", DiskFull)
+    engine.upkeep.save()
+    assert numbers(engine) == {"a": 1}
+    engine.restart("crash")
+    assert numbers(engine) == {"a": 1}
 
 
 def test_changes_have_bytes_that_are_checked() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import Conflict, DiskFailed, DiskFull, Overloaded, StelaeError, Unavailable
-from stelae.model.ids import ColumnId, Row, Txn
+from stelae.model.ids import Row, Txn
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.sim.blobs import BlobCall
 from stelae.sim.disk import DiskCall
@@ -304,3 +304,216 @@ def test_a_change_that_fails_never_was(what: str, meanwhile: str) -> None:
         writers.model.overwrite(done, load)
     writers.check()
     writers.check_after_a_crash()
+
+
+# -- the store
+
+
+def files_of(engine: Engine) -> set[str]:
+    return {name for state in engine.tablets() for name in state.files()}
+
+
+def retried(act: Callable[[], object], error: type[StelaeError]) -> int:
+    """How often it was refused, until it was not."""
+    for count in range(5):
+        try:
+            act()
+        except error:
+            continue
+        return count
+    raise AssertionError("it never comes to an end")
+
+
+@pytest.mark.parametrize("error", [DiskFull, Unavailable])
+@pytest.mark.parametrize("call", ["create", "write", "commit"])
+@pytest.mark.parametrize("work", ["flush", "compact"])
+def test_a_file_cannot_be_written(work: str, call: BlobCall, error: type[StelaeError]) -> None:
+    """It is raised; nothing is lost and nothing changed; the next try does it, and what the first left behind goes."""
+    refused = 0
+    for nth in (1, 2, 3, 9):
+        writers = Writers(nth)
+        engine = writers.engine
+        (tablet,) = engine.shard.tablets()
+        for _ in range(2):
+            assert writers.write([number(row, 1) for row in ROWS], *writers.blocks(3)) == []
+            if work == "compact":
+                writers.flush()
+        engine.upkeep.save()
+        engine.blobs.fail(call, error, nth)
+        before = files_of(engine)
+        try:
+            writers.flush() if work == "flush" else engine.compact_all(tablet)
+        except error as refusal:
+            refused += 1
+            assert call in str(refusal)
+            writers.check()
+            writers.check_after_a_crash(nth)
+            engine.upkeep.collect_files()
+            assert {info.name for info in engine.blobs.list()} == engine.upkeep.needed_files() >= before
+            assert writers.write([number(ROWS[0], 7)]) == []
+            writers.flush() if work == "flush" else engine.compact_all(tablet)
+        writers.check()
+        engine.tidy()
+        assert {info.name for info in engine.blobs.list()} == files_of(engine)
+        assert len(files_of(engine)) <= 2 * len(SCHEMA.groups)
+        writers.check_after_a_crash(nth)
+    assert refused
+
+
+@pytest.mark.parametrize("call", ["open", "read"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_cannot_be_read(call: BlobCall, seed: int) -> None:
+    """Whoever needs it now is told; later it is there."""
+    writers = Writers(seed)
+    engine = writers.engine
+    (tablet,) = engine.shard.tablets()
+    for _ in range(2):
+        assert writers.write([number(row, 1) for row in ROWS], *writers.blocks(3)) == []
+        writers.flush()
+    engine.upkeep.save()
+    acts: list[Callable[[], object]] = [
+        lambda: engine.scan(engine.visible),
+        lambda: engine.history(ROWS, engine.visible),
+        lambda: engine.apply(tablet, [number(ROWS[0], 2)], max_txn=engine.horizon),
+        lambda: engine.compact_all(tablet),
+    ]
+    refused = 0
+    for act in acts:
+        engine.restart("kill")
+        engine.blobs.fail(call, Unavailable, 1 + seed)
+        try:
+            refused += retried(act, Unavailable)
+        except Conflict:
+            continue
+    assert refused
+    engine.restart("kill")
+    writers.check()
+
+
+@pytest.mark.parametrize("error", [DiskFailed, Unavailable])
+@pytest.mark.parametrize("call", ["delete", "list"])
+def test_files_cannot_be_collected(call: BlobCall, error: type[StelaeError]) -> None:
+    writers = Writers()
+    engine = writers.engine
+    (tablet,) = engine.shard.tablets()
+    for _ in range(3):
+        assert writers.write([number(row, 1) for row in ROWS]) == []
+        writers.flush()
+    engine.compact_all(tablet)
+    engine.upkeep.save()
+    engine.blobs.fail(call, error)
+    assert retried(engine.upkeep.collect_files, error) == 1
+    assert {info.name for info in engine.blobs.list()} == files_of(engine)
+    writers.check()
+    writers.check_after_a_crash()
+
+
+# -- configs
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_configs_cannot_be_saved(after: int) -> None:
+    """Some are, and some are not, and nobody knows which: neither the log nor the files of either may go."""
+    writers = Writers(after)
+    engine = writers.engine
+    assert writers.write([number(row, 1) for row in ROWS]) == []
+    writers.flush()
+    engine.upkeep.save()
+    for at in (ROWS[3], ROWS[1]):
+        assert writers.write([number(row, 2) for row in ROWS], *writers.blocks(2)) == []
+        writers.flush()
+        engine.split(engine.tablets()[0].tablet, at)
+    engine.split(engine.tablets()[2].tablet, ROWS[4])
+    engine.configs.fail(after)
+    with pytest.raises(Unavailable):
+        engine.upkeep.save()
+    engine.configs.heal()
+    writers.check_after_a_crash(after)
+    assert writers.write([number(row, 3) for row in ROWS]) == []
+    for state in engine.tablets():
+        engine.compact_all(state.tablet)
+    writers.flush()
+    engine.collect_log()
+    engine.upkeep.collect_files()
+    writers.check()
+    writers.check_after_a_crash(after)
+    left, right = engine.tablets()[:2]
+    engine.join(left.tablet, right.tablet)
+    engine.configs.fail(after=1)
+    with pytest.raises(Unavailable):
+        engine.upkeep.save()
+    engine.upkeep.collect_files()
+    writers.check_after_a_crash(after)
+    engine.tidy()
+    assert {info.name for info in engine.blobs.list()} == files_of(engine)
+    writers.check_after_a_crash(after)
+
+
+# -- memory that is full
+
+
+def test_writers_are_turned_away_until_memory_is_flushed() -> None:
+    """A block that is turned away leaves no trace. What is urgent has some room of its own, which ends too."""
+    engine = Engine(SCHEMA, settings=replace(SMALL, unflushed_bytes_max=8_000, reserve_bytes=2_000))
+    model = PlainTable(SCHEMA)
+    (tablet,) = engine.shard.tablets()
+    block = [PutCell(ROWS[0], "click", "q", b"x" * 300)]
+
+    def fill(urgent: bool) -> int:
+        for count in range(100):
+            try:
+                commit = engine.apply(tablet, block, urgent=urgent)
+            except Overloaded as refusal:
+                assert "limit" in str(refusal)
+                return count
+            engine.shard.drain()
+            model.commit(commit.durable.result(timeout=0), block)
+        raise AssertionError("there is always room")
+
+    assert fill(urgent=False) > 3
+    held = engine.shard.unflushed_bytes()
+    assert held <= 8_000
+    assert fill(urgent=True) > 0
+    assert 8_000 < engine.shard.unflushed_bytes() <= 10_000
+    assert fill(urgent=True) == 0
+    check_reads(engine, model, ROWS, engine.visible, Random(0))
+    room = engine.shard.when_room()
+    assert not room.done()
+    engine.flush(tablet)
+    assert room.done()
+    assert engine.shard.unflushed_bytes() == 0
+    assert fill(urgent=False) > 3
+    check_reads(engine, model, ROWS, engine.visible, Random(0))
+    engine.restart("crash")
+    check_reads(engine, model, ROWS, engine.visible, Random(0))
+    assert fill(urgent=False) == 0, "what is replayed counts"
+
+
+def test_a_block_larger_than_the_limit_is_let_in_alone() -> None:
+    engine = Engine(SCHEMA, settings=replace(SMALL, unflushed_bytes_max=1_000, reserve_bytes=0))
+    (tablet,) = engine.shard.tablets()
+    large = [PutCell(ROWS[0], "click", "q", b"x" * 2_000)]
+    engine.apply(tablet, large)
+    with pytest.raises(Overloaded):
+        engine.apply(tablet, [number(ROWS[0], 1)])
+    engine.flush(tablet)
+    engine.apply(tablet, large)
+
+
+def test_what_fails_makes_room() -> None:
+    engine = Engine(SCHEMA, settings=replace(SMALL, unflushed_bytes_max=1_000, reserve_bytes=0))
+    (tablet,) = engine.shard.tablets()
+    engine.apply(tablet, [PutCell(ROWS[0], "click", "q", b"x" * 900)])
+    with pytest.raises(Overloaded):
+        engine.apply(tablet, [number(ROWS[0], 1)])
+    room = engine.shard.when_room()
+    engine.disk.fail("sync", DiskFull)
+    engine.shard.drain()
+    assert room.done()
+    assert engine.shard.unflushed_bytes() == 0
+    engine.apply(tablet, [number(ROWS[0], 1)])
+
+
+def test_there_is_room_at_once_where_nothing_is_held() -> None:
+    """Whoever was turned away may ask only after the flush that it would have waited for."""
+    assert Engine(SCHEMA).shard.when_room().done()

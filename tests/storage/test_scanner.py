@@ -37,7 +37,7 @@ from stelae.storage.compaction.picker import pick_all
 from stelae.storage.fragments import Fragment
 from stelae.storage.rowscan import ScanRequest
 from stelae.storage.scanner import TableScan
-from stelae.storage.shard import TabletAway
+from stelae.storage.tablets import TabletAway
 from stelae.storage.state import altered
 from tests.effort import tries
 from tests.storage.engine import TABLE, Engine, expected

@@ -27,7 +27,7 @@ from stelae.client.incoming_dicts import check_dicts, given_dicts, part_of_dicts
 from stelae.client.incoming_frames import FramePart, is_frame, part_of_frame, whole_array
 from stelae.client.incoming_long import given_long
 from stelae.client.incoming_merge import merged
-from stelae.client.incoming_rows import GivenRows, check_given, check_keys, given_frame, joined
+from stelae.client.incoming_rows import GivenRows, behind_each_other, check_given, check_keys, given_frame
 from stelae.client.incoming_shares import shared_out
 from stelae.client.incoming_values import fit_value
 from stelae.client.names import Names
@@ -194,7 +194,7 @@ def _given_frames(names: Names, frames: Sequence[FramePart], *, skip_nulls: bool
         read = given_long if is_long else given_frame
         found.append(read(names, frame, first_row, skip_nulls=skip_nulls))
         first_row += frame.count
-    return joined(found)
+    return behind_each_other(found)
 
 
 def _parts(rows: Any) -> tuple[FramePart, ...] | list[Mapping[str, Any]]:
@@ -221,13 +221,13 @@ def _few_dicts(
         try:
             mutations = said(names, row, ts, fit_value, skip_nulls=skip_nulls)
             more = weighed(mutations[0].row, mutations)
-            if more.fits_small:
+            if more.fits_small(sizes.limits):
                 check_block(names.schema, SmallBlock(names.schema.version, more.mutations), sizes.limits)
         except InvalidArgument as error:
             raise InvalidArgument(f"row number {number}: {error}") from None
         before = by_row.get(more.row)
         by_row[more.row] = more if before is None else before.followed_by(more)
-    if not all(each.fits_small for each in by_row.values()):
+    if not all(each.fits_small(sizes.limits) for each in by_row.values()):
         return None
     return list(small_blocks(names.schema, [by_row[row] for row in sorted(by_row)], sizes))
 

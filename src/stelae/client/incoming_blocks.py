@@ -136,38 +136,45 @@ def _check_block_bytes(schema: TableSchema, row: bytes, size: int, limits: Limit
 
 @dataclass(frozen=True, slots=True)
 class SaidRow:
-    """The mutations of one row, and what they weigh in a small block."""
+    """The mutations of one row, and what they weigh in a small block: all, what is nested, and the largest of that."""
 
     row: Row
     mutations: tuple[Mutation, ...]
     size_bytes: int
     nested_bytes: int
+    value_bytes: int
 
-    @property
-    def fits_small(self) -> bool:
+    def fits_small(self, limits: Limits) -> bool:
         """Whether some small block can hold them."""
-        return self.nested_bytes <= NESTED_BYTES_MAX and len(self.mutations) <= SMALL_MUTATIONS_MAX
+        is_light = self.nested_bytes <= NESTED_BYTES_MAX and self.value_bytes <= limits.value_bytes_max
+        return is_light and len(self.mutations) <= SMALL_MUTATIONS_MAX
 
     def followed_by(self, more: SaidRow) -> SaidRow:
-        size, nested = self.size_bytes + more.size_bytes, self.nested_bytes + more.nested_bytes
-        return SaidRow(self.row, self.mutations + more.mutations, size, nested)
+        return SaidRow(
+            self.row,
+            self.mutations + more.mutations,
+            self.size_bytes + more.size_bytes,
+            self.nested_bytes + more.nested_bytes,
+            max(self.value_bytes, more.value_bytes),
+        )
 
 
 def weighed(row: Row, mutations: Sequence[Mutation]) -> SaidRow:
-    size = nested = 0
+    size = nested = largest = 0
     for mutation in mutations:
         size += _MUTATION_BYTES + len(row)
         match mutation:
+            case PutCell(_, family, qualifier, data):
+                size += 4 * (len(family) + len(qualifier)) + len(data)
             case Put(_, values):
                 for _, value in values:
                     plain, packed = _value_bytes(value)
                     size += _VALUE_BYTES + plain + packed
                     nested += packed
-            case PutCell(_, family, qualifier, data):
-                size += 4 * (len(family) + len(qualifier)) + len(data)
+                    largest = max(largest, packed)
             case _:
                 pass
-    return SaidRow(row, tuple(mutations), size, nested)
+    return SaidRow(row, tuple(mutations), size, nested, largest)
 
 
 def _value_bytes(value: Value) -> tuple[int, int]:
@@ -188,7 +195,7 @@ def small_blocks(schema: TableSchema, said: Sequence[SaidRow], sizes: Sizes) -> 
     size = nested = count = 0
     for each in said:
         _check_block_bytes(schema, each.row, each.size_bytes, sizes.limits)
-        if not each.fits_small:
+        if not each.fits_small(sizes.limits):
             raise InvalidArgument(
                 f"row {shown_row(schema.codec, each.row)}: {each.nested_bytes} bytes of nested values in "
                 f"{len(each.mutations)} mutations; put its columns and its cells in two calls"

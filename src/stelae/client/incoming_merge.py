@@ -7,7 +7,7 @@ column takes its value from the latest mention that writes it, and each cell fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -51,23 +51,20 @@ def merged(schema: TableSchema, given: GivenRows, limits: Limits) -> MergedRows:
     rows = encoded_rows(schema, keys, limits)
     ordering = _ordered(rows)
     if ordering.positions is None:
-        cells = None if given.cells is None else _merged_cells(rows, given.cells)
+        cells = None if given.cells is None else _merged_cells(given.cells)
         return MergedRows(rows, tuple(keys), given.columns, bare_rows(given), cells)
     latest = ordering.positions[ordering.begins]
     at = pa.array(latest)
     ids = np.cumsum(ordering.begins, dtype=np.int64)
     exists = np.zeros(len(latest), np.bool_)
     exists[ids[bare_rows(given)[ordering.positions]] - 1] = True
-    unique = rows.take(at)
     cells = given.cells
     if cells is not None:
         place = np.empty(len(rows), np.int64)
         place[ordering.positions] = ids - 1
-        cells = _merged_cells(
-            unique, GivenCells(place[cells.owners], cells.family, cells.qualifier, cells.value, cells.ts)
-        )
+        cells = _merged_cells(replace(cells, owners=place[cells.owners]))
     return MergedRows(
-        unique,
+        rows.take(at),
         tuple(key.take(at) for key in keys),
         tuple(_merged_column(column, ordering, latest, ids) for column in given.columns),
         exists,
@@ -114,15 +111,23 @@ def _merged_column(given: GivenColumn, ordering: Ordering, latest: Positions, id
     return GivenColumn(given.column, gathered(given.values, to_arrow(given.column.type), source), written)
 
 
-def _merged_cells(rows: pa.Array, cells: GivenCells) -> GivenCells:
-    """In order by the row at their owner's place, each cell and time once."""
-    count = len(cells.owners)
-    if not count:
-        return cells
-    ts = np.zeros(count, np.int64) if cells.ts is None else cells.ts
-    names = as_bytes(cells.family), as_bytes(cells.qualifier)
-    ordering = order_records(rows.take(pa.array(cells.owners)), names, ts, np.arange(count), None)
-    if ordering.positions is None or ordering.cell_begins is None:
-        return cells
-    other_time = np.concatenate(([False], np.diff(ts[ordering.positions]) != 0))
-    return taken_cells(cells, ordering.positions[ordering.cell_begins | other_time])
+def _merged_cells(cells: GivenCells) -> GivenCells:
+    """In order, each cell and time once. Owners are in the order of their rows."""
+    family, _ = _ranks(cells.family)
+    qualifier, qualifiers = _ranks(cells.qualifier)
+    names = family * qualifiers + qualifier
+    times = [] if cells.ts is None else [-cells.ts]
+    order = np.lexsort((*times, names, cells.owners))
+    is_last = np.ones(len(order), np.bool_)
+    if len(order):
+        is_last[:-1] = np.any([np.diff(each[order]) != 0 for each in (cells.owners, names, *times)], axis=0)
+    return taken_cells(cells, order[is_last])
+
+
+def _ranks(texts: pa.Array) -> tuple[Ints, int]:
+    """Numbers that compare as the texts do, and how many there are."""
+    encoded = as_bytes(texts).dictionary_encode()
+    count = len(encoded.dictionary)
+    ranks = np.empty(count, np.int64)
+    ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(count)
+    return ranks[encoded.indices.to_numpy(zero_copy_only=False)], count

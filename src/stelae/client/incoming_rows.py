@@ -175,7 +175,7 @@ def _concatenated(cells: Sequence[GivenCells], first_rows: Sequence[int]) -> Giv
     )
 
 
-def joined(parts: Sequence[GivenRows]) -> GivenRows:
+def behind_each_other(parts: Sequence[GivenRows]) -> GivenRows:
     """The rows of several parts behind each other. A column that a part does not have is not written there."""
     if len(parts) == 1:
         return parts[0]

@@ -16,7 +16,7 @@ A share of few rows is a small block too, except for rows whose nested values ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,6 @@ from stelae.model.arrow_values import values_of
 from stelae.model.ids import Micros, Row
 from stelae.model.mutation import Mutation, Put, PutCell
 from stelae.model.schema import TableSchema
-from stelae.storage.checks import check_block
 from stelae.storage.merge.order import Flags, Positions, order_sorted
 
 
@@ -80,14 +79,12 @@ class _Sharing:
         for share in shares:
             if self._records(share) <= self._sizes.small_rows_max:
                 rows = self._said(share.places)
-                heavy = np.array([not row.fits_small for row in rows], np.bool_)
-                said += [row for row in rows if row.fits_small]
-                if heavy.any():
-                    columnar.append(_Share(share.places[heavy], share.columns, share.nulls_written, share.is_cells))
+                light = np.array([row.fits_small(self._sizes.limits) for row in rows], np.bool_)
+                said += [row for row, is_light in zip(rows, light.tolist(), strict=True) if is_light]
+                if not light.all():
+                    columnar.append(replace(share, places=share.places[~light]))
         said.sort(key=lambda row: row.row)
         blocks = list(small_blocks(self._schema, said, self._sizes))
-        for block in blocks:
-            check_block(self._schema, block.block, self._sizes.limits)
         for share in columnar:
             blocks += self._cells(share) if share.is_cells else self._puts(share)
         return blocks

@@ -52,8 +52,6 @@ def changed(state: TabletState, change: TableChange, txn: Txn) -> TabletState:
         case Emptied():
             return with_floor(state, txn)
         case Loaded(load, replaces):
-            if not any(each.load == load for each in state.prepared):
-                return state
             loaded = with_load(state, load, txn)
             return with_floor(loaded, txn) if replaces else loaded
 

@@ -25,18 +25,18 @@ from stelae.model.types import parse_type
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.storage.blocks import Block, BlockShape, FragmentFile
-from stelae.storage.cache import CachePriority
+from stelae.storage.cache import BlockKey, CachePriority
 from stelae.storage.handles import Handles
 
 
 class BlockCaching(Protocol):
     """What is needed of a cache: see `cache`."""
 
-    def get(self, key: tuple[str, int]) -> Block | None: ...
+    def get(self, key: BlockKey) -> Block | None: ...
 
-    def load(self, key: tuple[str, int], priority: CachePriority, read: Callable[[], tuple[Block, int]]) -> Block: ...
+    def load(self, key: BlockKey, priority: CachePriority, read: Callable[[], tuple[Block, int]]) -> Block: ...
 
-    def grew(self, key: tuple[str, int], by_bytes: int) -> None: ...
+    def grew(self, key: BlockKey, by_bytes: int) -> None: ...
 
 
 class Fragment:
@@ -62,6 +62,10 @@ class Fragment:
             stop += b"\0"
         return RowRange(self.starts[block], stop)
 
+    def _key(self, block: int) -> BlockKey:
+        """With the txn that records take from outside: blocks of a load are not those of before its commit."""
+        return (self.file.name, block, self.file.txn)
+
     def is_continued(self, block: int) -> bool:
         """Whether a row of the block may lie in a neighbour too."""
         if not self.has_continued:
@@ -71,7 +75,7 @@ class Fragment:
 
     def cached(self, block: int, columns: tuple[str, ...]) -> Block | None:
         """The block, if it is in the cache with all of the columns."""
-        found = self._cache.get((self.file.name, block))
+        found = self._cache.get(self._key(block))
         if found is None or columns in found.complete_for:
             return found
         if all(name in found.columns for name in columns):
@@ -81,13 +85,15 @@ class Fragment:
 
     def block(self, block: int, columns: Iterable[str], keep: bool) -> Block:
         """With at least these columns and the row."""
-        key = (self.file.name, block)
+        key = self._key(block)
         found = self._cache.get(key)
         if found is None:
             if not keep:
                 return self._read(block, columns)
             found = self._cache.load(key, self.priority, lambda: self._loaded(block, columns))
         missing = [name for name in columns if name not in found.columns]
+        if missing and not keep:
+            return self._read(block, columns)
         if missing:
             added = self.reader.read_block(block, missing)
             size = 0

@@ -14,7 +14,7 @@ from stelae.model.ids import Micros, Row, Txn
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import CellRecord, Kind
 from stelae.model.schema import CellsGroup
-from stelae.storage.memory_rows import SortedRows, any_in, last_block_txn
+from stelae.storage.memory_rows import RowTable, any_in, last_block_txn
 from stelae.storage.merge.order import Ints, Positions
 from stelae.storage.merge.select import RawCells
 
@@ -51,8 +51,7 @@ class MemoryOfCells:
 
     def __init__(self, group: CellsGroup) -> None:
         self.group = group
-        self._rows: dict[Row, dict[tuple[str, str], list[CellVersion]]] = {}
-        self._sorted = SortedRows()
+        self._rows: RowTable[dict[tuple[str, str], list[CellVersion]]] = RowTable()
         self._erases = False
         self.blocks: list[CellsBlock] = []
 
@@ -81,7 +80,7 @@ class MemoryOfCells:
         return count
 
     def remove(self, txns: Collection[Txn]) -> None:
-        kept: dict[Row, dict[tuple[str, str], list[CellVersion]]] = {}
+        kept: RowTable[dict[tuple[str, str], list[CellVersion]]] = RowTable()
         for row, cells in self._rows.items():
             left = {
                 key: some
@@ -91,11 +90,10 @@ class MemoryOfCells:
             if left:
                 kept[row] = left
         self._rows = kept
-        self._sorted.forget()
         self.blocks = [block for block in self.blocks if block.txn not in txns]
 
     def last_txn(self, row: Row) -> Txn:
-        in_dict = max((versions[-1].txn for versions in self._rows.get(row, {}).values()), default=Txn(0))
+        in_dict = max((versions[-1].txn for versions in list(self._rows.get(row, {}).values())), default=Txn(0))
         return max(in_dict, last_block_txn(self.blocks, row))
 
     def versions_of(self, row: Row) -> Iterator[CellVersion]:
@@ -110,22 +108,23 @@ class MemoryOfCells:
 
     def every(self, count: int, rows: RowRange) -> list[bytes]:
         """Each so manieth row of the dict, as places to cut at."""
-        return self._sorted.every(self._rows, count, rows)
+        return self._rows.every(count, rows)
 
     def has_any(self, rows: RowRange) -> bool:
-        return bool(self._sorted.between(self._rows, rows)) or any_in(list(self.blocks), rows)
+        return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)
 
     def raw(self, rows: RowRange) -> list[RawCells]:
-        names = self._sorted.between(self._rows, rows)
-        small = [self._raw_small(names)] if names else []
+        table = self._rows
+        names = table.between(rows)
+        small = [self._raw_small(table, names)] if names else []
         return [*small, *(raw for block in list(self.blocks) if (raw := _raw_cells(block, rows)) is not None)]
 
-    def _raw_small(self, names: list[Row]) -> RawCells:
+    def _raw_small(self, table: RowTable[dict[tuple[str, str], list[CellVersion]]], names: list[Row]) -> RawCells:
         found = [
             (name, version)
             for name in names
             for version in sorted(
-                [each for versions in list(self._rows[name].values()) for each in list(versions)],
+                [each for versions in list(table[name].values()) for each in list(versions)],
                 key=lambda v: (v.family.encode(), v.qualifier.encode(), -v.ts, -v.txn, v.kind),
             )
         ]

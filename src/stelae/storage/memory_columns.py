@@ -20,7 +20,7 @@ from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
 from stelae.model.values import Value
-from stelae.storage.memory_rows import SortedRows, any_in, last_block_txn
+from stelae.storage.memory_rows import RowTable, any_in, last_block_txn
 from stelae.storage.merge.order import Flags, Ints, Positions
 from stelae.storage.merge.select import RawColumns
 from stelae.storage.merge.slab import SlabColumn
@@ -80,8 +80,7 @@ class MemoryOfColumns:
 
     def __init__(self, group: ColumnsGroup) -> None:
         self.group = group
-        self._rows: dict[Row, _RowOfColumns] = {}
-        self._sorted = SortedRows()
+        self._rows: RowTable[_RowOfColumns] = RowTable()
         self._is_complete = True
         self._erases = False
         self.blocks: list[ColumnsBlock] = []
@@ -124,7 +123,7 @@ class MemoryOfColumns:
         return count
 
     def remove(self, txns: Collection[Txn]) -> None:
-        kept: dict[Row, _RowOfColumns] = {}
+        kept: RowTable[_RowOfColumns] = RowTable()
         for name, row in self._rows.items():
             left = _RowOfColumns()
             for record in row.records:
@@ -133,7 +132,6 @@ class MemoryOfColumns:
             if left.records:
                 kept[name] = left
         self._rows = kept
-        self._sorted.forget()
         self.blocks = [block for block in self.blocks if block.txn not in txns]
 
     def may_have(self, row: Row) -> bool:
@@ -171,19 +169,20 @@ class MemoryOfColumns:
 
     def every(self, count: int, rows: RowRange) -> list[bytes]:
         """Each so manieth row of the dict, as places to cut at."""
-        return self._sorted.every(self._rows, count, rows)
+        return self._rows.every(count, rows)
 
     def has_any(self, rows: RowRange) -> bool:
-        return bool(self._sorted.between(self._rows, rows)) or any_in(list(self.blocks), rows)
+        return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)
 
     def raw(self, rows: RowRange) -> list[RawColumns]:
         """Sorted records: those of the dict as one piece, each block as another."""
-        names = self._sorted.between(self._rows, rows)
-        small = [self._raw_small(names)] if names else []
+        table = self._rows
+        names = table.between(rows)
+        small = [self._raw_small(table, names)] if names else []
         return [*small, *(raw for block in list(self.blocks) if (raw := _raw_block(block, rows)) is not None)]
 
-    def _raw_small(self, names: list[Row]) -> RawColumns:
-        found = [(name, record) for name in names for record in _ordered(self._rows[name].records)]
+    def _raw_small(self, table: RowTable[_RowOfColumns], names: list[Row]) -> RawColumns:
+        found = [(name, record) for name in names for record in _ordered(table[name].records)]
         records = [record for _, record in found]
         puts = [record.kind is Kind.PUT for record in records]
         columns: dict[ColumnId, SlabColumn] = {}

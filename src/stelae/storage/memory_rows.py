@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -12,32 +12,32 @@ from stelae.format.fragment.reader import bounds
 from stelae.model.ids import Row, Txn
 from stelae.model.ranges import RowRange, single
 
+T = TypeVar("T")
 
-class SortedRows:
-    """The keys of a dict in order, brought up to date when asked."""
+
+class RowTable(dict[Row, T]):
+    """A dict by row that only grows, and its rows in order, brought up to date when asked. Whoever takes rows away
+    makes another one: readers take the table once, and what they find in it goes together."""
 
     __slots__ = ("_sorted",)
 
     def __init__(self) -> None:
+        super().__init__()
         self._sorted: list[Row] = []
 
-    def between(self, table: Collection[Row], rows: RowRange) -> list[Row]:
+    def between(self, rows: RowRange) -> list[Row]:
         known = self._sorted
-        if len(known) != len(table):
+        if len(known) != len(self):
             # The dict keeps the order of arrival: what is new lies at its end, and sorting what is nearly sorted is
             # cheap.
-            everything = list(table)
-            known = sorted([*known, *everything[len(known) :]])
+            known = sorted([*known, *list(self)[len(known) :]])
             self._sorted = known
         low = bisect_left(known, rows.start)
         high = len(known) if rows.stop is None else bisect_left(known, rows.stop)
         return known[low:high]
 
-    def every(self, table: Collection[Row], count: int, rows: RowRange) -> list[bytes]:
-        return [bytes(row) for row in self.between(table, rows)[count::count]]
-
-    def forget(self) -> None:
-        self._sorted = []
+    def every(self, count: int, rows: RowRange) -> list[bytes]:
+        return [bytes(row) for row in self.between(rows)[count::count]]
 
 
 class SortedBlock(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stelae.model.ids import ColumnId, TabletId
 from stelae.model.schema import ColumnsGroup, Group
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.cache import CachePriority, preloads, priority_of
 from stelae.storage.fragments import Fragment
 from stelae.storage.shard import Shard
@@ -19,7 +20,7 @@ def rank_files(shard: Shard, tablet: TabletId) -> dict[str, CachePriority]:
     state = shard.state(tablet)
     groups = [(_members(group), group.options.in_memory) for group in state.schema.groups]
     ranks = {}
-    for file in state.files().values():
+    for file in _visible_files(state).values():
         fragment = shard.fragments.of(file)
         rank = priority_of(_held(fragment), groups)
         if fragment.priority != rank:
@@ -39,7 +40,7 @@ def preload(shard: Shard, tablet: TabletId) -> int:
     count = 0
     for name in sorted(ranks, key=lambda name: (ranks[name], name)):
         if preloads(ranks[name]):
-            count += _preload_file(shard, shard.fragments.of(state.files()[name]), state)
+            count += _preload_file(shard, shard.fragments.of(_visible_files(state)[name]), state)
     return count
 
 
@@ -55,6 +56,11 @@ def _preload_file(shard: Shard, fragment: Fragment, state: TabletState) -> int:
             fragment.block(block, needed, keep=True)
             count += 1
     return count
+
+
+def _visible_files(state: TabletState) -> dict[str, FragmentFile]:
+    """Without what loads have only prepared."""
+    return {ref.file.name: ref.file for _, refs in state.groups for ref in refs if ref.file is not None}
 
 
 def _members(group: Group) -> frozenset[int]:

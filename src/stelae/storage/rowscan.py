@@ -28,7 +28,7 @@ from stelae.storage.asking import Asking
 from stelae.storage.fragments import Fragments
 from stelae.storage.merge.order import Positions, order_records
 from stelae.storage.merge.pick import gathered
-from stelae.storage.parts import LEFT_OVER, FamilySet
+from stelae.storage.parts import LEFT_OVER, FamilySet, declared
 from stelae.storage.scan_cells import CellsChunk, CellsQuestion, CellsScan, matching
 from stelae.storage.scan_columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
 from stelae.storage.state import TabletState
@@ -65,12 +65,17 @@ Chunk: TypeAlias = ColumnsChunk | CellsChunk
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one stream contributes: columns, or cells by family. `shown`: how many of the columns are given out."""
+    """What one stream contributes: columns, or cells by family; the wildcard group those of all families but `named`
+    ones."""
 
     columns: tuple[Column, ...] = ()
     families: tuple[str, ...] = ()
     is_wildcard: bool = False
+    named: frozenset[str] = frozenset()
     selectors: Selectors = ()
+
+    def has_family(self, family: str) -> bool:
+        return family in self.families or (self.is_wildcard and family not in self.named)
 
 
 def output_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
@@ -81,6 +86,36 @@ def output_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
         fields += [pa.field(family, CELLS_TYPE) for family in part.families]
         fields += [pa.field(OTHERS, CELLS_TYPE)] if part.is_wildcard else []
     return pa.schema(fields)
+
+
+ReadShape: TypeAlias = tuple[tuple[str, int, str], ...]
+"""Names, ids, and types with defaults, of what a scan reads."""
+
+
+def fixed(schema: TableSchema, columns: Selectors) -> Selectors:
+    """The same choice by the names there are now: what is added later is not part of it. Families of the wildcard group
+    have no fixed names."""
+    parts = _parts(schema, columns)
+    if any(part.is_wildcard for part in parts.values()):
+        return columns
+    chosen = [ColumnSelector(c.name, is_prefix=False) for part in parts.values() for c in part.columns]
+    for part in parts.values():
+        for family in part.families:
+            whole = ColumnSelector(f"{family}:", is_prefix=True)
+            chosen += [s for s in columns if s.text.startswith(whole.text)] or [whole]
+    return union_selectors(chosen)
+
+
+def read_shape(schema: TableSchema, request: ScanRequest) -> ReadShape:
+    asked = names_of(request.where) if request.where is not None else frozenset[str]()
+    needed = [ColumnSelector(name, is_prefix=False) for name in asked]
+    ids = declared(schema)
+    shape: list[tuple[str, int, str]] = []
+    for part in _parts(schema, union_selectors([*request.columns, *needed])).values():
+        shape += [(column.name, column.id, str(column)) for column in part.columns]
+        shape += [(family, ids[family], "") for family in part.families]
+        shape += [(OTHERS, 0, "")] if part.is_wildcard else []
+    return tuple(sorted(shape))
 
 
 def _parts(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
@@ -95,7 +130,8 @@ def _parts(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
                 families = tuple(f.name for f in group.families if _touches(f.name, columns))
                 others = group.wildcard and any(":" in s.text or s.is_prefix for s in columns)
                 if families or others:
-                    parts[group.id] = _Part(families=families, is_wildcard=others, selectors=columns)
+                    named = frozenset(declared(schema))
+                    parts[group.id] = _Part((), families, others, named, columns)
     return parts
 
 
@@ -240,13 +276,12 @@ def _cells_of(
     found = {name: _map_of(chunk, part, name, row_of, count) for name in names}
     for name in asked:
         family, colon, qualifier = name.partition(":")
-        if colon:
+        if colon and part.has_family(family):
             selector = (ColumnSelector(f"{family}:{qualifier}", is_prefix=False),)
             which = np.flatnonzero(matching(chunk.family, chunk.qualifier, selector))
             places = np.full(count, -1, np.intp)
             places[row_of[which]] = which
-            if len(which) or name not in found:
-                found[name] = gathered(chunk.value, pa.binary(), places)
+            found[name] = gathered(chunk.value, pa.binary(), places)
     return found
 
 

@@ -14,6 +14,7 @@ can do nearly all rows (`merge`): this module is what they are tested against.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ def survivors(
         return ()
     ordered = _versions(puts)
     if not erased or not counts_versions(policy):
-        seen = [put for put in ordered if not _is_hidden(put, erased)]
+        seen = _seen(ordered, erased) if erased else ordered
         return seen if policy is None else _unpurged(seen, policy, read_us)
     return _timeline(ordered, erased, policy, read_us) if policy is not None else ordered
 
@@ -68,17 +69,30 @@ def _versions(puts: Iterable[Written]) -> list[Written]:
     return [unique[at] for at in sorted(unique, reverse=True)]
 
 
-def _covers(erasure: Erased, put: Written) -> bool:
-    reached = put.ts == erasure.ts if erasure.is_exact else put.ts <= erasure.ts
-    return reached and put.txn < erasure.txn
-
-
-def _is_hidden(put: Written, erased: Sequence[Erased]) -> bool:
-    return any(_covers(erasure, put) for erasure in erased)
+def _seen(ordered: Sequence[Written], erased: Sequence[Erased]) -> list[Written]:
+    """What no erasure hides. Walked newest first, a version is hidden if the greatest txn of the erasures that reach
+    back to its time is above its own."""
+    reaching = sorted((erasure for erasure in erased if not erasure.is_exact), reverse=True)
+    exact: dict[int, int] = {}
+    for erasure in erased:
+        if erasure.is_exact:
+            exact[erasure.ts] = max(erasure.txn, exact.get(erasure.ts, 0))
+    seen, at, greatest = [], 0, 0
+    for put in ordered:
+        while at < len(reaching) and reaching[at].ts >= put.ts:
+            greatest = max(greatest, reaching[at].txn)
+            at += 1
+        if put.txn >= max(greatest, exact.get(put.ts, 0)):
+            seen.append(put)
+    return seen
 
 
 def _unpurged(alive: list[Written], policy: PurgePolicy, at_us: Micros) -> list[Written]:
-    return [put for newer, put in enumerate(alive) if not purges(policy, newer, at_us - put.ts)]
+    """Whatever the policy is true of lies at the old end: older versions have more newer ones, and the greater age."""
+    kept = len(alive)
+    while kept and purges(policy, kept - 1, at_us - alive[kept - 1].ts):
+        kept -= 1
+    return alive if kept == len(alive) else alive[:kept]
 
 
 def _timeline(ordered: list[Written], erased: Sequence[Erased], policy: PurgePolicy, read_us: Micros) -> list[Written]:
@@ -92,8 +106,11 @@ def _timeline(ordered: list[Written], erased: Sequence[Erased], policy: PurgePol
         puts, erasures = commits[txn]
         at_us = micros_of(txn)
         alive = _unpurged(alive, policy, at_us)
-        alive = sorted((*alive, *puts), key=_newest_first)
-        alive = _unpurged([put for put in alive if not _is_hidden(put, erasures)], policy, at_us)
+        for put in puts:
+            insort(alive, put, key=_newest_first)
+        if erasures:
+            alive = _seen(alive, erasures)
+        alive = _unpurged(alive, policy, at_us)
     return _unpurged(alive, policy, read_us)
 
 

@@ -3,7 +3,9 @@
 The scanner keeps no more than its snapshot and the last row it gave out. Before each batch it asks which tablet holds
 the next row: if that tablet has changed (flushed, compacted, split, joined, altered) it goes on with the new state at
 the same snapshot, and the old sources can go. A file that is gone under a running read is no error either: the new
-state is asked. So a scan survives everything but its snapshot getting too old, which its pin prevents.
+state is asked. So a scan survives everything but two things: its snapshot getting too old, which its pin prevents, and
+a change of a column that it reads, after which the rest would be rows of another shape. That is an error that says so;
+columns added meanwhile do not concern it.
 """
 
 from __future__ import annotations
@@ -11,15 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stelae.model.errors import NotFound
-from stelae.model.ids import TableId
+from stelae.model.errors import NotFound, Retryable
+from stelae.model.ids import SchemaVersion, TableId
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.storage.asking import Asking
-from stelae.storage.rowscan import RowBatch, RowScan, ScanRequest
+from stelae.storage.rowscan import ReadShape, RowBatch, RowScan, ScanRequest, fixed, read_shape
 from stelae.storage.shard import Shard
 from stelae.storage.state import TabletState
 
 _RETRIES_MAX = 10
+
+
+class SchemaChanged(Retryable):
+    """A column that a running scan reads is not what it was when the scan began. Scan again."""
 
 
 class TableScan:
@@ -29,6 +35,8 @@ class TableScan:
         self._shard = shard
         self._table = table
         self._request = request
+        self._shape: ReadShape | None = None
+        self._version: SchemaVersion | None = None
         self.left = request.rows
 
     def __iter__(self) -> Iterator[RowBatch]:
@@ -39,6 +47,7 @@ class TableScan:
         retries = 0
         while not self.left.is_empty:
             state = self._state()
+            self._check_shape(state)
             mine = self.left.intersect(RangeSet.of([state.rows]))
             request = replace(self._request, rows=mine, asking=self._asking(state))
             batches = RowScan(state, self._shard.fragments, request).batches()
@@ -55,6 +64,20 @@ class TableScan:
                 retries += 1
                 if retries > _RETRIES_MAX or not self._shard.tablets_changed(state):
                     raise
+
+    def _check_shape(self, state: TabletState) -> None:
+        """At the first tablet, the columns asked for are fixed by name; later their ids and types must be the same."""
+        if state.schema.version == self._version:
+            return
+        if self._shape is None:
+            self._request = replace(self._request, columns=fixed(state.schema, self._request.columns))
+        shape = read_shape(state.schema, self._request)
+        if self._shape is not None and shape != self._shape:
+            raise SchemaChanged(
+                f"the table's schema went from version {self._version} to {state.schema.version} while it was scanned, "
+                "and a column that is read changed: scan again"
+            )
+        self._shape, self._version = shape, state.schema.version
 
     def _state(self) -> TabletState:
         if not self._request.reverse:

@@ -60,6 +60,18 @@ def choose_memory(
             -memory.txn_min,
         )
 
-    worst = memories[max(due, key=score)]
-    older = [at for at, memory in enumerate(memories) if memory.rows.overlaps(worst.rows)]
-    return min(older, key=lambda at: memories[at].txn_min)
+    return oldest_first(memories, max(due, key=score))
+
+
+def oldest_first(memories: Sequence[MemoryInfo], chosen: int) -> int:
+    """What must be flushed before the chosen one can be: the oldest of those that share rows with it, or with one that
+    must go before it; itself, if there is none."""
+    while True:
+        rows = memories[chosen].rows
+        oldest = min(
+            (at for at, memory in enumerate(memories) if memory.rows.overlaps(rows)),
+            key=lambda at: memories[at].txn_min,
+        )
+        if oldest == chosen:
+            return chosen
+        chosen = oldest

@@ -11,31 +11,28 @@ still on its way below it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from threading import RLock
 from typing import Protocol
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
 from stelae.format.log import LogKind, LogRecord
-from stelae.model.errors import Closed, Conflict, InvalidArgument, Overloaded, StelaeError, Unavailable
+from stelae.model.errors import Closed, Conflict, InvalidArgument, NotFound, Overloaded, StelaeError, Unavailable
 from stelae.model.hybrid import TXN_MIN, HybridClock
 from stelae.model.ids import ClientId, Row, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
 from stelae.model.limits import DEFAULT_LIMITS, Limits
-from stelae.model.ranges import RowRange
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
 from stelae.storage.blocks import Block
 from stelae.storage.cache import BlockCache
-from stelae.storage.changes import TableChange, changed, decode_change, encode_change, taken_back
+from stelae.storage.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.compaction.picker import PickerSettings
 from stelae.storage.config import TabletConfig, config_of
 from stelae.storage.fragments import Fragments
@@ -44,6 +41,7 @@ from stelae.storage.memory import Memory
 from stelae.storage.points import last_txn
 from stelae.storage.serializer import SerializerSettings
 from stelae.storage.state import TabletState
+from stelae.storage.tablets import TabletAway, TabletMap
 from stelae.storage.wal import Wal, WalSettings
 from stelae.storage.wal_replay import ReplayedLog, SegmentInfo
 from stelae.storage.write import ends_of, insert, rows_in
@@ -53,8 +51,8 @@ NO_CLIENT = ClientId(0)
 NO_SEQUENCE = ClientSequence(0)
 
 
-class TabletAway(Unavailable):
-    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
+class StaleSchema(Unavailable):
+    """A block is written for another schema version than the tablet is at now."""
 
 
 class ConfigStore(Protocol):
@@ -89,15 +87,6 @@ class Commit:
     durable: Future[Txn]
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Tablets in row order. Another cut of the rows is another object, so readers without the lock see one or the
-    other; the list changes only in place."""
-
-    starts: tuple[bytes, ...]
-    states: list[TabletState]
-
-
 class Shard:
     """Safe for threads. `drain` must be called after `apply`, by the caller or by a thread of its own."""
 
@@ -125,8 +114,7 @@ class Shard:
         self.fragments = Fragments(blobs, self.cache, reading)
         self.lock = RLock()
         self.wal = Wal(files, self.lock, settings.log, self._on_durable, self._on_failed, replayed)
-        self._states: dict[TabletId, TabletState] = {}
-        self._tables: dict[TableId, _Table] = {}
+        self._map = TabletMap()
         self.horizons = Horizons(self.lock)
         self._visible = max(clock.last, replayed.last_txn)
         self._room: list[Future[None]] = []
@@ -137,59 +125,26 @@ class Shard:
     # -- tablets
 
     def tablets(self) -> Mapping[TabletId, TabletState]:
-        return dict(self._states)
+        return dict(self._map.states)
 
     def state(self, tablet: TabletId) -> TabletState:
-        try:
-            return self._states[tablet]
-        except KeyError:
-            raise TabletAway(f"tablet {tablet} is not here") from None
+        return self._map.state(tablet)
 
     def state_at(self, table: TableId, row: bytes) -> TabletState:
         """The tablet that holds a row."""
-        found = self._tables.get(table)
-        at = bisect_right(found.starts, row) - 1 if found is not None else -1
-        if found is None or at < 0 or row not in found.states[at].rows:
-            raise TabletAway(f"no tablet of table {table} is here for row {row!r}")
-        return found.states[at]
+        return self._map.at(table, row)
 
     def state_before(self, table: TableId, row: bytes | None) -> TabletState:
         """The tablet that holds the greatest rows below this one; None: of all."""
-        found = self._tables.get(table)
-        at = -1
-        if found is not None:
-            at = len(found.starts) - 1 if row is None else bisect_left(found.starts, row) - 1
-        if found is None or at < 0 or not _reaches(found.states[at].rows, row):
-            raise TabletAway(f"no tablet of table {table} is here for rows below {row!r}")
-        return found.states[at]
+        return self._map.before(table, row)
 
     def tablets_changed(self, state: TabletState) -> bool:
         """Whether a state is not the current one any more."""
-        return self._states.get(state.tablet) is not state
+        return self._map.states.get(state.tablet) is not state
 
     def install(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
         """Put states in the place of what they follow. The caller holds the lock."""
-        tables = set()
-        for tablet in removed:
-            gone = self._states.pop(tablet, None)
-            tables |= {gone.table} if gone is not None else set()
-        for state in states:
-            old = self._states.get(state.tablet)
-            self._states[state.tablet] = state
-            if old is None or old.rows != state.rows:
-                tables.add(state.table)
-            elif state.table not in tables:
-                found = self._tables[state.table]
-                found.states[bisect_right(found.starts, state.rows.start) - 1] = state
-        for table in tables:
-            self._index(table)
-
-    def _index(self, table: TableId) -> None:
-        ordered = sorted((s for s in self._states.values() if s.table == table), key=lambda s: s.rows.start)
-        for left, right in pairwise(ordered):
-            if left.rows.overlaps(right.rows):
-                raise InvalidArgument(f"tablets {left.tablet} and {right.tablet} overlap")
-        self._tables[table] = _Table(tuple(s.rows.start for s in ordered), ordered)
+        self._map.install(states, removed)
 
     def change(self, tablet: TabletId, next_state: Callable[[TabletState], TabletState]) -> TabletState:
         with self.lock:
@@ -235,17 +190,22 @@ class Shard:
                 insert(current.active, block, txn, len(data))
                 self._in_memory_bytes += current.active.size_bytes - before
                 record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, client, sequence, data)
-                return Commit(txn, self.wal.enqueue(record))
+                try:
+                    return Commit(txn, self.wal.enqueue(record))
+                except StelaeError:
+                    current.active.remove({txn})
+                    raise
 
     def commit(self, table: TableId, change: TableChange) -> Commit:
         """A change of all tablets of a table at one txn, in the order of the blocks. Readers see it when it is
         durable."""
         with self.lock:
             self._check_open()
-            found = self._tables.get(table)
-            states = list(found.states) if found is not None else []
+            states = self._map.of_table(table)
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
+            if isinstance(change, Loaded) and not any(p.load == change.load for s in states for p in s.prepared):
+                raise NotFound(f"load {change.load!r} is not prepared in table {table}, or was committed already")
             txn = self.clock.tick()
             self.install([changed(state, change, txn) for state in states])
             epoch = max(state.epoch for state in states)
@@ -265,10 +225,10 @@ class Shard:
             raise Closed("the shard is closed")
 
     def _check_rows(self, state: TabletState, block: WrittenBlock) -> None:
-        if block.schema_version > state.schema.version:
-            raise Unavailable(
-                f"tablet {state.tablet} is still at schema version {state.schema.version}, "
-                f"the block is written for {block.schema_version}"
+        if block.schema_version != state.schema.version:
+            raise StaleSchema(
+                f"tablet {state.tablet} is at schema version {state.schema.version}, the block is written for "
+                f"{block.schema_version}: check it against that and write it again"
             )
         for row in ends_of(block, state.active):
             if row not in state.rows:
@@ -299,16 +259,24 @@ class Shard:
         return self.wal.queued_bytes + self._in_memory_bytes
 
     def when_room(self) -> Future[None]:
-        """Done when memory has been freed next."""
+        """Done when memory has been freed next; at once if none is held: the flush may have come before the question."""
         future: Future[None] = Future()
         with self.lock:
-            self._room.append(future)
+            if self.unflushed_bytes():
+                self._room.append(future)
+                return future
+        future.set_result(None)
         return future
 
     def freed(self) -> None:
         """Memories were flushed, or let go otherwise."""
         with self.lock:
             self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
+        self._wake()
+
+    def _wake(self) -> None:
+        """There may be room now."""
+        with self.lock:
             waiting, self._room = self._room, []
         for future in waiting:
             if future.set_running_or_notify_cancel():
@@ -317,7 +285,7 @@ class Shard:
     def memories(self) -> list[Memory]:
         """All that is not in files yet, each once."""
         with self.lock:
-            return list({id(m): m for state in self._states.values() for m in state.memories}.values())
+            return list({id(m): m for state in self._map.states.values() for m in state.memories}.values())
 
     def drain(self) -> None:
         self.wal.drain()
@@ -327,17 +295,22 @@ class Shard:
 
     def _on_durable(self, txn: Txn) -> None:
         self._visible = max(self._visible, txn)
+        if self._room:
+            self._wake()
 
     def _on_failed(self, records: Sequence[LogRecord], error: StelaeError) -> None:  # noqa: ARG002
         for record in records:
             if record.kind is LogKind.CHANGE:
                 change = decode_change(record.payload, record.txn)
-                states = [state for state in self._states.values() if state.table == record.table]
+                states = self._map.of_table(record.table)
                 self.install([taken_back(state, change, record.txn) for state in states])
         txns = {record.txn for record in records}
         for memory in self.memories():
             memory.remove(txns)
+        # Everything that was undecided has failed.
+        self._last_change = TXN_MIN
         self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
+        self._wake()
 
     def publish(self, txn: Txn) -> None:
         """Something that is not in the log became visible at a txn; all below it is decided."""
@@ -382,17 +355,9 @@ class Shard:
     def config(self, state: TabletState) -> TabletConfig:
         return config_of(state, self.name)
 
-    def covers(self, table: TableId) -> list[RowRange]:
-        found = self._tables.get(table)
-        return [state.rows for state in found.states] if found is not None else []
-
     def close(self) -> None:
         """All accepted blocks are decided; nothing is let in any more. What is still read opens its files again."""
         with self.lock:
             self._closed = True
         self.wal.close()
         self.fragments.close()
-
-
-def _reaches(rows: RowRange, below: bytes | None) -> bool:
-    return rows.stop is None or (below is not None and rows.stop >= below)

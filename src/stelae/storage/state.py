@@ -276,6 +276,7 @@ def _part_of(state: TabletState, rows: RowRange, tablet: TabletId, resize: int) 
         tablet=tablet,
         rows=rows,
         groups=_each(state.groups, cut),
+        memories=tuple(memory for memory in state.memories if memory.rows.overlaps(rows)),
         flushed=tuple(flushed),
         prepared=tuple(replace(load, groups=_each(load.groups, cut)) for load in state.prepared),
         resize=resize,

@@ -12,13 +12,13 @@ The order that makes a crash harmless:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from stelae.model.errors import InvalidArgument, NotFound
-from stelae.model.hybrid import TXN_MAX
+from stelae.model.hybrid import TXN_MAX, TXN_MIN
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
-from stelae.model.schema import ColumnsGroup, Group, TableSchema
+from stelae.model.schema import Group, TableSchema
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.changes import TableChange
 from stelae.storage.compaction.estimate import describe
@@ -27,14 +27,24 @@ from stelae.storage.config import TabletConfig
 from stelae.storage.memory import Memory
 from stelae.storage.memory_columns import MemoryOfColumns
 from stelae.storage.merge.slab import Slab
-from stelae.storage.parts import FamilySet, whole
+from stelae.storage.parts import whole
 from stelae.storage.records import Keeping, merged_records
 from stelae.storage.serializer import MemoryInfo, choose_memory
 from stelae.storage.shard import Commit, Shard
-from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split, with_floor
-from stelae.storage.writing import Shape, everything, file_name, fragment_spec, write_fragment
+from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
+from stelae.storage.writing import Shape, everything, file_name, fragment_spec, shape_of, write_fragment
 
 FRAGMENTS = "fragments/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """Configs that are being saved. `since`: from which txn on the log is needed until they are."""
+
+    configs: list[TabletConfig]
+    dirty: set[TabletId]
+    removed: set[TabletId]
+    since: dict[TabletId, Txn]
 
 
 class Upkeep:
@@ -46,13 +56,14 @@ class Upkeep:
         self._attempted: list[TabletConfig] = []
         """What an error left saved, or not."""
         self._saving = Lock()
-        # After a crash in the midst of a split or join, some configs are of ranges that others have taken over.
+        # After a crash in the midst of a split or join, some configs are of ranges that others have taken over; and
+        # what the log has changed since a config was saved is in no config yet.
         states = shard.tablets()
         self._removed: set[TabletId] = self._saved.keys() - states.keys()
         self._dirty = {
-            id_ for id_, state in states.items() if id_ in self._saved and state.rows != self._saved[id_].rows
+            id_ for id_, state in states.items() if id_ in self._saved and shard.config(state) != self._saved[id_]
         }
-        self._unsaved_from: dict[TabletId, Txn] = {}
+        self._unsaved_from: dict[TabletId, Txn] = dict.fromkeys(self._dirty, TXN_MIN)
         self._pending_from: dict[TabletId, Txn] = {}
         self._writing: set[str] = set()
         self._busy: set[str] = set()
@@ -67,43 +78,45 @@ class Upkeep:
     def save(self) -> None:
         """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
         with self._saving:
-            self._save()
+            while (taken := self._take_unsaved()) is None:
+                self._shard.drain()
+            self._save(taken)
 
-    def _save(self) -> None:
+    def _save(self, taken: _Unsaved) -> None:
         shard = self._shard
-        while True:
-            shard.drain()
-            with shard.lock:
-                if shard.is_changing:
-                    continue
-                dirty, removed = self._dirty, self._removed
-                self._dirty, self._removed = set(), set()
-                unsaved, self._unsaved_from = self._unsaved_from, {}
-                self._pending_from = unsaved
-                states = shard.tablets()
-                changed = [states[tablet] for tablet in dirty if tablet in states]
-                configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
-                self._attempted += configs
-                break
         try:
-            if configs or removed:
-                shard.configs.save(configs, sorted(removed))
+            if taken.configs or taken.removed:
+                shard.configs.save(taken.configs, sorted(taken.removed))
         except BaseException:
             with shard.lock:
-                self._dirty |= dirty
-                self._removed |= removed
-                for tablet, txn in unsaved.items():
+                self._dirty |= taken.dirty
+                self._removed |= taken.removed
+                for tablet, txn in taken.since.items():
                     self._unsaved_from[tablet] = min(txn, self._unsaved_from.get(tablet, txn))
                 self._pending_from = {}
             raise
         with shard.lock:
             self._pending_from = {}
             self._attempted = []
-            for config in configs:
+            for tablet in taken.removed:
+                self._saved.pop(tablet, None)
+            for config in taken.configs:
                 self._saved[config.tablet] = config
-            for tablet in removed:
-                if tablet not in states:
-                    self._saved.pop(tablet, None)
+
+    def _take_unsaved(self) -> _Unsaved | None:
+        """What is to be saved; None while a change is not decided yet that states already hold."""
+        shard = self._shard
+        with shard.lock:
+            if shard.is_changing:
+                return None
+            states = shard.tablets()
+            changed = [states[tablet] for tablet in self._dirty if tablet in states]
+            configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
+            taken = _Unsaved(configs, self._dirty, self._removed, self._unsaved_from)
+            self._dirty, self._removed, self._unsaved_from = set(), set(), {}
+            self._pending_from = taken.since
+            self._attempted += configs
+            return taken
 
     def _changed(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
         """Under the lock."""
@@ -140,14 +153,17 @@ class Upkeep:
     def flush(self, memory: Memory) -> tuple[FragmentFile, ...]:
         """Write a sealed memory to files and put them in its place. Saving the configs is apart."""
         shard = self._shard
-        self._shard.drain()
         with shard.lock:
             users = [state for state in shard.tablets().values() if any(m is memory for m in state.memories)]
             if any(state.active is memory for state in users):
                 raise InvalidArgument("a memory is sealed before it is flushed")
+            for older in (m for state in users for m in state.memories if not m.is_empty and m is not memory):
+                if older.txn_min < memory.txn_min and older.rows.overlaps(memory.rows):
+                    raise InvalidArgument("of one range of rows the older memory is flushed first")
             if id(memory) in self._flushing or not users:
                 return ()
             self._flushing.add(id(memory))
+        shard.drain()
         files: dict[GroupId, FragmentFile] = {}
         try:
             for id_ in memory.groups:
@@ -218,7 +234,8 @@ class Upkeep:
             busy = frozenset(self._busy)
         best: tuple[GroupId, Pick] | None = None
         for group in state.schema.groups:
-            infos = describe(state, group, shard.horizon(state.table), shard.fragments)
+            files = [ref for ref in state.refs(group.id) if ref.file is not None]
+            infos = describe(state, group, self._judged_at(state, files), shard.fragments)
             prepared = bool(state.prepared)
             found = (
                 pick_all(infos, busy=busy, has_prepared=prepared)
@@ -246,7 +263,7 @@ class Upkeep:
         file: FragmentFile | None = None
         try:
             of = state.schema.group(group)
-            shape = _shape(refs, of, shard)
+            shape = shape_of(refs, of, shard.fragments)
             file = self._write(state.table, state.schema, of, refs, shape, keeping, progress)
             with shard.lock:
                 current = shard.tablets().get(tablet)
@@ -271,11 +288,15 @@ class Upkeep:
             for ref in state.refs(group)
             if ref.file is not None and not any(ref is each for each in refs)
         ]
-        outside += [memory.txn_min for memory in state.memories]
-        horizon = Txn(min([self._shard.horizon(state.table), *(txn - 1 for txn in outside)]))
+        horizon = Txn(min([self._judged_at(state, refs), *(txn - 1 for txn in outside)]))
         floor = state.floor_at(self._shard.horizon(state.table))
         policy = state.schema.group(group).options.purge
         return Keeping(horizon, floor, chosen.rooted and not state.prepared, policy)
+
+    def _judged_at(self, state: TabletState, refs: Sequence[Ref]) -> Txn:
+        """The horizon, or where what is still in memory of the same rows begins."""
+        over = [m for m in state.memories if any(m.rows.overlaps(ref.rows) for ref in refs)]
+        return Txn(min([self._shard.horizon(state.table), *(memory.txn_min - 1 for memory in over)]))
 
     def drop_hidden(self, tablet: TabletId) -> None:
         """Let go of files whose every record is below a floor that no snapshot can be older than."""
@@ -314,15 +335,6 @@ class Upkeep:
             self._unsaved_from[id_] = min(firsts)
         self._changed(new, [state.tablet for state in old if state.tablet not in ids])
 
-    def truncate(self, tablet: TabletId, floor: Txn) -> None:
-        """Everything with a smaller txn is hidden from reads at the floor or later. Durable when it returns, and shown
-        then."""
-        with self._shard.lock:
-            self._changed([with_floor(self._shard.state(tablet), floor)])
-        self._shard.drain()
-        self.save()
-        self._shard.publish(floor)
-
     def commit(self, table: TableId, change: TableChange) -> Commit:
         """As `Shard.commit`; the configs that follow from it are to be saved before the log can go."""
         with self._shard.lock:
@@ -360,7 +372,7 @@ class Upkeep:
             states = self._shard.tablets().values()
             named = {name for state in states for name in state.files()}
             saved = {name for config in (*self._saved.values(), *self._attempted) for name in config.files()}
-            return frozenset(named | saved | self._writing)
+            return frozenset(named | saved | self._writing | self._busy)
 
     def collect_files(self, keep: Iterable[str] = ()) -> tuple[str, ...]:
         """Delete the fragments that nothing here, and nothing in `keep`, needs. For a store that has one owner."""
@@ -382,20 +394,3 @@ def _reporting(slabs: Iterator[Slab], progress: Callable[[int], None]) -> Iterat
     for slab in slabs:
         progress(len(slab))
         yield slab
-
-
-def _shape(refs: Sequence[Ref], group: Group, shard: Shard) -> Shape:
-    """Known from what the files say about themselves."""
-    erases = any(ref.file is not None and ref.file.stats.erasures for ref in refs)
-    if not isinstance(group, ColumnsGroup):
-        return Shape(False, erases)
-    ids = {column.id for column in group.columns}
-    complete = all(
-        ref.file is not None
-        and not isinstance(ref.part, FamilySet)
-        and shard.fragments.of(ref.file).spec.complete
-        and ids <= ref.part
-        and ids <= set(shard.fragments.of(ref.file).columns)
-        for ref in refs
-    )
-    return Shape(complete and not erases, erases)

@@ -24,6 +24,7 @@ from stelae.ports.executor import Executor
 from stelae.storage.blocks import Block
 from stelae.storage.fragments import Fragment, Fragments
 from stelae.storage.memory import MemoryGroup
+from stelae.storage.parts import FamilySet
 from stelae.storage.state import Ref
 
 MEMORY_ROWS = 16_384
@@ -109,7 +110,9 @@ def _memory_cuts(ref: Ref, rows: RowRange) -> list[bytes]:
 
 def block_bounds(piece: Piece, column: ColumnId | None) -> Bounds | None:
     """What a piece of one block says about the values of a column; None if nothing is known."""
-    named = piece.fragment.columns.get(column) if column is not None else None
+    part = piece.ref.part
+    mine = column is not None and not isinstance(part, FamilySet) and column in part
+    named = piece.fragment.columns.get(column) if mine and column is not None else None
     if named is None or len(piece.blocks) != 1 or not isinstance(named[1], _BOUNDED):
         return None
     name, type_ = named
@@ -142,10 +145,6 @@ class PieceReader:
                 held.blocks[columns] = found
             return found
 
-    def is_alone(self, piece: Piece) -> bool:
-        """Whether it lies in one window only."""
-        return self._held[id(piece)].windows == 1
-
     def done(self, window: ScanWindow) -> None:
         with self._lock:
             for piece in window.pieces:
@@ -170,24 +169,21 @@ def run_ahead(windows: Sequence[ScanWindow], work: Callable[[ScanWindow], T], ex
     if executor is None or len(windows) < 2:
         yield from map(work, windows)
         return
-    waiting: deque[Future[T]] = deque()
+    waiting: deque[tuple[ScanWindow, Future[T] | None]] = deque()
     coming = iter(windows)
     try:
         while True:
             for window in islice(coming, AHEAD - len(waiting)):
                 try:
-                    waiting.append(executor.submit(work, window))
+                    waiting.append((window, executor.submit(work, window)))
                 except Overloaded:
-                    waiting.append(_done_here(work, window))
+                    waiting.append((window, None))
             if not waiting:
                 return
-            yield waiting.popleft().result()
+            window, future = waiting.popleft()
+            # What no thread has begun is done here: this may be the thread it would wait for.
+            yield work(window) if future is None or future.cancel() else future.result()
     finally:
-        for future in waiting:
-            future.cancel()
-
-
-def _done_here(work: Callable[[ScanWindow], T], window: ScanWindow) -> Future[T]:
-    future: Future[T] = Future()
-    future.set_result(work(window))
-    return future
+        for _, future in waiting:
+            if future is not None:
+                future.cancel()

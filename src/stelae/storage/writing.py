@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,11 @@ from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
 from stelae.ports.blobs import BlobStore
 from stelae.storage.blocks import FragmentFile
+from stelae.storage.fragments import Fragments
 from stelae.storage.merge.select import Wanted, WantedCells, WantedColumns
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import NO_FAMILY, FamilySet, whole
+from stelae.storage.state import Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,23 @@ class Shape:
 
     is_complete: bool
     erases: bool
+
+
+def shape_of(refs: Sequence[Ref], group: Group, fragments: Fragments) -> Shape:
+    """Of all records of some files: known from what those say about themselves."""
+    erases = any(ref.file is not None and ref.file.stats.erasures for ref in refs)
+    if not isinstance(group, ColumnsGroup):
+        return Shape(False, erases)
+    ids = {column.id for column in group.columns}
+    complete = all(
+        ref.file is not None
+        and not isinstance(ref.part, FamilySet)
+        and fragments.of(ref.file).spec.complete
+        and ids <= ref.part
+        and ids <= set(fragments.of(ref.file).columns)
+        for ref in refs
+    )
+    return Shape(complete and not erases, erases)
 
 
 def file_name(table: TableId, txn: Txn, token: str) -> str:

@@ -167,15 +167,15 @@ class _Rows:
                 case Kind.ERASE_FAMILY:
                     of_family.setdefault(name, []).append(erased)
                 case Kind.PUT if about[i]:
-                    # The first of several copies is kept by the rule too: the last it is given.
-                    cell[0].insert(0, i)
+                    cell[0].append(i)
                 case Kind.ERASE_COLUMN | Kind.ERASE_VERSION if about[i]:
                     cell[1].append(erased)
                 case _:  # about another column
                     continue
         names = dict(zip(self._cell_ids[row].tolist(), family, strict=True))
         return [
-            (puts, [*erased, *everywhere, *of_family.get(names[id_], ())])
+            # The first of several copies is kept by the rule too: the last it is given.
+            (puts[::-1], [*erased, *everywhere, *of_family.get(names[id_], ())])
             for id_, (puts, erased) in of_cell.items()
             if puts
         ]

@@ -10,7 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stelae.model.errors import StelaeError
 from stelae.storage.merge.order import Flags, Ints, Positions
+
+ARRAY_BYTES_MAX = 2**31 - 2**24
+
+
+class TooMuchAtOnce(StelaeError):
+    """One row has more bytes of history than can be merged. Point reads of it still work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +88,11 @@ class Slab:
 
 
 def join(slabs: Sequence[Slab]) -> Slab:
-    """One behind the other; types of a column must agree."""
+    """One behind the other; types of a column must agree. TooMuchAtOnce if a column would have more bytes than an
+    array can."""
     if len(slabs) == 1:
         return slabs[0]
+    _check_size(slabs)
     kinds = None
     if any(slab.kinds is not None for slab in slabs):
         kinds = np.concatenate([np.zeros(len(s), np.int8) if s.kinds is None else s.kinds for s in slabs])
@@ -100,6 +109,18 @@ def join(slabs: Sequence[Slab]) -> Slab:
         tuple(_join_column([(slab.columns[i], len(slab)) for slab in slabs]) for i in range(len(first.columns))),
         cell,
     )
+
+
+def _check_size(slabs: Sequence[Slab]) -> None:
+    for number in range(len(slabs[0].columns)):
+        arrays = [values for slab in slabs if (values := slab.columns[number].values) is not None]
+        size = sum(array.nbytes for array in arrays)
+        if size >= ARRAY_BYTES_MAX:
+            row = slabs[0].rows[0].as_py()
+            raise TooMuchAtOnce(
+                f"around row {row!r} one column has {size} bytes of versions that must be looked at together; at most "
+                f"{ARRAY_BYTES_MAX} can be: erase or purge old versions of the row"
+            )
 
 
 def _join_column(columns: Sequence[tuple[SlabColumn, int]]) -> SlabColumn:

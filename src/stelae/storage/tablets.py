@@ -1,0 +1,87 @@
+"""Which tablets are here, and which of them holds a row."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stelae.model.errors import InvalidArgument, Unavailable
+from stelae.model.ids import TableId, TabletId
+from stelae.model.ranges import RowRange
+from stelae.storage.state import TabletState
+
+
+class TabletAway(Unavailable):
+    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Tablets in row order. Another cut of the rows is another object, so readers without the lock see one or the
+    other; the list changes only in place."""
+
+    starts: tuple[bytes, ...]
+    states: list[TabletState]
+
+
+class TabletMap:
+    """Readers need no lock; whoever installs holds the shard's."""
+
+    def __init__(self) -> None:
+        self.states: dict[TabletId, TabletState] = {}
+        self._tables: dict[TableId, _Table] = {}
+
+    def state(self, tablet: TabletId) -> TabletState:
+        try:
+            return self.states[tablet]
+        except KeyError:
+            raise TabletAway(f"tablet {tablet} is not here") from None
+
+    def of_table(self, table: TableId) -> list[TabletState]:
+        found = self._tables.get(table)
+        return list(found.states) if found is not None else []
+
+    def at(self, table: TableId, row: bytes) -> TabletState:
+        found = self._tables.get(table)
+        at = bisect_right(found.starts, row) - 1 if found is not None else -1
+        if found is None or at < 0 or row not in found.states[at].rows:
+            raise TabletAway(f"no tablet of table {table} is here for row {row!r}")
+        return found.states[at]
+
+    def before(self, table: TableId, row: bytes | None) -> TabletState:
+        found = self._tables.get(table)
+        at = -1
+        if found is not None:
+            at = len(found.starts) - 1 if row is None else bisect_left(found.starts, row) - 1
+        if found is None or at < 0 or not _reaches(found.states[at].rows, row):
+            raise TabletAway(f"no tablet of table {table} is here for rows below {row!r}")
+        return found.states[at]
+
+    def install(self, states: Sequence[TabletState], removed: Sequence[TabletId]) -> None:
+        tables = set()
+        for tablet in removed:
+            gone = self.states.pop(tablet, None)
+            tables |= {gone.table} if gone is not None else set()
+        for state in states:
+            old = self.states.get(state.tablet)
+            self.states[state.tablet] = state
+            if old is None or old.rows != state.rows:
+                tables.add(state.table)
+            elif state.table not in tables:
+                found = self._tables[state.table]
+                found.states[bisect_right(found.starts, state.rows.start) - 1] = state
+        for table in tables:
+            self._index(table)
+
+    def _index(self, table: TableId) -> None:
+        ordered = sorted((s for s in self.states.values() if s.table == table), key=lambda s: s.rows.start)
+        for left, right in pairwise(ordered):
+            if left.rows.overlaps(right.rows):
+                raise InvalidArgument(f"tablets {left.tablet} and {right.tablet} overlap")
+        self._tables[table] = _Table(tuple(s.rows.start for s in ordered), ordered)
+
+
+def _reaches(rows: RowRange, below: bytes | None) -> bool:
+    return rows.stop is None or (below is not None and rows.stop >= below)
