@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from stelae.client.incoming import blocks_of, erase_rows_blocks, key_of, mutations_of
 from stelae.client.incoming_blocks import OrderedBlock, split_blocks
+from stelae.client.outgoing import pandas_of
 from stelae.format import layout
 from stelae.format.block import NESTED_BYTES_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
@@ -118,7 +119,10 @@ def as_table(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table
 
 
 def as_frames(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """pandas frames are made by `pandas_of`: Arrow's own way rounds ints beside nulls before anybody sees them. Of
+    several levels, pandas takes a text with a NUL for the text before it: such keys are not put there."""
     table = as_table(schema, rows)
+    pandas = pandas_of(table)
     key = list(schema.codec.names)
     objects = pd.DataFrame(dict.fromkeys(rows[0], 0), index=range(len(rows))).astype(object)
     for name in rows[0]:
@@ -128,8 +132,8 @@ def as_frames(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> dict[st
         "batch": table.combine_chunks().to_batches()[0],
         "batches": (batch for batch in table.to_batches(max_chunksize=2)),
         "reader": table.to_reader(max_chunksize=2),
-        "pandas": table.to_pandas(),
-        "indexed": table.to_pandas().set_index(key),
+        "pandas": pandas,
+        "indexed": pandas.set_index(key[:1] if any("\x00" in str(row[key[0]]) for row in rows) else key),
         "objects": objects,
         "polars": pl.from_arrow(table),
         "dicts": list(rows),
@@ -162,7 +166,7 @@ def test_maps_of_cells(data: st.DataObject, nulls: str) -> None:
     columns_["click"] = pa.array([None if m is None else list(m.items()) for m in columns_["click"]], maps)
     table = pa.table(columns_)
     expected = held(BOTH, one_by_one(BOTH, rows, None))
-    for frame in (table, table.to_pandas(maps_as_pydicts="strict"), pl.from_arrow(table), rows):
+    for frame in (table, pandas_of(table), pl.from_arrow(table), rows):
         blocks = blocks_of(BOTH, frame, nulls=nulls, **sizes(data))
         assert held(BOTH, checked(BOTH, blocks)) == expected
 
@@ -189,7 +193,7 @@ def test_long_cells(data: st.DataObject, times: str | None) -> None:
     if times == "moments":
         table = table.set_column(table.column_names.index("ts"), "ts", table["ts"].cast(pa.timestamp("us", "UTC")))
         rows = table.to_pylist()
-    for frame in (table, table.to_pandas(), pl.from_arrow(table), rows):
+    for frame in (table, pandas_of(table), pl.from_arrow(table), rows):
         blocks = blocks_of(BOTH, frame, cells="long", **sizes(data))
         assert held(BOTH, checked(BOTH, blocks)) == held(BOTH, put)
 
@@ -603,6 +607,12 @@ def test_the_schema_of_the_blocks_is_the_schema_given() -> None:
     for small_rows_max in (0, 64):
         (block,) = blocks_of(later, [{"id": "a", "name": "x"}], small_rows_max=small_rows_max)
         assert block.block.schema_version == later.version
+
+
+def test_what_pandas_rounded_before_is_refused_and_not_written() -> None:
+    frame = pa.table({"id": ["a", "b"], "a": pa.array([2**63 - 1, None])}).to_pandas()
+    with pytest.raises(InvalidArgument, match=r"row number 0: column 'a': 9\.223372036854776e"):
+        blocks_of(BOTH, frame)
 
 
 def test_put_of_the_key_alone() -> None:

@@ -254,9 +254,12 @@ class Engine:
     # -- upkeep
 
     def flush(self, tablet: TabletId) -> None:
+        """All that was written so far, oldest first; less, if another flush is at one of them."""
         self.upkeep.seal(tablet)
         for memory in self.shard.state(tablet).memories[:-1]:
             self.upkeep.flush(memory)
+            if any(memory is each for each in self.shard.memories()):
+                return
 
     def flush_picked(self) -> bool:
         memory = self.upkeep.pick_flush()
@@ -603,12 +606,16 @@ def selectors(columns: Iterable[str] | None) -> Selectors:
     return union_selectors([ColumnSelector(name, is_prefix=name.endswith(":")) for name in columns])
 
 
+def names_of(schema: TableSchema) -> list[str]:
+    """Of all columns and families."""
+    columns = [c.name for g in schema.groups if isinstance(g, ColumnsGroup) for c in g.columns]
+    return [*columns, *(f"{family}:" for family in families_of(schema))]
+
+
 def choose_columns(rng: Random, schema: TableSchema) -> list[str]:
     """Some columns, families and cells."""
-    names = [c.name for g in schema.groups if isinstance(g, ColumnsGroup) for c in g.columns]
-    for family in families_of(schema):
-        names += [f"{family}:", *(f"{family}:{qualifier}" for qualifier in QUALIFIERS if qualifier)]
-    return choose_several(rng.choice, names, 1, 3)
+    cells = [f"{family}:{qualifier}" for family in families_of(schema) for qualifier in QUALIFIERS if qualifier]
+    return choose_several(rng.choice, [*names_of(schema), *cells], 1, 3)
 
 
 def choose_time(rng: Random) -> TimeRange:

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stelae.model.errors import Conflict, Unavailable
-from stelae.model.ids import ColumnId, Row, TabletId, Txn
+from stelae.model.ids import ColumnId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
 from stelae.model.ranges import EVERYTHING, RangeSet
@@ -48,7 +48,7 @@ from stelae.model.schema import (
 from stelae.model.types import Array, Binary, Float, Int, String, Timestamp
 from stelae.storage.changes import Emptied, Loaded, TableChange
 from stelae.storage.rowscan import RowBatch
-from stelae.storage.scanner import TableScan
+from stelae.storage.scanner import SchemaChanged, TableScan
 from stelae.storage.shard import Commit
 from tests.effort import tries
 from tests.storage.engine import (
@@ -61,6 +61,7 @@ from tests.storage.engine import (
     choose_load,
     expected,
     large_block,
+    names_of,
     selectors,
 )
 from tests.storage.plain import PlainTable
@@ -197,6 +198,8 @@ class Running:
     scan: TableScan = field(init=False)
     batches: Generator[RowBatch] = field(init=False)
     is_pinned: bool = False
+    version: SchemaVersion = field(init=False)
+    names: list[str] = field(init=False)
 
 
 class TabletMachine(RuleBasedStateMachine):
@@ -423,10 +426,6 @@ class TabletMachine(RuleBasedStateMachine):
             self.load = carried(self.load, old, schema)
         self.engine.alter(schema)
         self.model.alter(schema)
-        for running in self.running:
-            if running.columns is not None:
-                running.batches.close()  # its names may mean something else now
-        self.running = [running for running in self.running if running.columns is None]
 
     # bulk loads
 
@@ -514,6 +513,7 @@ class TabletMachine(RuleBasedStateMachine):
         running.scan = self.engine.table_scan(running.at, selectors(running.columns), rows, reverse=running.reverse)
         running.batches = (batch for batch in running.scan)
         running.is_pinned = False
+        running.version, running.names = self.model.schema.version, running.columns or names_of(self.model.schema)
 
     @precondition(lambda self: self.is_started and self.running)
     @rule(number=st.integers(0, SCANS_MAX - 1))
@@ -523,15 +523,28 @@ class TabletMachine(RuleBasedStateMachine):
     def _give_batch(self, running: Running) -> None:
         """What it gives is all there is of the rows that it has then done with."""
         before = running.scan.left
-        batch = next(running.batches, None)
+        try:
+            batch = next(running.batches, None)
+        except SchemaChanged:
+            self._changed_under(running, before)
+            return
         running.is_pinned = True
         done = before.subtract(running.scan.left)
         records = [] if batch is None else self.engine.records_of(batch)
-        wanted = expected(self.model, running.at, running.columns)
+        columns = running.columns if running.version == self.model.schema.version else running.names
+        wanted = expected(self.model, running.at, columns)
         wanted = {row: wanted[row] for row in sorted(wanted, reverse=running.reverse) if row in done}
         assert list(records) == list(wanted.items())
         if batch is None:
             assert running.scan.left.is_empty
+            self.running.remove(running)
+
+    def _changed_under(self, running: Running, left: RangeSet) -> None:
+        """A scan of everything goes on with everything there is now; of others, the names may mean something else."""
+        assert running.version != self.model.schema.version
+        if running.columns is None:
+            self._begin(running, left)
+        else:
             self.running.remove(running)
 
     def teardown(self) -> None:
@@ -542,6 +555,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_read_agrees(self) -> None:
+        self._settle()
         self.steps += 1
         rng = Random(self.steps)
         check_engine(self.engine, self.rows)

@@ -26,7 +26,8 @@ from stelae.model.arrow_values import array_of, values_of
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import Overloaded
 from stelae.model.hybrid import TXN_MIN, micros_of, millis_of, pack
-from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, TableId, Txn
+from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, TableId, TabletId, Txn
+from stelae.model.mutation import Columns, EraseVersion, Mutation, Put
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors
 from stelae.model.purge import MaxAge, MaxHistory, PurgePolicy, parse_purge
@@ -39,6 +40,7 @@ from stelae.sim.rng import SimRng
 from stelae.storage.asking import Asking
 from stelae.storage.blocks import Block, FragmentFile
 from stelae.storage.cache import BlockCache
+from stelae.storage.compaction.picker import Pick
 from stelae.storage.fragments import Fragments
 from stelae.storage.memory_cells import MemoryOfCells
 from stelae.storage.memory_columns import MemoryOfColumns
@@ -54,11 +56,14 @@ from stelae.storage.scan_columns import ColumnsQuestion, ColumnsScan
 from stelae.storage.state import Ref
 from stelae.storage.writing import Shape, everything, fragment_spec, write_fragment
 from tests.effort import tries
+from tests.storage.engine import Engine
+from tests.storage.engine import expected as expected_scan
+from tests.storage.plain import PlainTable
 from tests.storage.workloads import POLICIES, START
 
 TABLE = TableId(7)
 TYPED = declare({"id": "binary"}, [columns("c", {"n": "int32", "s": "string", "d": "int32 not null default 7"})])
-NAMED = declare({"id": "binary"}, [cells("f", ["click", "view"])])
+NAMED = declare({"id": "binary"}, [cells("f", ["click", "clicks", "view"])])
 IDS = tuple(column.id for column in TYPED.groups[0].columns)  # type: ignore[union-attr]
 
 KEYS = [
@@ -86,7 +91,7 @@ KEYS = [
 ]
 TXNS = [pack(millis_of(START) + ms, counter) for ms in (0, 1, 4, 30) for counter in (0, 1)]
 TIMES = [Micros(micros_of(START) + us) for us in (0, -1, 1_000, 4_000, 30_000)] + [Micros(0), TS_MIN, TS_MAX]
-NAMES = [("click", "q"), ("click", ""), ("click", "qq"), ("view", "q")]
+NAMES = [("click", "q"), ("click", ""), ("click", "qq"), ("clicks", "q"), ("view", "q")]
 VALUES: dict[ColumnId, tuple[Value, ...]] = {
     ROW_EXISTS: (None,),
     IDS[0]: (1, 2**31 - 1, None),
@@ -523,6 +528,7 @@ SELECTED: list[Selectors] = [
     (ColumnSelector("cli", is_prefix=True),),
     (ColumnSelector("click:q", is_prefix=True), ColumnSelector("view:q", is_prefix=False)),
     (ColumnSelector("click:", is_prefix=False),),
+    (ColumnSelector("click:q", is_prefix=True), ColumnSelector("v", is_prefix=True)),
     (ColumnSelector("none:", is_prefix=True),),
 ]
 PURGES = [parse_purge(text) for text in POLICIES if text]
@@ -751,6 +757,37 @@ def test_nothing_below_the_floor_stays(of_cells: bool, seed: int, size: int) -> 
     floor = random.choice(TXNS)
     left = store.records(store.compacted(refs, Keeping(floor, floor)))
     assert left == [rec for rec in recs if rec.txn >= floor]
+
+
+def test_a_compaction_judges_no_later_than_what_it_leaves_out() -> None:
+    """Of two versions the newer one was erased before the older was old enough to go: so it stays. The erasure is in a
+    file of its own, and without it the policy would take the older one as soon as time has passed."""
+    schema = declare({"id": "string"}, [columns("c", {"n": "int32"}, purge="max-history=1 and max-age=5ms")])
+    engine, model, n = Engine(schema), PlainTable(schema), schema.column("n")[1].id
+    tablet, group = TabletId(1), schema.groups[0].id
+    row = Row(b"r")
+
+    def write(mutation: Mutation) -> Txn:
+        engine.clock.advance(0.001)
+        ((txn, part),) = engine.write([mutation])
+        model.commit(txn, part)
+        return txn
+
+    write(Put(row, ((n, 1),)))
+    newer = write(Put(row, ((n, 2),)))
+    engine.flush(tablet)
+    (file,) = engine.shard.state(tablet).files()
+    write(EraseVersion(row, Columns((n,)), micros_of(newer)))
+    engine.flush(tablet)
+    engine.clock.advance(1)
+    write(Put(Row(b"s"), ((n, 3),)))
+    at = engine.shard.visible
+    wanted = expected_scan(model, at)
+    assert wanted[row] == {"n": 1}
+    engine.advance_horizon(at)
+    engine.upkeep.compact(tablet, group, Pick((file,), rooted=True, reason="a test", score=1.0))
+    assert file not in engine.shard.state(tablet).files()
+    assert engine.scan(at) == wanted
 
 
 # -- order

@@ -371,6 +371,21 @@ def renamed(acts: Iterator[str]) -> None:
     assert table.read(R) == {"a": 5, "b": 2, "g:q": b"4", "x:q": b"7"}
 
 
+def renamed_out_of_order(acts: Iterator[str]) -> None:
+    """Each row in a file of its own, its families in another order than their names are now."""
+    table = Table(acts, cells("X", ["a", "b"]))
+    for name in (R, S, T):
+        table.put(name, a_q=b"1", a_r=b"1", b_q=b"2")
+    table.write(Erase(T, WholeRow()))
+    table.alter(X="a:->z:, b:")
+    table.compact("X")
+    assert table.read(R) == table.read(S) == {"b:q": b"2", "z:q": b"1", "z:r": b"1"}
+    table.put(R, z_q=b"3")
+    table.alter(X="z:->a:, b:")
+    table.compact("X")
+    assert table.read(R) == {"a:q": b"3", "a:r": b"1", "b:q": b"2"}
+
+
 def widened(acts: Iterator[str]) -> None:
     """Old values are values of the new type, beside larger ones."""
     narrow = {"n": "int32", "f": "float32", "d": "decimal(5, 2)", "l": "array<int32>"}
@@ -543,6 +558,20 @@ def erased_after_columns_came(acts: Iterator[str]) -> None:
     assert (table.read(R), table.read(S)) == (None, {})
 
 
+def erased_while_no_group_had_a_place(acts: Iterator[str]) -> None:
+    """What says that rows exist is taken in by a new group, and the erasure was written when there was none."""
+    table = Table(acts, columns("X", {"a": "int32"}), cells("Y", ["f"]))
+    table.write(Put(R, ()), Put(S, ()))
+    table.alter(Y="f:")
+    table.write(Erase(R, WholeRow()))
+    table.alter(Y="f:", Z="b int32")
+    assert (table.read(R), table.read(S)) == (None, {"b": None})
+    table.write(Put(R, ()), Erase(S, WholeRow()))
+    assert (table.read(R), table.read(S)) == ({"b": None}, None)
+    table.alter(Y="f:")
+    assert (table.read(R), table.read(S)) == ({}, None)
+
+
 def a_group_is_dropped(acts: Iterator[str]) -> None:
     """And its name used again: another group, without the data."""
     table = Table(acts, columns("X", {"a": "int32"}), columns("Y", {"b": "int32"}), cells("Z", ["f"]))
@@ -559,6 +588,7 @@ STORIES: Sequence[Story] = (
     added_and_dropped,
     families_added_and_dropped,
     renamed,
+    renamed_out_of_order,
     widened,
     not_null,
     moved_about,
@@ -570,6 +600,7 @@ STORIES: Sequence[Story] = (
     rows_that_only_exist_change_kinds,
     erased_after_their_group_went,
     erased_after_columns_came,
+    erased_while_no_group_had_a_place,
     a_group_is_dropped,
 )
 stories = pytest.mark.parametrize("story", STORIES, ids=[story.__name__ for story in STORIES])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -75,14 +76,15 @@ class _Sharing:
         if found.cells is not None:
             shares.append(_Share(np.flatnonzero(self._has_cells & ~mixed), is_cells=True))
         columnar = [share for share in shares if self._records(share) > self._sizes.small_rows_max]
+        few = [share for share in shares if self._records(share) <= self._sizes.small_rows_max]
         said = self._said(np.flatnonzero(mixed))
-        for share in shares:
-            if self._records(share) <= self._sizes.small_rows_max:
-                rows = self._said(share.places)
-                light = np.array([row.fits_small(self._sizes.limits) for row in rows], np.bool_)
-                said += [row for row, is_light in zip(rows, light.tolist(), strict=True) if is_light]
-                if not light.all():
-                    columnar.append(replace(share, places=share.places[~light]))
+        rows = iter(self._said(np.concatenate([share.places for share in few]) if few else np.zeros(0, np.intp)))
+        for share in few:
+            mine = list(islice(rows, len(share.places)))
+            light = np.array([row.fits_small(self._sizes.limits) for row in mine], np.bool_)
+            said += [row for row, is_light in zip(mine, light.tolist(), strict=True) if is_light]
+            if not light.all():
+                columnar.append(replace(share, places=share.places[~light]))
         said.sort(key=lambda row: row.row)
         blocks = list(small_blocks(self._schema, said, self._sizes))
         for share in columnar:
@@ -105,10 +107,13 @@ class _Sharing:
         some = tuple(each for each, flags in zip(columns, written, strict=True) if flags[plain].any())
         yield _Share(plain, some, nulls_written=False)
         rest = np.flatnonzero(rows & ~complete & nulls)
-        patterns, which = np.unique(np.array(written)[:, rest].T, axis=0, return_inverse=True)
-        for number, pattern in enumerate(patterns):
+        patterns, which, counts = np.unique(
+            np.array(written)[:, rest].T, axis=0, return_inverse=True, return_counts=True
+        )
+        by_pattern = rest[np.argsort(which.ravel(), kind="stable")]
+        for pattern, places in zip(patterns, np.split(by_pattern, np.cumsum(counts)[:-1]), strict=False):
             same = tuple(each for each, is_written in zip(columns, pattern, strict=True) if is_written)
-            yield _Share(rest[which == number], same)
+            yield _Share(places, same)
 
     def _records(self, share: _Share) -> int:
         cells = self._found.cells

@@ -149,5 +149,5 @@ def decode_config(data: bytes, where: str) -> TabletConfig:
                 f"reads version {CONFIG_VERSION}"
             )
         return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corruption(f"the tablet's config cannot be read: {error}", where) from None

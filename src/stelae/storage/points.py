@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from stelae.model.ids import ColumnId, Row, Txn
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.purge import PurgePolicy
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.values import Value
 from stelae.storage.asking import Asking, Version
 from stelae.storage.fragments import Fragment, Fragments
-from stelae.storage.parts import LEFT_OVER, FamilySet
+from stelae.storage.markers import MarkersReader
+from stelae.storage.parts import LEFT_OVER
 from stelae.storage.points_cells import CellsReader
 from stelae.storage.points_columns import ColumnsReader
 from stelae.storage.state import TabletState
-
 
 READERS_MAX = 64
 
@@ -54,17 +53,10 @@ class RowReader:
                         refs = state.refs(group.id)
                         reads_rows = group is existing
                         self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.options.purge))
-        self._add_left_over(state, fragments, existing.options.purge)
+        left = state.refs(LEFT_OVER)
+        erasing = state.refs(existing.id)
+        self._markers = MarkersReader(left, erasing, fragments, existing.options.purge) if left else None
         self._only = self._columns[0] if len(self._columns) == 1 and not self._cells else None
-
-    def _add_left_over(self, state: TabletState, fragments: Fragments, policy: PurgePolicy | None) -> None:
-        refs = state.refs(LEFT_OVER)
-        of_cells = tuple(ref for ref in refs if isinstance(ref.part, FamilySet))
-        of_columns = tuple(ref for ref in refs if not isinstance(ref.part, FamilySet))
-        if of_columns:
-            self._columns.append(ColumnsReader(of_columns, fragments, (ROW_EXISTS,), policy, {}))
-        if of_cells:
-            self._cells.append(CellsReader(of_cells, fragments, (), True, policy))
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:
         """The newest value of each column and cell that has one; defaults for the columns that have none; None if the
@@ -88,7 +80,7 @@ class RowReader:
                 exists = True
                 if family:
                     found[f"{family}:{qualifier}"] = versions[0].value
-        if not exists:
+        if not exists and not (self._markers is not None and self._markers.versions(row, asking)):
             return None
         if len(found) < len(self._defaults) or self._cells:
             for name, default in self._defaults.items():
@@ -109,7 +101,9 @@ class RowReader:
                 exists = True
                 if family:
                     found[f"{family}:{qualifier}"] = versions
-        return found if exists else None
+        if not exists and not (self._markers is not None and self._markers.versions(row, asking)):
+            return None
+        return found
 
 
 def reader_for(state: TabletState, fragments: Fragments, columns: Selectors) -> RowReader:

@@ -26,9 +26,10 @@ from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
 from stelae.storage.asking import Asking
 from stelae.storage.fragments import Fragments
-from stelae.storage.merge.order import Positions, order_records
+from stelae.storage.markers import MarkersScan
+from stelae.storage.merge.order import Flags, Positions, order_records
 from stelae.storage.merge.pick import gathered
-from stelae.storage.parts import LEFT_OVER, FamilySet, declared
+from stelae.storage.parts import LEFT_OVER, declared
 from stelae.storage.scan_cells import CellsChunk, CellsQuestion, CellsScan, matching
 from stelae.storage.scan_columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
 from stelae.storage.state import TabletState
@@ -198,14 +199,13 @@ class RowScan:
         return lambda piece: not may_match(where, lambda name: block_bounds(piece, ids.get(name)))
 
     def _left_over(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], _Part]]:
-        request, policy = self._request, self._state.schema.existence_group.options.purge
-        refs = self._state.refs(LEFT_OVER)
-        if any(not isinstance(ref.part, FamilySet) for ref in refs):
-            columns = ColumnsQuestion(rows, (), True, request.asking, policy, plainly=request.plainly)
-            yield ColumnsScan(refs, self._fragments, columns).chunks(reverse=request.reverse), _Part()
-        if any(isinstance(ref.part, FamilySet) for ref in refs):
-            cells = CellsQuestion(rows, (), True, request.asking, policy, plainly=request.plainly)
-            yield CellsScan(refs, self._fragments, cells).chunks(reverse=request.reverse), _Part()
+        request, state = self._request, self._state
+        if state.refs(LEFT_OVER):
+            existing = state.schema.existence_group
+            scan = MarkersScan(
+                state.refs(LEFT_OVER), state.refs(existing.id), self._fragments, rows, request.asking, existing.options
+            )
+            yield scan.chunks(reverse=request.reverse), _Part()
 
     def _assembled(self, chunks: Sequence[Chunk | None], parts: Sequence[_Part], covers: RowRange) -> RowBatch | None:
         rows, places = _union([chunk.rows if chunk is not None else None for chunk in chunks])
@@ -217,7 +217,7 @@ class RowScan:
         )
         arrays = dict(zip(codec.names, keys or decode_array(codec, rows), strict=True))
         for chunk, part, at in zip(chunks, parts, places, strict=True):
-            arrays |= _columns_of(chunk, part, at, len(rows), self._asked)
+            arrays |= _columns_of(chunk, part, at, len(rows), self._asked, self._request.columns)
         batch = pa.RecordBatch.from_arrays([arrays[f.name] for f in self._shown], schema=self._shown)
         where = self._request.where
         if where is not None:
@@ -241,12 +241,12 @@ def _has_markers(state: TabletState) -> bool:
 
 
 def _columns_of(
-    chunk: Chunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str]
+    chunk: Chunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
 ) -> dict[str, pa.Array]:
     """A stream's columns for all rows. `at`: where each row lies in the chunk, -1 if it does not; None: they are the
     same rows."""
     if isinstance(chunk, CellsChunk) or part.selectors:
-        return _cells_of(chunk if isinstance(chunk, CellsChunk) else None, part, at, count, asked)
+        return _cells_of(chunk if isinstance(chunk, CellsChunk) else None, part, at, count, asked, shown)
     found: dict[str, pa.Array] = {}
     for number, column in enumerate(part.columns):
         type_, default = to_arrow(column.type), default_of(column)
@@ -262,8 +262,9 @@ def _columns_of(
 
 
 def _cells_of(
-    chunk: CellsChunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str]
+    chunk: CellsChunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
 ) -> dict[str, pa.Array]:
+    """Maps hold what is `shown`; cells that are only asked for by a condition are columns of their own."""
     empty = pa.array([[]] * count, CELLS_TYPE)
     names = [*part.families, *([OTHERS] if part.is_wildcard else [])]
     if chunk is None:
@@ -273,7 +274,8 @@ def _cells_of(
         into = np.full(len(chunk.rows), -1, np.intp)
         into[at[at >= 0]] = np.flatnonzero(at >= 0)
         row_of = into[row_of]
-    found = {name: _map_of(chunk, part, name, row_of, count) for name in names}
+    visible = matching(chunk.family, chunk.qualifier, shown)
+    found = {name: _map_of(chunk, part, name, row_of, count, visible) for name in names}
     for name in asked:
         family, colon, qualifier = name.partition(":")
         if colon and part.has_family(family):
@@ -285,12 +287,12 @@ def _cells_of(
     return found
 
 
-def _map_of(chunk: CellsChunk, part: _Part, name: str, row_of: Positions, count: int) -> pa.Array:
+def _map_of(chunk: CellsChunk, part: _Part, name: str, row_of: Positions, count: int, visible: Flags) -> pa.Array:
     if name == OTHERS:
         named = pc.is_in(chunk.family, pa.array([f.encode() for f in part.families], pa.binary()))
-        which = np.flatnonzero(~named.to_numpy(zero_copy_only=False))
+        which = np.flatnonzero(visible & ~named.to_numpy(zero_copy_only=False))
     else:
-        which = np.flatnonzero(pc.equal(chunk.family, name.encode()).to_numpy(zero_copy_only=False))
+        which = np.flatnonzero(visible & pc.equal(chunk.family, name.encode()).to_numpy(zero_copy_only=False))
     at = pa.array(which)
     keys = chunk.qualifier.take(at).view(pa.string())
     if name == OTHERS:

@@ -27,7 +27,7 @@ from stelae.storage.config import TabletConfig
 from stelae.storage.memory import Memory
 from stelae.storage.memory_columns import MemoryOfColumns
 from stelae.storage.merge.slab import Slab
-from stelae.storage.parts import whole
+from stelae.storage.parts import LEFT_OVER, whole
 from stelae.storage.records import Keeping, merged_records
 from stelae.storage.serializer import MemoryInfo, choose_memory
 from stelae.storage.shard import Commit, Shard
@@ -291,7 +291,9 @@ class Upkeep:
         horizon = Txn(min([self._judged_at(state, refs), *(txn - 1 for txn in outside)]))
         floor = state.floor_at(self._shard.horizon(state.table))
         policy = state.schema.group(group).options.purge
-        return Keeping(horizon, floor, chosen.rooted and not state.prepared, policy)
+        # Left-over puts of keys alone need the erasures of whole rows of whichever group keeps such puts, now or later.
+        is_rooted = chosen.rooted and not state.prepared and not state.refs(LEFT_OVER)
+        return Keeping(horizon, floor, is_rooted, policy)
 
     def _judged_at(self, state: TabletState, refs: Sequence[Ref]) -> Txn:
         """The horizon, or where what is still in memory of the same rows begins."""
