@@ -259,7 +259,7 @@ class Shard:
         return self.wal.queued_bytes + self._in_memory_bytes
 
     def when_room(self) -> Future[None]:
-        """Done when memory has been freed next; at once if none is held: the flush may have come before the question."""
+        """Done when memory has been freed next; at once if none is held, since the flush may have come just before."""
         future: Future[None] = Future()
         with self.lock:
             if self.unflushed_bytes():

@@ -28,7 +28,7 @@ from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.memory import Memory, MemoryGroup
-from stelae.storage.parts import LEFT_OVER, SAME_NAMES, Naming, Part, carry, place, whole
+from stelae.storage.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, FamilySet, Naming, Part, carry, place, whole
 
 NO_EPOCH = Epoch(0)
 
@@ -231,12 +231,22 @@ def altered(state: TabletState, schema: TableSchema) -> TabletState:
 
 
 def _placed(groups: Groups, old: TableSchema, new: TableSchema) -> Groups:
+    """What is left over stays so, and is joined by what no group has any more: erasures of whole rows may be in it."""
     placed: dict[GroupId, list[Ref]] = {}
+    homeless: list[Ref] = []
     change = carry(old, new)
-    for _, refs in groups:
+    for group, refs in groups:
         for ref in refs:
-            for id_, part in place(ref.part, ref.naming, old, new).items():
+            if group == LEFT_OVER:
+                placed.setdefault(LEFT_OVER, []).append(ref)
+                continue
+            homes = place(ref.part, ref.naming, old, new)
+            for id_, part in homes.items():
                 placed.setdefault(id_, []).append(replace(ref, part=part, naming=ref.naming.after(change)))
+            if not homes:
+                homeless.append(replace(ref, part=NO_FAMILIES if isinstance(ref.part, FamilySet) else frozenset()))
+    if LEFT_OVER in placed:
+        placed[LEFT_OVER] += homeless
     return _tupled({id_: _combined(refs) for id_, refs in placed.items()})
 
 
