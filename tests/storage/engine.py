@@ -254,9 +254,14 @@ class Engine:
     # -- upkeep
 
     def flush(self, tablet: TabletId) -> None:
-        """All that was written so far, oldest first; less, if another flush is at one of them."""
+        """All that was written so far, and whatever older of the same rows other tablets share with it; less, if another
+        flush is at one of them."""
         self.upkeep.seal(tablet)
-        for memory in self.shard.state(tablet).memories[:-1]:
+        wanted = self.shard.state(tablet).memories[:-1]
+        for memory in sorted(self.shard.memories(), key=lambda memory: memory.txn_min, reverse=True):
+            if any(memory.txn_min < each.txn_min and memory.rows.overlaps(each.rows) for each in wanted):
+                wanted = (*wanted, memory)
+        for memory in sorted(wanted, key=lambda memory: memory.txn_min):
             self.upkeep.flush(memory)
             if any(memory is each for each in self.shard.memories()):
                 return

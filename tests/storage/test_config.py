@@ -326,7 +326,9 @@ def test_a_crash_amid_saving_leaves_every_row_a_tablet() -> None:
         with pytest.raises(SimCrash):
             resize_often(engine)
         engine.restart("kill")
-        assert RangeSet.of(state.rows for state in engine.shard.tablets().values()) == RangeSet.of([ALL_ROWS]), f"crash at {crash_at}"
+        assert RangeSet.of(state.rows for state in engine.shard.tablets().values()) == RangeSet.of([ALL_ROWS]), (
+            f"crash at {crash_at}"
+        )
         assert engine.scan(engine.shard.visible) == expected, f"crash at {crash_at}"
 
 

@@ -51,7 +51,7 @@ from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.parts import whole
 from stelae.storage.records import Keeping, merged_records
 from stelae.storage.rule import Erased, Written, survivors
-from stelae.storage.scan_cells import CellsQuestion, CellsScan
+from stelae.storage.scan_cells import CellsQuestion, CellsScan, matching
 from stelae.storage.scan_columns import ColumnsQuestion, ColumnsScan
 from stelae.storage.state import Ref
 from stelae.storage.writing import Shape, everything, fragment_spec, write_fragment
@@ -635,6 +635,17 @@ def test_a_merge_that_keeps_all_gives_each_record_once(of_cells: bool, seed: int
     rows = choose_rows(random)
     inside = [rec for slab in store.merged(refs, Keeping(), rows) for rec in recs_of(slab, store.group)]
     assert inside == [rec for rec in recs if rec.row in rows]
+
+
+@pytest.mark.parametrize("text", ["", "c", "click", "click:", "click:q", "clicks:", "clicks:q", "v", ":", "none:q"])
+@pytest.mark.parametrize("is_prefix", [False, True])
+def test_cells_are_selected_by_their_whole_names(text: str, is_prefix: bool) -> None:
+    """Together with another selector, or alone."""
+    families, qualifiers = zip(*NAMES, strict=True)
+    family, qualifier = (sliced([name.encode() for name in each]) for each in (families, qualifiers))
+    for selectors in ([ColumnSelector(text, is_prefix)], [ColumnSelector(text, is_prefix), ColumnSelector("vi", True)]):
+        expected = [any(each.matches(f"{f}:{q}") for each in selectors) for f, q in NAMES]
+        assert matching(family, qualifier, tuple(selectors)).tolist() == expected
 
 
 # -- files that need no merge

@@ -82,7 +82,8 @@ def test_every_event_is_taken_or_refused_in_words_in_every_state() -> None:
             next_ = step(life, event)
         except NotInThisState as error:
             refused += 1
-            assert event.value in str(error) and life.name in str(error)
+            assert event.value in str(error)
+            assert life.name in str(error)
         else:
             assert next_.life is life or next_.effects
             assert abs(next_.life - life) <= 1 or next_.life is Life.UNKNOWN

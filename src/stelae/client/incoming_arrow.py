@@ -269,7 +269,6 @@ def _maps(type_: t.Map, target: pa.DataType, array: pa.Array) -> pa.Array:
 
 def _check_map_keys(type_: t.Map, keys: pa.Array, owners: npt.NDArray[np.int64]) -> None:
     if isinstance(type_.key, t.Float):
-        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # the two zeros are one key
         if pc.any(pc.is_nan(keys)).as_py():
             raise _Unfit("NaN cannot be a key")
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)

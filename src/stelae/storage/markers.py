@@ -31,7 +31,7 @@ from stelae.storage.rule import Erased, Written, survivors
 from stelae.storage.scan_cells import cell_slabs
 from stelae.storage.scan_columns import ColumnsChunk, window_slabs
 from stelae.storage.state import Ref
-from stelae.storage.windows import PieceReader, ScanWindow, plan_windows, run_ahead
+from stelae.storage.windows import PieceReader, ScanWindow, chunks_of, plan_windows
 
 _COLUMN = WantedColumns(((ROW_EXISTS, pa.null()),))
 _CELL = WantedCells(NO_FAMILIES, exists=True)
@@ -61,10 +61,7 @@ class MarkersScan:
         self._pieces = PieceReader(self._windows, keep=False)
 
     def chunks(self, *, reverse: bool = False) -> Iterator[ColumnsChunk]:
-        windows = self._windows[::-1] if reverse else self._windows
-        for chunk in run_ahead(windows, self._chunk, self._executor):
-            if chunk is not None and len(chunk.rows):
-                yield chunk
+        return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)
 
     def _chunk(self, window: ScanWindow) -> ColumnsChunk | None:
         slabs = window_slabs(window, self._pieces, _COLUMN)

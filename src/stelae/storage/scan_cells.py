@@ -22,7 +22,7 @@ from stelae.storage.merge.select import WantedCells, select_cells
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import NO_FAMILY, FamilySet
 from stelae.storage.state import Ref
-from stelae.storage.windows import PieceReader, ScanWindow, plan_windows, run_ahead
+from stelae.storage.windows import PieceReader, ScanWindow, chunks_of, plan_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,7 @@ class CellsScan:
         self._renamed = any(ref.naming.renamed for ref in self._refs)
 
     def chunks(self, *, reverse: bool = False) -> Iterator[CellsChunk]:
-        windows = self._windows[::-1] if reverse else self._windows
-        for chunk in run_ahead(windows, self._chunk, self._executor):
-            if chunk is not None and len(chunk.rows):
-                yield chunk
+        return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)
 
     def _chunk(self, window: ScanWindow) -> CellsChunk | None:
         chunk = self._merged(window)

@@ -33,7 +33,7 @@ from stelae.storage.merge.select import WantedColumns, select_columns
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import FamilySet
 from stelae.storage.state import Ref
-from stelae.storage.windows import Piece, PieceReader, ScanWindow, plan_windows, run_ahead
+from stelae.storage.windows import Piece, PieceReader, ScanWindow, chunks_of, plan_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,7 @@ class ColumnsScan:
         ]
 
     def chunks(self, *, reverse: bool = False) -> Iterator[ColumnsChunk]:
-        windows = self._windows[::-1] if reverse else self._windows
-        for chunk in run_ahead(windows, self._chunk, self._executor):
-            if len(chunk.rows):
-                yield chunk
+        return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)
 
     def _chunk(self, window: ScanWindow) -> ColumnsChunk:
         chunk = self._plain(window) or self._merged(window)

@@ -13,7 +13,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
 
 from stelae.model import types as t
 from stelae.model.errors import Overloaded
@@ -162,6 +164,23 @@ class _Held:
     left: int = 0
     blocks: dict[tuple[str, ...], list[Block]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
+
+
+class _WithRows(Protocol):
+    @property
+    def rows(self) -> pa.Array: ...
+
+
+C = TypeVar("C", bound=_WithRows)
+
+
+def chunks_of(
+    windows: Sequence[ScanWindow], work: Callable[[ScanWindow], C | None], executor: Executor | None, *, reverse: bool
+) -> Iterator[C]:
+    """What the windows come to, in their order or backwards, without those that come to nothing."""
+    for chunk in run_ahead(windows[::-1] if reverse else windows, work, executor):
+        if chunk is not None and len(chunk.rows):
+            yield chunk
 
 
 def run_ahead(windows: Sequence[ScanWindow], work: Callable[[ScanWindow], T], executor: Executor | None) -> Iterator[T]:
