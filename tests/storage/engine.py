@@ -254,8 +254,8 @@ class Engine:
     # -- upkeep
 
     def flush(self, tablet: TabletId) -> None:
-        """All that was written so far, and whatever older of the same rows other tablets share with it; less, if another
-        flush is at one of them."""
+        """All that was written so far, and whatever older of the same rows other tablets share with it; less, if
+        another flush is at one of them."""
         self.upkeep.seal(tablet)
         wanted = self.shard.state(tablet).memories[:-1]
         for memory in sorted(self.shard.memories(), key=lambda memory: memory.txn_min, reverse=True):
