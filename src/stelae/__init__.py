@@ -1,4 +1,18 @@
-"""Stelae: a tablet store for Python and Spark."""
+"""Stelae: a tablet store for Python and Spark.
+
+import stelae
+
+with stelae.open("data") as db:
+    db.create_table("users", key={"id": "string"}, groups=[stelae.columns("profile", {"name": "string"})])
+    users = db.table("users")
+    users.put({"id": "ann", "name": "Ann"})
+    users.get("ann")
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
 
 from stelae.model.declare import cells, columns
 from stelae.model.errors import (
@@ -19,13 +33,24 @@ from stelae.model.errors import (
 )
 from stelae.model.predicate.build import col
 
+if TYPE_CHECKING:
+    from stelae.client.batch import Batch
+    from stelae.client.database import Database
+    from stelae.client.outgoing import FoundRow as Row
+    from stelae.client.outgoing import FoundVersion as Version
+    from stelae.client.scan import Scan
+    from stelae.client.snapshot import Snapshot
+    from stelae.client.table import TableHandle as Table
+
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AlreadyExists",
+    "Batch",
     "Closed",
     "Conflict",
     "Corruption",
+    "Database",
     "InvalidArgument",
     "InvalidSchema",
     "NotFound",
@@ -33,10 +58,79 @@ __all__ = [
     "PartialWrite",
     "PermissionDenied",
     "Retryable",
+    "Row",
+    "Scan",
+    "Snapshot",
     "SnapshotTooOld",
     "StelaeError",
+    "Table",
     "Unavailable",
+    "Version",
+    "aio",
     "cells",
     "col",
     "columns",
+    "connect",
+    "open",
 ]
+
+# What needs pyarrow is imported when it is first used: `import stelae` alone is quick.
+_HOMES = {
+    "Batch": ("stelae.client.batch", "Batch"),
+    "Database": ("stelae.client.database", "Database"),
+    "Row": ("stelae.client.outgoing", "FoundRow"),
+    "Scan": ("stelae.client.scan", "Scan"),
+    "Snapshot": ("stelae.client.snapshot", "Snapshot"),
+    "Table": ("stelae.client.table", "TableHandle"),
+    "Version": ("stelae.client.outgoing", "FoundVersion"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "aio":
+        return import_module("stelae.aio")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stelae' has no attribute {name!r}")
+    module, known_as = _HOMES[name]
+    return getattr(import_module(module), known_as)
+
+
+def open(  # noqa: A001 - the package is where this name belongs
+    path: str | os.PathLike[str],
+    *,
+    memory_bytes: int | None = None,
+    read_only: bool = False,
+    timeout_s: float = 30.0,
+) -> Database:
+    """Open the database in a directory, which is made if it is not there.
+
+        with stelae.open("data") as db:
+            db.tables()
+
+    `memory_bytes` bounds what the store keeps in memory. `read_only` refuses everything that writes. `timeout_s` is
+    how long a call is tried again while the store is overloaded or something is not there right now.
+    """
+    from stelae.adapters.clock import SystemClock
+    from stelae.adapters.rng import SystemRng
+    from stelae.client.database import Database
+    from stelae.client.retries import Patience
+    from stelae.client.session import Session
+    from stelae.launch.embedded import open_embedded
+
+    patience = Patience(SystemClock(), SystemRng(), timeout_s)
+    return Database(Session(open_embedded(path, memory_bytes=memory_bytes, read_only=read_only), patience))
+
+
+def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
+    """Connect to a cluster: one or more masters as `host:port`, comma-separated.
+
+        stelae.connect("localhost:7100")
+
+    Clusters are not there yet: for now this raises `Unavailable`.
+    """
+    raise Unavailable(
+        f"cannot connect to {masters!r} (timeout_s={timeout_s:g}): this release opens stores in a directory only; "
+        "use stelae.open(path)"
+    )

@@ -76,13 +76,3 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
     empty_words.write_bytes(b"hi")
     assert "no whole segment header" in stelae("inspect", empty_words).stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_demo_runs_and_leaves_what_it_was_asked_to(tmp_path: Path) -> None:
-    done = stelae("demo", "--rows", "3000", "--no-spark", "--keep", tmp_path / "kept")
-    assert done.returncode == 0, done.stderr
-    assert "all 200 acknowledged records are there" in done.stdout
-    assert (tmp_path / "kept" / "fragments" / "orders.parquet").exists()
-    again = stelae("demo", "--keep", tmp_path / "kept")
-    assert again.returncode == 1
-    assert "is there already" in again.stderr

@@ -191,7 +191,7 @@ def with_field(type_: pa.DataType, name: str = "v", id_: int | None = 2) -> pa.R
         (bytes(65 * 1024 * 1024), "a block has from 2 to"),
         (bytes((BLOCK_VERSION, 3)), "no encoding 3"),
         (bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([7, [[9, b"r"]]]), "block: "),
-        (bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([0, []]), "0 is no id"),
+        (bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([0, []]), "`int` >= 1"),
         (
             bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([7, [[1, b"r", [1], [], None]]]),
             "1 columns with 0 values",

@@ -45,7 +45,8 @@ from stelae.storage.fragments import Fragments
 from stelae.storage.memory_cells import MemoryOfCells
 from stelae.storage.memory_columns import MemoryOfColumns
 from stelae.storage.merge.alive import Judging
-from stelae.storage.merge.order import order_records, order_sorted, shared_bytes
+from stelae.storage.merge.order import extent, order_records, order_sorted, shared_bytes, words_of
+from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.pick import Ordered, in_order, seen_versions
 from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.parts import whole
@@ -680,6 +681,75 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
     assert scan_columns(store, refs, question, reverse=False) == expected_columns(recs, question, plain)
 
 
+@given(seeds, sizes)
+@settings(max_examples=tries(120))
+def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: int) -> None:
+    """Each newer than the one below it, or just about not: in its txns, in its times, in the columns it has."""
+    random = Random(seed)
+    store = Store(False, random.choice([64, 4096]), random)
+    layers, refs = list[Rec](), list[Ref]()
+    txns, times = sorted(random.sample(TXNS, random.randint(2, 4))), sorted(TIMES[:5])
+    one_time, mixed = random.random() < 0.3, random.random() < 0.3
+    for number in range(len(txns)):
+        ids = IDS if random.random() < 0.8 else tuple(random.sample(IDS, 2))
+        ts = random.choice(times) if random.random() < 0.1 else times[0 if one_time else number]
+        layer = [
+            Rec(
+                row,
+                ts,
+                random.choice(txns) if mixed else txns[number],
+                Kind.PUT,
+                tuple((id_, random.choice(VALUES[id_])) for id_ in sorted(ids)),
+            )
+            for row in random.sample(KEYS, min(len(KEYS), random.randint(1, size)))
+        ]
+        taken = {rec.key for rec in layers}
+        layer = [rec for rec in layer if rec.key not in taken]
+        if not layer:
+            continue
+        layers += layer
+        refs.append(store.file(layer))
+    random.shuffle(refs)
+    group = TYPED.groups[0]
+    assert isinstance(group, ColumnsGroup)
+    every = [replace(column, default=random.choice([column.default, None])) for column in group.columns]
+    chosen = tuple(random.sample(every, random.choice([1, 2, 3, 3])))
+    at = random.choice([txns[-1], txns[-1], Txn(near(random, txns))])
+    plain = Question(at, Micros(max(times)), policy=random.choice([None, None, MaxHistory(1)]))
+    question = ColumnsQuestion(ALL_ROWS, chosen, random.choice([True, False]), plain.asking, plain.policy)
+    reverse = random.choice([False, True])
+    assert scan_columns(store, refs, question, reverse) == expected_columns(put_together(layers), question, plain)
+
+
+ALL = ((IDS[0], 1), (IDS[1], "x"), (IDS[2], 1))
+SOME = ((IDS[0], 2),)
+
+
+@pytest.mark.parametrize(
+    ("below", "above"),
+    [
+        ([Rec(b"a", TIMES[0], TXNS[2], Kind.PUT, ALL)], [Rec(b"a", TIMES[0], TXNS[3], Kind.PUT, SOME)]),
+        (
+            [Rec(b"a", TIMES[0], TXNS[3], Kind.PUT, ALL), Rec(b"b", TIMES[0], TXNS[1], Kind.PUT, ALL)],
+            [Rec(b"a", TIMES[0], TXNS[2], Kind.PUT, tuple((id_, None) for id_ in IDS))],
+        ),
+        (
+            [Rec(b"a", TIMES[2], TXNS[2], Kind.PUT, ALL)],
+            [Rec(b"a", TIMES[0], TXNS[3], Kind.PUT, tuple((id_, None) for id_ in IDS))],
+        ),
+    ],
+    ids=["not all columns", "an older txn", "an older time"],
+)
+def test_what_does_not_lie_over_a_file_is_merged_with_it(below: list[Rec], above: list[Rec]) -> None:
+    store, group = Store(False, 4096, Random(0)), TYPED.groups[0]
+    assert isinstance(group, ColumnsGroup)
+    chosen = tuple(replace(column, default=None) for column in group.columns)
+    plain = Question(TXNS[-1], Micros(max(TIMES)))
+    question = ColumnsQuestion(ALL_ROWS, chosen, True, plain.asking, None)
+    found = scan_columns(store, [store.file(below), store.file(above)], question, reverse=False)
+    assert found == expected_columns([*below, *above], question, plain)
+
+
 @each_kind
 @pytest.mark.parametrize("exists", [False, True])
 def test_an_erasure_of_the_row_counts_whatever_is_asked(of_cells: bool, exists: bool) -> None:
@@ -862,3 +932,43 @@ def test_what_all_rows_share_is_seen_at_the_ends(some: list[list[bytes]], prefix
     found = [sorted(prefix + name for name in each) for each in some]
     rows = [name for each in found for name in each]
     assert shared_bytes([sliced(each) for each in found]) == common(rows)
+
+
+@given(st.lists(st.lists(names, min_size=1, max_size=12), min_size=1, max_size=4), st.sampled_from([b"", b"s" * 17]))
+@example([[b"a", b"c"], [b"b"], [b"b", b"c"]], b"")
+@example([[b"abcdefghi", b"abcdefghj"], [b"abcdefghj"]], b"")
+@settings(max_examples=tries(120))
+def test_the_last_source_with_a_row_has_its_newest_record(some: list[list[bytes]], prefix: bytes) -> None:
+    sources = [sorted({prefix + name for name in each}) for each in some]
+    overlay = overlaid([sliced(each) for each in sources])
+    joined = [row for each in sources for row in each]
+    last = {row: at for at, row in enumerate(joined)}
+    if overlay is None:
+        skip = common(joined)
+        words = [row[skip : skip + 8].ljust(8, b"\0") for row in last]
+        assert len(set(words)) < len(words)
+        return
+    assert overlay.rows.to_pylist() == sorted(last)
+    assert overlay.places.tolist() == [last[row] for row in sorted(last)]
+    assert overlay.has_more == (len(last) > len(sources[0]))
+
+
+@given(st.lists(names, max_size=12), names, st.none() | names)
+@settings(max_examples=tries(120))
+def test_a_range_ends_where_its_rows_do(some: list[bytes], start: bytes, stop: bytes | None) -> None:
+    rows = sorted(some)
+    low, high = extent(sliced(rows), RowRange(start, stop))
+    assert low <= high
+    assert rows[low:high] == [row for row in rows if row >= start and (stop is None or row < stop)]
+
+
+@given(st.lists(st.binary(min_size=9, max_size=9), min_size=1), st.lists(names, max_size=4), st.integers(0, 3))
+@settings(max_examples=tries(120))
+def test_words_order_as_the_rows_do(even: list[bytes], others: list[bytes], size: int) -> None:
+    """Rows of one length are read where they lie, and others not: of all sources, or of none."""
+    pieces = [sorted({b"shared" + row for row in each}) for each in (even, even[:size], others)]
+    pieces = [each for each in pieces if each]
+    found = words_of([sliced(each) for each in pieces], shared_bytes([sliced(each) for each in pieces]))
+    both = sorted(zip([row for each in pieces for row in each], np.concatenate(found).tolist(), strict=True))
+    assert [word for _, word in both] == sorted(word for _, word in both)
+    assert all(a[1] == b[1] for a, b in pairwise(both) if a[0] == b[0])

@@ -719,6 +719,28 @@ def test_passing_on_gives_what_a_merge_gives(monkeypatch: pytest.MonkeyPatch) ->
     assert passed == merged
 
 
+@pytest.mark.parametrize("inserts", [False, True], ids=["updates", "inserts too"])
+def test_a_newer_file_takes_the_place_of_what_it_lies_over(inserts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read of what a merge would need, nor any block twice; a merge of the same gives the same."""
+    world = World(rows=ROWS // 2)
+    world.put(range(ROWS // 2 + 9, ROWS))
+    world.flush()
+    between = range(ROWS // 2, ROWS // 2 + 9) if inserts else ()
+    for value in (1, 2):
+        world.put([*range(value, ROWS // 2, 7), *between, *range(ROWS // 2 + 9, ROWS, 3)], value)
+        world.flush()
+    with monkeypatch.context() as patch:
+        reads = Reads(patch)
+        found = [batch.batch for batch in world.scan(world.visible)]
+        assert reads.columns == {"id", "n", "text"}
+        assert sorted(reads.blocks) == sorted(set(reads.blocks))
+        patch.setattr(scan_columns, "is_plain", lambda *_: False)
+        merged = [batch.batch for batch in world.scan(world.visible)]
+        assert reads.columns >= {layout.TS, layout.TXN}
+    assert found == merged
+    assert all_of(world.batches(world.scan(world.visible))) == expected(world.model, world.visible)
+
+
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 def test_only_the_windows_that_something_new_reaches_are_merged(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row is in memory: all blocks but its own are still passed on."""

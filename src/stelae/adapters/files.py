@@ -101,3 +101,11 @@ def make_directories(path: str) -> None:
             if not os.path.isdir(directory):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory) from None
         sync_directory(os.path.dirname(directory))
+
+
+def memory_of_machine() -> int:
+    """In bytes; 0 if the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 0

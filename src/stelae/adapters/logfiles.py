@@ -76,8 +76,10 @@ class LocalLogFile:
 class LocalLogFiles:
     """A directory, made if it is not there. Other files in it, whose names break the rule, are left alone."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], suffix: str = "") -> None:
+        """`suffix`: only files with such names are listed; others in the directory are somebody else's."""
         self._directory = os.path.abspath(directory)
+        self._suffix = suffix
         with os_errors(self._directory):
             make_directories(self._directory)
 
@@ -117,7 +119,7 @@ class LocalLogFiles:
                     status = os.stat(os.path.join(self._directory, name), follow_symlinks=False)
                 except (InvalidArgument, FileNotFoundError):
                     continue
-                if S_ISREG(status.st_mode):
+                if S_ISREG(status.st_mode) and name.endswith(self._suffix):
                     found.append(LogFileInfo(name, status.st_size))
         return found
 

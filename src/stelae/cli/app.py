@@ -1,31 +1,81 @@
-"""The `stelae` command. Errors are one line on standard error; exit codes: 0 done, 1 it says no, 2 wrong usage."""
+"""The `stelae` command.
+
+Errors are one line on standard error. Exit codes: 0 done, 1 it says no, 2 wrong usage, 130 interrupted, 141 whoever
+read the output is gone, of which nothing is said.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 import stelae
-from stelae.cli import demo as demo_module
-from stelae.cli import inspection
+from stelae.cli.altering import register_alter
+from stelae.cli.benchmark import register_bench
 from stelae.cli.catalog import catalog_app
+from stelae.cli.checks import register_check
+from stelae.cli.imports import register_import
+from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOption, remember_place
+from stelae.cli.rows import register_row_verbs
+from stelae.cli.scans import register_scan
+from stelae.cli.screens import err, out
+from stelae.cli.tables import table_app
+from stelae.cli.tablets import tablet_app
 from stelae.model.errors import StelaeError
+
+INTERRUPTED, PIPE_BROKEN = 130, 141
+
+
+class _Verbs(TyperGroup):
+    """Turns what a verb raises into a line and an exit code, wherever the app is called from."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StelaeError as error:
+            _tell(str(error))
+            raise typer.Exit(1) from None
+        except BrokenPipeError:
+            _forget_output()
+            raise typer.Exit(PIPE_BROKEN) from None
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            _tell(f"{place}{error.strerror or error}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            err().print("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _tell(message: str) -> None:
+    err().print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
+
+
+def _forget_output() -> None:
+    """So that the interpreter does not meet the broken pipe again when it ends."""
+    with open(os.devnull, "wb") as nowhere:
+        try:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        except (OSError, ValueError):
+            return  # no real stream
+
 
 app = typer.Typer(
     name="stelae",
     help="A tablet store for Python and Spark.",
+    cls=_Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-app.add_typer(catalog_app, name="catalog")
 
 
 def _version(wanted: bool) -> None:
@@ -36,36 +86,54 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    context: typer.Context,
+    path: PathOption = None,
+    cluster: ClusterOption = None,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """A tablet store for Python and Spark."""
+    remember_place(context, path, cluster)
 
 
-@app.command(epilog="Example: stelae inspect data/fragments/00000000.parquet --json")
+register_row_verbs(app)
+register_scan(app)
+register_import(app)
+register_alter(table_app)
+app.add_typer(table_app, name="table", rich_help_panel=STORE_PANEL)
+app.add_typer(tablet_app, name="tablet", rich_help_panel=STORE_PANEL)
+app.add_typer(catalog_app, name="catalog", rich_help_panel=STORE_PANEL)
+register_check(app)
+register_bench(app)
+
+
+@app.command(rich_help_panel=MACHINE_PANEL, epilog="Example: stelae inspect data/fragments/00000000.parquet --json")
 def inspect(
     file: Annotated[Path, typer.Argument(help="A fragment (.parquet) or a log segment (.log).")],
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Show what a fragment or a log segment holds, and whether its bytes are whole. Changes nothing."""
-    inspection.inspect_file(file, json, Console())
+    """What a file of a store holds, and whether its bytes are whole. Changes nothing."""
+    from stelae.cli.inspection import inspect_file
+
+    inspect_file(file, json, out())
 
 
-@app.command(epilog="Example: stelae demo --rows 200000 --no-spark")
+@app.command(rich_help_panel=MACHINE_PANEL, epilog="Example: stelae demo --rows 200000 --no-spark")
 def demo(
     rows: Annotated[int, typer.Option(min=1_000, max=20_000_000, help="How many orders to make.")] = 1_000_000,
     spark: Annotated[bool, typer.Option(help="Read the result with Spark too.")] = True,
     keep: Annotated[Path | None, typer.Option(help="Leave the files in this (new) directory.")] = None,
 ) -> None:
-    """See what stelae does, in a minute: in a directory of its own, removed at the end."""
-    demo_module.run(rows, spark, keep, Console())
+    """See what stelae does, in a minute.
+
+    In a directory of its own, which is removed at the end.
+    """
+    from stelae.cli.demo import run
+
+    run(rows, spark, keep, Console())
 
 
 def main() -> None:
     try:
         app()
-    except StelaeError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(1)
     except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

@@ -6,28 +6,23 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
 from stelae.catalog.commands_tables import TableName
 from stelae.catalog.describe import describe_catalog, describe_table, describe_update, differences, show_time
 from stelae.catalog.value import Catalog, CatalogVersion
-from stelae.cli import places as p
+from stelae.cli.keys import typed_at
+from stelae.cli.places import JsonOption, metastore_placed
+from stelae.cli.screens import as_shown, grid, out, print_json
 from stelae.launch.metastores import MetastorePlace, open_metastore
 from stelae.model.errors import InvalidArgument
-from stelae.model.hybrid import at_datetime
-from stelae.model.ids import Txn
 from stelae.registry.catalog_reader import CatalogReader, HistoryStep
 
 catalog_app = typer.Typer(
-    help="Look at the catalog: its versions, one of them, or what changed between two. Changes nothing.",
+    help="Look at the catalog: its versions, one of them, or what changed between two.",
     no_args_is_help=True,
 )
 T = TypeVar("T")
@@ -41,25 +36,14 @@ def _read(place: MetastorePlace, job: Callable[[CatalogReader], Awaitable[T]]) -
     return asyncio.run(run())
 
 
-def _print_json(value: Any) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-
-
 @catalog_app.command("log", epilog="Example: stelae catalog log --path data --limit 5")
+@metastore_placed
 def log_versions(
-    path: p.PathOption = None,
-    etcd: p.EtcdOption = None,
-    etcd_namespace: p.NamespaceOption = p.DEFAULT_NAMESPACE_OPTION,
-    etcd_user: p.UserOption = None,
-    etcd_password: p.PasswordOption = "",
-    etcd_ca: p.CaOption = None,
-    etcd_cert: p.CertOption = None,
-    etcd_key: p.KeyOption = None,
+    place: MetastorePlace,
     limit: Annotated[int, typer.Option(min=1, help="How many versions, the newest.")] = 20,
-    json: p.JsonOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Versions, newest first: when each became active, who made it, what changed."""
-    place = p.place_of(path, etcd, etcd_namespace, etcd_user, etcd_password, etcd_ca, etcd_cert, etcd_key)
 
     async def newest(reader: CatalogReader) -> list[dict[str, Any]]:
         kept: deque[HistoryStep] = deque(maxlen=limit)
@@ -69,35 +53,28 @@ def log_versions(
 
     versions = _read(place, newest)
     if json:
-        _print_json(versions)
+        print_json(versions)
         return
-    table = Table("version", "active from", "by", "what changed")
+    table = grid("version", "active from", "by", "what changed", right=("version",))
     for version in versions:
         row = (version["version"], version["active_from"], version["author"] or "-", "\n".join(version["changes"]))
-        table.add_row(*(_plain(part) for part in row))
-    Console().print(table if versions else "no version yet: the catalog is empty")
+        table.add_row(*(as_shown(part) for part in row))
+    out().print(table if versions else "no version yet: the catalog is empty")
 
 
 @catalog_app.command("show", epilog="Example: stelae catalog show users --path data --version 12")
+@metastore_placed
 def show_catalog(
+    place: MetastorePlace,
     table: Annotated[str | None, typer.Argument(help="Only this table.")] = None,
-    path: p.PathOption = None,
-    etcd: p.EtcdOption = None,
-    etcd_namespace: p.NamespaceOption = p.DEFAULT_NAMESPACE_OPTION,
-    etcd_user: p.UserOption = None,
-    etcd_password: p.PasswordOption = "",
-    etcd_ca: p.CaOption = None,
-    etcd_cert: p.CertOption = None,
-    etcd_key: p.KeyOption = None,
     version: Annotated[int | None, typer.Option(min=0, help="As of this version.")] = None,
-    at: Annotated[str | None, typer.Option(help="As of this time, e.g. 2026-01-31T12:00:00+00:00.")] = None,
-    json: p.JsonOption = False,
+    at: Annotated[str | None, typer.Option(metavar="TXN|TIME", help="As of then, e.g. 2026-01-31T12:00:00Z.")] = None,
+    json: JsonOption = False,
 ) -> None:
     """The catalog now, at a version, or at a time."""
-    place = p.place_of(path, etcd, etcd_namespace, etcd_user, etcd_password, etcd_ca, etcd_cert, etcd_key)
     if version is not None and at is not None:
         raise InvalidArgument("give --version or --at, not both")
-    moment = None if at is None else _moment(at)
+    moment = typed_at(at)
 
     async def wanted(reader: CatalogReader) -> Catalog:
         if version is not None:
@@ -112,46 +89,32 @@ def show_catalog(
         shown = describe_table(catalog, catalog.table(name.namespace, name.name))
         title = f"table {name}, in catalog version {catalog.version}"
     if json:
-        _print_json(shown)
+        print_json(shown)
         return
-    tree = Tree(f"[bold]{_plain(title)}[/], active from {show_time(catalog.activation)}")
+    tree = Tree(f"[bold]{as_shown(title)}[/], active from {show_time(catalog.activation)}")
     _grow(tree, {key: value for key, value in shown.items() if key not in ("version", "active_from")})
-    Console().print(tree)
-
-
-def _moment(text: str) -> Txn:
-    try:
-        return at_datetime(datetime.fromisoformat(text))
-    except ValueError:
-        raise InvalidArgument(f"--at {text!r}: not a time; write e.g. 2026-01-31T12:00:00+00:00") from None
+    out().print(tree)
 
 
 def _grow(tree: Tree, values: dict[str, Any]) -> None:
     for key, value in values.items():
         if isinstance(value, dict):
             if value:
-                _grow(tree.add(f"[cyan]{_plain(key)}[/]"), value)
+                _grow(tree.add(f"[cyan]{as_shown(key)}[/]"), value)
         elif value != "":
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            tree.add(f"[cyan]{_plain(key)}[/]: {_plain(text)}", highlight=False)
+            tree.add(f"[cyan]{as_shown(key)}[/]: {as_shown(text)}", highlight=False)
 
 
 @catalog_app.command("diff", epilog="Example: stelae catalog diff 10 12 --path data")
+@metastore_placed
 def diff_versions(
+    place: MetastorePlace,
     before: Annotated[int, typer.Argument(min=0, help="A version.")],
     after: Annotated[int | None, typer.Argument(min=0, help="Another; the newest if left out.")] = None,
-    path: p.PathOption = None,
-    etcd: p.EtcdOption = None,
-    etcd_namespace: p.NamespaceOption = p.DEFAULT_NAMESPACE_OPTION,
-    etcd_user: p.UserOption = None,
-    etcd_password: p.PasswordOption = "",
-    etcd_ca: p.CaOption = None,
-    etcd_cert: p.CertOption = None,
-    etcd_key: p.KeyOption = None,
-    json: p.JsonOption = False,
+    json: JsonOption = False,
 ) -> None:
     """What differs between two versions."""
-    place = p.place_of(path, etcd, etcd_namespace, etcd_user, etcd_password, etcd_ca, etcd_cert, etcd_key)
 
     async def both(reader: CatalogReader) -> tuple[Catalog, Catalog]:
         first = await reader.version(CatalogVersion(before))
@@ -160,19 +123,15 @@ def diff_versions(
     first, second = _read(place, both)
     found = differences(first, second)
     if json:
-        _print_json({"before": first.version, "after": second.version, "differences": [asdict(d) for d in found]})
+        print_json({"before": first.version, "after": second.version, "differences": [asdict(d) for d in found]})
         return
-    table = Table("what", f"version {first.version}", f"version {second.version}")
+    table = grid("what", f"version {first.version}", f"version {second.version}")
     for each in found:
         colour = "green" if each.before is None else "red" if each.after is None else "yellow"
-        table.add_row(f"[{colour}]{_plain(each.path)}[/]", _plain(_short(each.before)), _plain(_short(each.after)))
-    Console().print(table if found else f"versions {first.version} and {second.version} hold the same")
-
-
-def _plain(value: object) -> str:
-    """Names and texts are shown as they are: no markup of theirs counts, and what is not printable is written out."""
-    text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))
-    return escape(text)
+        table.add_row(
+            f"[{colour}]{as_shown(each.path)}[/]", as_shown(_short(each.before)), as_shown(_short(each.after))
+        )
+    out().print(table if found else f"versions {first.version} and {second.version} hold the same")
 
 
 def _short(value: Any) -> str:

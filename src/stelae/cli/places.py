@@ -1,52 +1,234 @@
-"""Where the store is: the options every verb shares that looks at one."""
+"""Where the store is: said once, for every verb.
+
+A verb that works on a store takes one parameter and is wrapped:
+
+    @table_app.command("list")
+    @placed
+    def list_tables(place: StorePlace, json: JsonOption = False) -> None: ...
+
+`placed` puts the options into its signature in the parameter's place, and hands in what they say. What is said wins in
+this order: the verb's own options, those in front of the verb (`stelae --path data get ...`), the environment
+(STELAE_PATH, STELAE_CLUSTER), `stelae.toml` in the current directory. Only the first level that says anything counts.
+"""
 
 from __future__ import annotations
 
+import inspect
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import stelae
 from stelae.adapters.etcd_cluster import EtcdTls, EtcdUser
-from stelae.launch.metastores import ETCD_NAMESPACE, InDirectory, MetastorePlace, OnEtcd
-from stelae.model.errors import InvalidArgument
+from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd
+from stelae.model.errors import InvalidArgument, NotFound, Unavailable
+from stelae.model.values import show
+
+SETTINGS_FILE = "stelae.toml"
+_PANEL = "Where the store is"
+ROWS_PANEL, STORE_PANEL, MACHINE_PANEL = "Rows", "The store", "This machine, and files"
 
 PathOption = Annotated[
-    Path | None, typer.Option("--path", envvar="STELAE_PATH", help="The directory of an embedded store.")
+    Path | None,
+    typer.Option(
+        "--path", metavar="DIR", help="The directory of an embedded store. Or: STELAE_PATH.", rich_help_panel=_PANEL
+    ),
 ]
-EtcdOption = Annotated[
-    str | None, typer.Option("--etcd", envvar="STELAE_ETCD", help="A cluster's etcd: HOST:PORT, several with commas.")
-]
-NamespaceOption = Annotated[str, typer.Option("--etcd-namespace", help="What the store's keys in etcd begin with.")]
-UserOption = Annotated[
+ClusterOption = Annotated[
     str | None,
-    typer.Option("--etcd-user", envvar="STELAE_ETCD_USER", help="NAME; the password is in STELAE_ETCD_PASSWORD."),
+    typer.Option(
+        "--cluster",
+        metavar="HOST:PORT",
+        help="A cluster: later. Or: STELAE_CLUSTER.",
+        rich_help_panel=_PANEL,
+    ),
 ]
-PasswordOption = Annotated[str, typer.Option("--etcd-password", envvar="STELAE_ETCD_PASSWORD", hidden=True)]
-CaOption = Annotated[Path | None, typer.Option("--etcd-ca", help="TLS: the authority's certificate, PEM.")]
-CertOption = Annotated[Path | None, typer.Option("--etcd-cert", help="TLS: this client's certificate, PEM.")]
-KeyOption = Annotated[Path | None, typer.Option("--etcd-key", help="TLS: this client's key, PEM.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
-
-DEFAULT_NAMESPACE_OPTION = ETCD_NAMESPACE
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="NAME, or NAMESPACE.NAME.", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 
 
-def place_of(
-    path: Path | None,
-    etcd: str | None,
-    namespace: str,
-    user: str | None,
-    password: str,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-) -> MetastorePlace:
-    if (path is None) == (etcd is None):
-        raise InvalidArgument("say where the store is: --path DIR or --etcd HOST:PORT (one of them)")
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """A directory. What says so, for messages."""
+
+    path: Path
+    said_by: str = "--path"
+
+    @contextmanager
+    def opened(self, *, make: bool = False, read_only: bool = False) -> Iterator[stelae.Database]:
+        """The store, closed again whatever happens. Unless it is to be made, it must be there."""
+        if not make and not (self.path / METASTORE_FILE).exists():
+            raise NotFound(
+                f"no store in {self.path} ({self.said_by}): there is no {METASTORE_FILE}; "
+                "`stelae table create` makes a store, or name another directory with --path"
+            )
+        with stelae.open(self.path, read_only=read_only) as database:
+            yield database
+
+
+@dataclass(frozen=True, slots=True)
+class SaidPlace:
+    """One level's word on where the store is."""
+
+    path: Path | None = None
+    cluster: str | None = None
+    said_by: str = ""
+
+
+def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
+    said = _first_said(own, before)
+    if said is None:
+        raise InvalidArgument(
+            f"say where the store is: --path DIR, or STELAE_PATH, or a {SETTINGS_FILE} with path = ..."
+        )
+    if said.cluster is not None:
+        raise Unavailable(
+            f"{said.said_by} {said.cluster}: this release has embedded stores only, clusters come later; use --path DIR"
+        )
+    return StorePlace(said.path or Path(), said.said_by)
+
+
+def _first_said(own: SaidPlace, before: SaidPlace | None) -> SaidPlace | None:
+    for said in (own, before or SaidPlace(), _said_by_environment(), _said_by_file()):
+        if said.path is not None and said.cluster is not None:
+            raise InvalidArgument(f"{said.said_by or 'options'}: give --path or --cluster, not both")
+        if said.path is not None:
+            return said if said.said_by else SaidPlace(said.path, None, "--path")
+        if said.cluster is not None:
+            return said if said.said_by else SaidPlace(None, said.cluster, "--cluster")
+    return None
+
+
+def _said_by_environment() -> SaidPlace:
+    path, cluster = os.environ.get("STELAE_PATH"), os.environ.get("STELAE_CLUSTER")
+    said_by = " and ".join(name for name in ("STELAE_PATH", "STELAE_CLUSTER") if os.environ.get(name))
+    return SaidPlace(Path(path) if path else None, cluster or None, said_by)
+
+
+def _said_by_file() -> SaidPlace:
+    """A relative path in the file is relative to the file, which is in the current directory."""
+    file = Path(SETTINGS_FILE)
+    if not file.is_file():
+        return SaidPlace()
+    try:
+        settings = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{SETTINGS_FILE}: {error}") from None
+    found: dict[str, str | None] = {}
+    for name in ("path", "cluster"):
+        value = settings.get(name)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise InvalidArgument(f'{SETTINGS_FILE}: {name} is {show(value)}; write text, as in {name} = "data"')
+        found[name] = value
+    path = found["path"]
+    return SaidPlace(None if path is None else Path(path), found["cluster"], SETTINGS_FILE)
+
+
+def remember_place(context: typer.Context, path: Path | None, cluster: str | None) -> None:
+    """What stood in front of the verb, for the verb."""
+    context.obj = SaidPlace(path, cluster)
+
+
+def placed(verb: Callable[..., None]) -> Callable[..., None]:
+    """For a verb with a parameter `place: StorePlace`."""
+
+    def resolve(context: typer.Context, given: Mapping[str, Any]) -> StorePlace:
+        return store_place(SaidPlace(given["path"], given["cluster"]), context.obj)
+
+    return _with_options(verb, {"path": (PathOption, None), "cluster": (ClusterOption, None)}, resolve)
+
+
+def _etcd(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="A store on etcd", **settings)
+
+
+_METASTORE_OPTIONS: Mapping[str, tuple[Any, Any]] = {
+    "path": (PathOption, None),
+    "etcd": (
+        Annotated[
+            str | None,
+            _etcd("--etcd", metavar="HOST:PORT", help="A cluster's etcd, several with commas. Or: STELAE_ETCD."),
+        ],
+        None,
+    ),
+    "etcd_namespace": (
+        Annotated[str, _etcd("--etcd-namespace", help="What the store's keys in etcd begin with.")],
+        ETCD_NAMESPACE,
+    ),
+    "etcd_user": (
+        Annotated[
+            str | None,
+            _etcd("--etcd-user", envvar="STELAE_ETCD_USER", help="NAME; the password is in STELAE_ETCD_PASSWORD."),
+        ],
+        None,
+    ),
+    "etcd_password": (Annotated[str, _etcd("--etcd-password", envvar="STELAE_ETCD_PASSWORD", hidden=True)], ""),
+    "etcd_ca": (Annotated[Path | None, _etcd("--etcd-ca", help="TLS: the authority's certificate, PEM.")], None),
+    "etcd_cert": (Annotated[Path | None, _etcd("--etcd-cert", help="TLS: this client's certificate, PEM.")], None),
+    "etcd_key": (Annotated[Path | None, _etcd("--etcd-key", help="TLS: this client's key, PEM.")], None),
+}
+
+
+def metastore_placed(verb: Callable[..., None]) -> Callable[..., None]:
+    """For a verb with a parameter `place: MetastorePlace`: it looks at what a store or a whole cluster agrees on."""
+    return _with_options(verb, _METASTORE_OPTIONS, _metastore_place)
+
+
+def _metastore_place(context: typer.Context, given: Mapping[str, Any]) -> MetastorePlace:
+    path, ca = given["path"], given["etcd_ca"]
+    etcd = given["etcd"] or _etcd_of_environment(path, context.obj)
+    if etcd is None:
+        try:
+            return InDirectory(store_place(SaidPlace(path), context.obj).path)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{error}; or --etcd HOST:PORT") from None
     if path is not None:
-        return InDirectory(path)
-    endpoints = tuple(endpoint.strip() for endpoint in (etcd or "").split(",") if endpoint.strip())
-    if ca is None and (cert or key):
+        raise InvalidArgument("say where the store is: --path DIR or --etcd HOST:PORT (one of them)")
+    endpoints = tuple(endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip())
+    if ca is None and (given["etcd_cert"] or given["etcd_key"]):
         raise InvalidArgument("--etcd-cert and --etcd-key go with --etcd-ca")
-    tls = None if ca is None else EtcdTls(ca, cert, key)
-    return OnEtcd(endpoints, namespace, tls, None if user is None else EtcdUser(user, password))
+    tls = None if ca is None else EtcdTls(ca, given["etcd_cert"], given["etcd_key"])
+    user = None if given["etcd_user"] is None else EtcdUser(given["etcd_user"], given["etcd_password"])
+    return OnEtcd(endpoints, given["etcd_namespace"], tls, user)
+
+
+def _etcd_of_environment(path: Path | None, before: SaidPlace | None) -> str | None:
+    if path is not None or (before is not None and before.path is not None):
+        return None
+    etcd = os.environ.get("STELAE_ETCD")
+    if etcd and os.environ.get("STELAE_PATH"):
+        raise InvalidArgument("STELAE_PATH and STELAE_ETCD are both set: say which with --path or --etcd")
+    return etcd
+
+
+_Resolve = Callable[[typer.Context, Mapping[str, Any]], Any]
+
+
+def _with_options(
+    verb: Callable[..., None], options: Mapping[str, tuple[Any, Any]], resolve: _Resolve
+) -> Callable[..., None]:
+    """The verb with options in the place of its parameter `place`; the others stand before and behind as they did."""
+    signature = inspect.signature(verb, eval_str=True)
+    others = [each for name, each in signature.parameters.items() if name != "place"]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in options.items()
+    ]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+    @wraps(verb)
+    def wrapped(**given: Any) -> None:
+        place = resolve(given.pop("context"), {name: given.pop(name) for name in options})
+        verb(place=place, **given)
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others] + shared + [context]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    return wrapped

@@ -260,7 +260,7 @@ class _SegmentReader:
         end = at + length
         if not payload <= end <= limit:
             raise _Damage(at, "a record is cut short or its length is damaged")
-        if crc32c(self._view[body:end], _place_crc(self._first_txn, at, length)) != crc:
+        if crc32c(self._view[body:end], crc32c(_PLACE.pack(self._first_txn, at, length))) != crc:
             raise _Damage(at, "a record does not have its checksum")
         kind, flags, table, tablet, epoch, txn, client, sequence = _RECORD.unpack_from(self._data, body)
         if kind not in _KINDS or flags:

@@ -51,6 +51,7 @@ from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
 from stelae.registry.catalog_history import CatalogHistory, history_of
 from stelae.registry.compaction import CatalogCompaction
+from stelae.registry.schema_versions import SchemaVersions
 from stelae.registry.version_pins import VersionPins
 
 
@@ -92,6 +93,7 @@ class CatalogService:
         self._rng = rng
         self._settings = settings
         self._history = CatalogHistory(empty_catalog())
+        self.schemas = SchemaVersions()
         self._closed_at = Txn(0)
         self._follower: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
@@ -311,6 +313,9 @@ class CatalogService:
             newest = log.apply_checked(newest, update)
             steps.append((newest, update))
         self._history = history_of(base, steps)
+        self.schemas.begin(base)
+        for catalog, update in steps:
+            self.schemas.follow(catalog, update)
         self._closed_at = head.closed
         self.time.resume(max(head.closed, newest.activation))
         return head
@@ -341,6 +346,7 @@ class CatalogService:
     async def _take_update(self, update: Update) -> None:
         catalog = log.apply_checked(self._history.read, update)
         self._history.add(catalog, update)
+        self.schemas.follow(catalog, update)
         subscribers = tuple(self._subscribers)
         for entry in update.entries:
             for subscriber in subscribers:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from operator import eq
 from typing import Any
 
 import msgspec
@@ -13,8 +15,7 @@ import pyarrow as pa
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentSeal, FragmentSpec, FragmentStats
-from stelae.format.fragment.reader import bounds
-from stelae.model.arrow_values import bytes_reader, reader_of
+from stelae.model.arrow_values import bytes_reader, reader_of, values_of
 from stelae.model.ids import ColumnId, Micros, Row, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS, Kind
@@ -22,7 +23,7 @@ from stelae.model.types import ColumnType, parse_type
 from stelae.model.values import Value
 from stelae.storage.memory_cells import CellVersion
 from stelae.storage.memory_columns import ColumnsVersion
-from stelae.storage.merge.order import Flags, Ints
+from stelae.storage.merge.order import Flags, Ints, extent
 from stelae.storage.merge.select import RawCells, RawColumns
 from stelae.storage.merge.slab import SlabColumn, as_bytes
 
@@ -62,6 +63,40 @@ class BlockShape:
     places: Mapping[ColumnId, int]
 
 
+WARM_HITS_MIN = 32
+WARM_ROWS_PER_HIT = 64
+"""A block is turned into Python's own objects once it has answered so many reads: that costs as much as some hundred
+of them, and each later one takes a third of the time."""
+
+
+class WarmRows:
+    """Rows of a block and their values as Python has them, for one choice of columns. Only where each row is one record
+    that says all."""
+
+    __slots__ = ("_names", "_rows", "_txn_max", "_txn_min", "_values", "named")
+
+    def __init__(
+        self,
+        named: tuple[tuple[ColumnId, str], ...],
+        rows: list[bytes],
+        values: list[tuple[Value, ...]],
+        txns: tuple[Txn, Txn],
+    ) -> None:
+        self.named = named
+        self._names = tuple(name for _, name in named)
+        self._rows = rows
+        self._values = values
+        self._txn_min, self._txn_max = txns
+
+    def newest(self, row: Row, at: Txn, floor: Txn) -> dict[str, Value] | None:
+        """None says nothing."""
+        rows = self._rows
+        place = bisect_left(rows, row)
+        if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
+            return None
+        return dict(zip(self._names, self._values[place]))  # noqa: B905 - both are of one length
+
+
 class Block:
     """Decoded columns of one row group. More columns may come; none ever goes or changes."""
 
@@ -76,6 +111,8 @@ class Block:
         self._getters: dict[tuple[ColumnId, ...], tuple[tuple[ColumnId, Callable[[int], Value]], ...]] = {}
         self._named: dict[tuple[tuple[ColumnId, str], ...], tuple[tuple[str, Callable[[int], Value]], ...]] = {}
         self._stamp: Callable[[int], tuple[Micros, Txn, Kind]] | None = None
+        self._hits = 0
+        self.warm: WarmRows | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -151,6 +188,26 @@ class Block:
             self._named[named] = found
         return {name: read(at) for name, read in found}
 
+    def warmed(self, named: tuple[tuple[ColumnId, str], ...], room_bytes: int) -> int:
+        """One more read of these columns. How many bytes the block has grown by: when there were enough of them, its
+        rows are made warm, if there is room for that."""
+        self._hits += 1
+        if self._hits < max(WARM_HITS_MIN, len(self.rows) // WARM_ROWS_PER_HIT):
+            return 0
+        there = [self._shape.columns[id_] for id_, _ in named]
+        grown = sum(self.columns[name].nbytes for name, _ in there) + len(self.rows) * (64 + 48 * len(there))
+        self._hits = 0 if grown > room_bytes else -(2**62)
+        if grown > room_bytes:
+            return 0
+        rows = self.rows.to_pylist()
+        if any(map(eq, rows, islice(rows, 1, None))) or self._numbers(layout.KIND) is not None:
+            return 0
+        columns = [values_of(type_, self.columns[name]) for name, type_ in there]
+        txn_of = self._numbers(layout.TXN)
+        txns = [self._shape.file.txn or Txn(0)] if txn_of is None else [Txn(txn_of(at)) for at in range(len(rows))]
+        self.warm = WarmRows(named, rows, list(zip(*columns, strict=True)), (min(txns), max(txns)))
+        return grown
+
     def columns_version(self, at: int, ids: tuple[ColumnId, ...]) -> ColumnsVersion | None:
         """One record, with those of the columns that it writes or erases. None if it is about none of them and no
         erasure of the row."""
@@ -195,7 +252,7 @@ class Block:
         )
 
     def raw_columns(self, rows: RowRange, ids: Iterable[ColumnId]) -> RawColumns:
-        low, high = bounds(self.rows, rows)
+        low, high = extent(self.rows, rows)
         ts, txn, kinds = self._stamps(low, high)
         written = self._written(low, high)
         columns = {}
@@ -265,7 +322,7 @@ class Block:
         return alone if kinds is None else alone & (kinds == Kind.PUT)
 
     def raw_cells(self, rows: RowRange) -> RawCells:
-        low, high = bounds(self.rows, rows)
+        low, high = extent(self.rows, rows)
         ts, txn, kinds = self._stamps(low, high)
         count = high - low
         return RawCells(

@@ -123,6 +123,11 @@ class BlockCache(Generic[T]):
     def size_bytes(self) -> int:
         return self._size_bytes
 
+    @property
+    def room_bytes(self) -> int:
+        """How much more can be kept before something must go."""
+        return self._capacity_bytes - self._size_bytes
+
     def get(self, key: BlockKey) -> T | None:
         entry = self._entries.get(key)
         if entry is None:

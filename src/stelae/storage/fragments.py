@@ -21,12 +21,13 @@ from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import point_column
 from stelae.model.ids import ColumnId
 from stelae.model.ranges import RowRange
-from stelae.model.types import parse_type
+from stelae.model.types import Binary, String, parse_type
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.storage.blocks import Block, BlockShape, FragmentFile
 from stelae.storage.cache import BlockKey, CachePriority
 from stelae.storage.handles import Handles
+from stelae.storage.merge.slab import as_bytes
 
 
 class BlockCaching(Protocol):
@@ -37,6 +38,9 @@ class BlockCaching(Protocol):
     def load(self, key: BlockKey, priority: CachePriority, read: Callable[[], tuple[Block, int]]) -> Block: ...
 
     def grew(self, key: BlockKey, by_bytes: int) -> None: ...
+
+    @property
+    def room_bytes(self) -> int: ...
 
 
 class Fragment:
@@ -53,6 +57,8 @@ class Fragment:
         self._shape = BlockShape(file, self.spec, self.columns, places)
         self.priority = CachePriority.ON_DEMAND
         self.has_continued = any(reader.footer.continued)
+        codec = reader.codec
+        self._row_is_key = not layout.row_is_stored(codec) and isinstance(codec.types[0], String | Binary)
 
     def range_of(self, block: int) -> RowRange:
         """All rows of the block lie in it, and none of another block's but one that goes on from it."""
@@ -104,6 +110,15 @@ class Fragment:
             self._cache.grew(key, size)
         return found
 
+    @property
+    def room_bytes(self) -> int:
+        """How much more the cache takes before something must go."""
+        return self._cache.room_bytes
+
+    def grew(self, block: int, by_bytes: int) -> None:
+        """A block that is in the cache has more in it now."""
+        self._cache.grew(self._key(block), by_bytes)
+
     def _loaded(self, block: int, columns: Iterable[str]) -> tuple[Block, int]:
         loaded = self._read(block, columns)
         return loaded, loaded.size_bytes
@@ -113,8 +128,12 @@ class Fragment:
         names = list(dict.fromkeys([*columns, point]))
         table = self.reader.read_block(block, names)
         arrays = {name: _one_chunk(table.column(name)) for name in names}
-        batch = pa.RecordBatch.from_arrays([arrays[point]], [point])
-        return Block(self._shape, layout.rows_of(self.reader.codec, batch), arrays)
+        return Block(self._shape, self._rows_of(arrays[point], point), arrays)
+
+    def _rows_of(self, array: pa.Array, point: str) -> pa.Array:
+        if self._row_is_key:
+            return as_bytes(array)
+        return layout.rows_of(self.reader.codec, pa.RecordBatch.from_arrays([array], [point]))
 
     def needed(self, ids: Iterable[ColumnId]) -> tuple[str, ...]:
         """What must be read for these columns, or for all cells: the records' own marks too, and every column where

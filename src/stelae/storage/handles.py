@@ -2,19 +2,44 @@
 
 A blob given out here opens itself when it is read, and may be closed when others need its place; the next read opens it
 again. A file that was deleted in between raises NotFound, as any store may.
+
+A caller that must not wait for a disk reads within `only_cached`: whatever would touch a file raises NotCached then.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, local
 
 from typing_extensions import Buffer
 
-from stelae.model.errors import Closed
+from stelae.model.errors import Closed, StelaeError
 from stelae.ports.blobs import Blob, BlobStore
 
 OPEN_FILES_MAX = 512
+
+
+class NotCached(StelaeError):
+    """What was asked for is not in memory, and the caller would not wait for a file."""
+
+
+class _Here(local):
+    is_only_cached = False
+
+
+_here = _Here()
+
+
+@contextmanager
+def only_cached() -> Iterator[None]:
+    """In this thread, no file is read."""
+    before, _here.is_only_cached = _here.is_only_cached, True
+    try:
+        yield
+    finally:
+        _here.is_only_cached = before
 
 
 class Handles:
@@ -38,6 +63,8 @@ class Handles:
                 continue
 
     def _get(self, name: str) -> Blob:
+        if _here.is_only_cached:
+            raise NotCached(f"{name} would have to be read")
         with self._lock:
             found = self._open.get(name)
             if found is not None:

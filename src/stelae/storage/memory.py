@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, Txn
-from stelae.model.ranges import RowRange
+from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.schema import ColumnsGroup, Group, TableSchema
 from stelae.storage.memory_cells import MemoryOfCells
 from stelae.storage.memory_columns import MemoryOfColumns
@@ -28,6 +28,8 @@ class Memory:
         self.schema = schema
         self.rows = rows
         self.groups: dict[GroupId, MemoryGroup] = {group.id: _memory_of(group) for group in schema.groups}
+        self.of_columns = tuple(group for group in self.groups.values() if isinstance(group, MemoryOfColumns))
+        self.takes_all = rows == ALL_ROWS
         self.txns: list[Txn] = []
         self.size_bytes = 0
 

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from stelae.format.fragment.reader import bounds
 from stelae.model.ids import Micros, Row, Txn
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import CellRecord, Kind
 from stelae.model.schema import CellsGroup
 from stelae.storage.memory_rows import RowTable, any_in, last_block_txn
-from stelae.storage.merge.order import Ints, Positions
+from stelae.storage.merge.order import Ints, Positions, extent
 from stelae.storage.merge.select import RawCells
 
 
@@ -100,7 +99,7 @@ class MemoryOfCells:
         for versions in list(self._rows.get(row, {}).values()):
             yield from list(versions)
         for block in self.blocks:
-            low, high = bounds(block.rows, single(row))
+            low, high = extent(block.rows, single(row))
             for at in range(low, high):
                 family, qualifier = block.family[at].as_py().decode(), block.qualifier[at].as_py().decode()
                 value = block.value[at].as_py()
@@ -142,7 +141,7 @@ class MemoryOfCells:
 
 
 def _raw_cells(block: CellsBlock, rows: RowRange) -> RawCells | None:
-    low, high = bounds(block.rows, rows)
+    low, high = extent(block.rows, rows)
     if low == high:
         return None
     return RawCells(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from stelae.format.fragment.reader import bounds
 from stelae.model.arrow_values import array_of, values_of
 from stelae.model.ids import ColumnId, Micros, Row, Txn
 from stelae.model.ranges import RowRange, single
@@ -21,7 +20,7 @@ from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
 from stelae.model.values import Value
 from stelae.storage.memory_rows import RowTable, any_in, last_block_txn
-from stelae.storage.merge.order import Flags, Ints, Positions
+from stelae.storage.merge.order import Flags, Ints, Positions, extent
 from stelae.storage.merge.select import RawColumns
 from stelae.storage.merge.slab import SlabColumn
 
@@ -36,16 +35,40 @@ class ColumnsVersion(NamedTuple):
 
 
 class _RowOfColumns:
+    """A row that was written more than once."""
+
     __slots__ = ("is_plain", "records")
 
-    def __init__(self) -> None:
-        self.records: list[ColumnsVersion] = []
-        self.is_plain = True
+    def __init__(self, first: ColumnsVersion) -> None:
+        self.records = [first]
+        self.is_plain = first.kind is Kind.PUT
 
     def add(self, record: ColumnsVersion) -> None:
-        if record.kind is not Kind.PUT or (self.records and self.records[-1].ts > record.ts):
+        if record.kind is not Kind.PUT or self.records[-1].ts > record.ts:
             self.is_plain = False
         self.records.append(record)
+
+
+_Known: TypeAlias = ColumnsVersion | _RowOfColumns
+"""What is known of a row: most are written once, and then their record is all there is to keep."""
+
+
+def _records_of(known: _Known | None) -> Sequence[ColumnsVersion]:
+    if known is None:
+        return ()
+    return known.records if isinstance(known, _RowOfColumns) else (known,)
+
+
+def _add_to(rows: RowTable[_Known], row: Row, record: ColumnsVersion) -> None:
+    known = rows.get(row)
+    if known is None:
+        rows[row] = record
+    elif isinstance(known, _RowOfColumns):
+        known.add(record)
+    else:
+        several = _RowOfColumns(known)
+        several.add(record)
+        rows[row] = several
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +103,8 @@ class MemoryOfColumns:
 
     def __init__(self, group: ColumnsGroup) -> None:
         self.group = group
-        self._rows: RowTable[_RowOfColumns] = RowTable()
+        self._ids = frozenset(column.id for column in group.columns)
+        self._rows: RowTable[_Known] = RowTable()
         self._is_complete = True
         self._erases = False
         self.blocks: list[ColumnsBlock] = []
@@ -92,11 +116,10 @@ class MemoryOfColumns:
     @property
     def is_complete(self) -> bool:
         """Every record is a put of every column, and of nothing else."""
-        ids = {column.id for column in self.group.columns}
         return self._is_complete and all(
             block.kind is Kind.PUT
             and block.exists is False
-            and {id_ for id_, column in block.columns if column.written is True} == ids
+            and {id_ for id_, column in block.columns if column.written is True} == self._ids
             for block in self.blocks
         )
 
@@ -110,52 +133,54 @@ class MemoryOfColumns:
         for record in records:
             if record.kind is not Kind.PUT:
                 self._erases = True
-            if len(record.values) != len(self.group.columns) or record.values[0][0] == ROW_EXISTS:
+            if len(record.values) != len(self._ids) or record.values[0][0] == ROW_EXISTS:
                 self._is_complete = False
-            row = self._rows.get(record.row)
-            if row is None:
-                row = _RowOfColumns()
-                row.add(ColumnsVersion(record.ts, txn, record.kind, dict(record.values)))
-                self._rows[record.row] = row
-            else:
-                row.add(ColumnsVersion(record.ts, txn, record.kind, dict(record.values)))
+            _add_to(self._rows, record.row, ColumnsVersion(record.ts, txn, record.kind, dict(record.values)))
             count += 1
         return count
 
+    def add_put(self, row: Row, ts: Micros, txn: Txn, values: dict[ColumnId, Value]) -> bool:
+        """The short way for what is nearly all of a log: one put of columns, if they are all in this group."""
+        if not values or not self._ids.issuperset(values):
+            return False
+        if len(values) != len(self._ids):
+            self._is_complete = False
+        record = ColumnsVersion(ts, txn, Kind.PUT, values)
+        if self._rows.setdefault(row, record) is not record:
+            _add_to(self._rows, row, record)
+        return True
+
     def remove(self, txns: Collection[Txn]) -> None:
-        kept: RowTable[_RowOfColumns] = RowTable()
-        for name, row in self._rows.items():
-            left = _RowOfColumns()
-            for record in row.records:
+        kept: RowTable[_Known] = RowTable()
+        for name, known in self._rows.items():
+            for record in _records_of(known):
                 if record.txn not in txns:
-                    left.add(record)
-            if left.records:
-                kept[name] = left
-        self._rows = kept
+                    _add_to(kept, name, record)
+        self._rows = kept  # only when it is whole: readers take no lock
         self.blocks = [block for block in self.blocks if block.txn not in txns]
 
     def may_have(self, row: Row) -> bool:
         return row in self._rows or bool(self.blocks)
 
     def last_txn(self, row: Row) -> Txn:
-        found = self._rows.get(row)
-        return max(found.records[-1].txn if found else Txn(0), last_block_txn(self.blocks, row))
+        records = _records_of(self._rows.get(row))
+        return max(records[-1].txn if records else Txn(0), last_block_txn(self.blocks, row))
 
     def newest_of(self, row: Row) -> tuple[Sequence[ColumnsVersion], bool]:
         """The records of a row in the dict, oldest txn first; whether their times are in that order too, all puts."""
-        found = self._rows.get(row)
-        return (found.records, found.is_plain) if found is not None else ((), True)
+        known = self._rows.get(row)
+        if isinstance(known, _RowOfColumns):
+            return known.records, known.is_plain
+        return _records_of(known), known is None or known.kind is Kind.PUT
 
     def versions_of(self, row: Row) -> Iterator[ColumnsVersion]:
-        found = self._rows.get(row)
-        if found is not None:
-            yield from list(found.records)
+        yield from list(_records_of(self._rows.get(row)))
         yield from self.in_blocks(row)
 
     def in_blocks(self, row: Row) -> Iterator[ColumnsVersion]:
         types = {column.id: column.type for column in self.group.columns}
         for block in self.blocks:
-            low, high = bounds(block.rows, single(row))
+            low, high = extent(block.rows, single(row))
             for at in range(low, high):
                 values = {
                     id_: None if column.values is None else values_of(types[id_], column.values.slice(at, 1))[0]
@@ -181,8 +206,8 @@ class MemoryOfColumns:
         small = [self._raw_small(table, names)] if names else []
         return [*small, *(raw for block in list(self.blocks) if (raw := _raw_block(block, rows)) is not None)]
 
-    def _raw_small(self, table: RowTable[_RowOfColumns], names: list[Row]) -> RawColumns:
-        found = [(name, record) for name in names for record in _ordered(table[name].records)]
+    def _raw_small(self, table: RowTable[_Known], names: list[Row]) -> RawColumns:
+        found = [(name, record) for name in names for record in _ordered(_records_of(table[name]))]
         records = [record for _, record in found]
         puts = [record.kind is Kind.PUT for record in records]
         columns: dict[ColumnId, SlabColumn] = {}
@@ -201,12 +226,12 @@ class MemoryOfColumns:
         )
 
 
-def _ordered(records: Sequence[ColumnsVersion]) -> list[ColumnsVersion]:
-    return sorted(records, key=lambda record: (-record.ts, -record.txn, record.kind))
+def _ordered(records: Sequence[ColumnsVersion]) -> Sequence[ColumnsVersion]:
+    return records if len(records) == 1 else sorted(records, key=lambda record: (-record.ts, -record.txn, record.kind))
 
 
 def _raw_block(block: ColumnsBlock, rows: RowRange) -> RawColumns | None:
-    low, high = bounds(block.rows, rows)
+    low, high = extent(block.rows, rows)
     if low == high:
         return None
     return RawColumns(

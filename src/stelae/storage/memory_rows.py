@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from stelae.format.fragment.reader import bounds
 from stelae.model.ids import Row, Txn
 from stelae.model.ranges import RowRange, single
+from stelae.storage.merge.order import extent
 
 T = TypeVar("T")
 
@@ -51,12 +51,12 @@ class SortedBlock(Protocol):
 
 
 def any_in(blocks: Sequence[SortedBlock], rows: RowRange) -> bool:
-    return any(low < high for low, high in (bounds(block.rows, rows) for block in blocks))
+    return any(low < high for low, high in (extent(block.rows, rows) for block in blocks))
 
 
 def last_block_txn(blocks: Sequence[SortedBlock], row: Row) -> Txn:
     for block in reversed(blocks):
-        low, high = bounds(block.rows, single(row))
+        low, high = extent(block.rows, single(row))
         if low < high:
             return block.txn
     return Txn(0)

@@ -17,7 +17,7 @@ from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import decode_block
 from stelae.format.log import LogKind, LogRecord
 from stelae.model.errors import Corruption, StelaeError, Unavailable
-from stelae.model.hybrid import HybridClock
+from stelae.model.hybrid import TXN_MAX, HybridClock
 from stelae.model.ids import SchemaVersion, TableId, Txn
 from stelae.model.limits import Limits
 from stelae.model.ranges import RangeSet
@@ -32,13 +32,18 @@ from stelae.storage.parts import carry
 from stelae.storage.shard import ConfigStore, Shard, ShardSettings
 from stelae.storage.state import TabletState, altered
 from stelae.storage.wal_replay import ReplayedLog, replay
-from stelae.storage.write import carried, insert_unflushed
+from stelae.storage.write import carried, insert, insert_unflushed
 
 _ANY_SIZE = Limits(block_bytes_max=2**31)
 """What was let in is read back, whatever the limit is now."""
 
 SchemasOf = Callable[[TableId], Sequence[TableSchema]]
 """The schemas a table has had, oldest first, at least from the first that a config or the log still speaks of."""
+
+
+SavedInStages = Callable[[Sequence[TabletState]], Sequence[TabletConfig]]
+"""Configs that are rows of tables of the same shard: asked with the states of all tablets that are open so far, until
+it has no more. All tablets of a table come in one answer."""
 
 
 def open_shard(
@@ -48,16 +53,19 @@ def open_shard(
     rng: Rng,
     configs: ConfigStore,
     settings: ShardSettings,
-    saved: Iterable[TabletConfig],
+    saved: Iterable[TabletConfig] | SavedInStages,
     schemas_of: SchemasOf,
     name: str = "",
     reading: Executor | None = None,
 ) -> Shard:
     """With every tablet that the configs name, as it was when the last acknowledged block was."""
-    states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
     log = replay(files)
     with _uncollected():
-        last = _replayed(log, states, schemas_of)
+        if callable(saved):
+            states, last = _opened_in_stages(log, saved, schemas_of)
+        else:
+            states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
+            last = _replayed(log, states, schemas_of)
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
         last = max((last, *(txn for _, txn in state.flushed)))
@@ -69,6 +77,21 @@ def open_shard(
     shard.freed()
     shard.publish(last)
     return shard
+
+
+def _opened_in_stages(log: ReplayedLog, saved: SavedInStages, schemas_of: SchemasOf) -> tuple[list[TabletState], Txn]:
+    """The log is read once, and its records kept until their tablets are known."""
+    records: dict[TableId, list[LogRecord]] = {}
+    for record in log:
+        records.setdefault(record.table, []).append(record)
+    states: list[TabletState] = []
+    last = max((of_table[-1].txn for of_table in records.values()), default=Txn(0))
+    while configs := saved(states):
+        opened = [loaded(config, schemas_of(config.table)) for config in settled(configs)]
+        tables = dict.fromkeys(state.table for state in opened)
+        _replayed((record for table in tables for record in records.pop(table, ())), opened, schemas_of)
+        states += opened
+    return states, last
 
 
 @contextmanager
@@ -111,34 +134,54 @@ def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
     return kept
 
 
-def _replayed(log: ReplayedLog, states: list[TabletState], schemas_of: SchemasOf) -> Txn:
+def _replayed(log: Iterable[LogRecord], states: list[TabletState], schemas_of: SchemasOf) -> Txn:
     """Every record that counts, into the states: blocks into their memories, changes in their place. The greatest txn
     in the log."""
-    tables: dict[TableId, list[int]] = {}
+    tables: dict[TableId, list[_Opening]] = {}
     for at, state in enumerate(states):
-        tables.setdefault(state.table, []).append(at)
+        tables.setdefault(state.table, []).append(_Opening(at, state))
+    schemas = {table: schemas_of(table) for table in tables}
     last = Txn(0)
     for record in log:
-        last = max(last, record.txn)
+        txn = record.txn
+        last = max(last, txn)
         here = tables.get(record.table, ())
         match record.kind:
             case LogKind.BLOCK:
-                wanting = [states[at] for at in here if _wants(states[at], record)]
+                wanting = [tablet for tablet in here if txn > tablet.flushed_min]
                 if wanting:
-                    block = _block(record, schemas_of(record.table))
-                    for state in wanting:
-                        insert_unflushed(state.active, block, record.txn, state.flushed, len(record.payload))
+                    block = _block(record, schemas[record.table])
+                    for tablet in wanting:
+                        tablet.insert(block, txn, len(record.payload))
             case LogKind.CHANGE:
-                change = decode_change(record.payload, record.txn)
-                for at in here:
-                    states[at] = changed(states[at], change, record.txn)
+                change = decode_change(record.payload, txn)
+                for tablet in here:
+                    tablet.become(changed(tablet.state, change, txn))
+                    states[tablet.at] = tablet.state
             case LogKind.EPOCH:
                 continue
     return last
 
 
-def _wants(state: TabletState, record: LogRecord) -> bool:
-    return any(record.txn > txn for _, txn in state.flushed)
+class _Opening:
+    """A tablet while the log is read, and between which txns its files end. This is the loop of every replay."""
+
+    __slots__ = ("at", "flushed_max", "flushed_min", "state")
+
+    def __init__(self, at: int, state: TabletState) -> None:
+        self.at = at
+        self.become(state)
+
+    def become(self, state: TabletState) -> None:
+        self.state = state
+        self.flushed_min = min((txn for _, txn in state.flushed), default=TXN_MAX)
+        self.flushed_max = max((txn for _, txn in state.flushed), default=TXN_MAX)
+
+    def insert(self, block: WrittenBlock, txn: Txn, payload_bytes: int) -> None:
+        if txn > self.flushed_max:
+            insert(self.state.active, block, txn, payload_bytes)
+        else:
+            insert_unflushed(self.state.active, block, txn, self.state.flushed, payload_bytes)
 
 
 def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
@@ -146,7 +189,12 @@ def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
         block = decode_block(record.payload, _ANY_SIZE)
     except StelaeError as error:
         raise Corruption(f"the block of txn {record.txn} cannot be read: {error}", "log") from None
+    return brought_up(block, schemas, f"the block of txn {record.txn}")
+
+
+def brought_up(block: WrittenBlock, schemas: Sequence[TableSchema], who: str) -> WrittenBlock:
+    """The block as it is under the newest schema: what was written to columns that are gone is left out."""
     if block.schema_version < schemas[-1].version:
-        for old, new in pairwise(since(schemas, block.schema_version, f"the block of txn {record.txn}")):
+        for old, new in pairwise(since(schemas, block.schema_version, who)):
             block = carried(block, carry(old, new), new.codec)
     return block

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from stelae.model.ids import TS_MIN, ColumnId, Row
 from stelae.model.predicate.plan import ALL_TIME
@@ -33,6 +34,19 @@ class _FromFile:
     rows: RowRange
     ids: tuple[ColumnId, ...]
     needed: tuple[str, ...]
+
+
+_Named: TypeAlias = tuple[tuple[ColumnId, str], ...]
+_KNOWN_MAX = 4_096
+_known_named: dict[_Named, _Named] = {}
+
+
+def _known(named: _Named) -> _Named:
+    """The same object for the same choice, also in the next state of a tablet: blocks tell by it for whom they are
+    warm."""
+    if len(_known_named) >= _KNOWN_MAX:
+        _known_named.clear()
+    return _known_named.setdefault(named, named)
 
 
 class ColumnsReader:
@@ -64,7 +78,7 @@ class ColumnsReader:
         if any(file.fragment.file.txn is not None for file in self._files):
             given = [file.fragment.file.ts or TS_MIN for file in self._files]
             self._ts_in_files = max(self._ts_in_files, *given)
-        self._named = tuple((id_, names[id_]) for id_ in wanted if id_ != ROW_EXISTS)
+        self._named = _known(tuple((id_, names[id_]) for id_ in wanted if id_ != ROW_EXISTS))
         self._single = self._files[0] if len(self._files) == 1 and self._is_simple(self._files[0]) else None
 
     def _is_simple(self, file: _FromFile) -> bool:
@@ -89,9 +103,16 @@ class ColumnsReader:
         block = fragment.cached(number, file.needed) if number >= 0 else None
         if block is None:
             return None
+        warm = block.warm
+        if warm is not None and warm.named is self._named:
+            return warm.newest(row, asking.at, asking.floor)
         at, end = block.find(row)
         if end - at != 1 or not asking.floor <= block.stamp(at)[1] <= asking.at:
             return None
+        if warm is None:
+            grown = block.warmed(self._named, fragment.room_bytes)
+            if grown:
+                fragment.grew(number, grown)
         return block.named(self._named, at)
 
     def newest(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:

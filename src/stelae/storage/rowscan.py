@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.format.fragment.reader import bounds
 from stelae.model.arrow import to_arrow
 from stelae.model.keys.vector import decode_array
 from stelae.model.predicate.expr import Expr
@@ -32,6 +31,7 @@ from stelae.storage.merge.pick import gathered
 from stelae.storage.parts import LEFT_OVER, declared
 from stelae.storage.scan_cells import CellsChunk, CellsQuestion, CellsScan, matching
 from stelae.storage.scan_columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
+from stelae.storage.side_by_side import Chunk, side_by_side
 from stelae.storage.state import TabletState
 from stelae.storage.windows import Piece, block_bounds
 
@@ -59,9 +59,6 @@ class RowBatch:
     rows: pa.Array
     batch: pa.RecordBatch
     covers: RowRange
-
-
-Chunk: TypeAlias = ColumnsChunk | CellsChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,21 @@ def read_shape(schema: TableSchema, request: ScanRequest) -> ReadShape:
     return tuple(sorted(shape))
 
 
+_PARTS_MAX = 256
+_known_parts: dict[tuple[int, Selectors], tuple[TableSchema, dict[int, _Part]]] = {}
+"""By the schema's identity: to hash one would cost more than to look through it."""
+
+
 def _parts(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
+    found = _known_parts.get((id(schema), columns))
+    if found is None or found[0] is not schema:
+        if len(_known_parts) >= _PARTS_MAX:
+            _known_parts.clear()
+        found = _known_parts[(id(schema), columns)] = (schema, _parts_of(schema, columns))
+    return found[1]
+
+
+def _parts_of(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
     parts: dict[int, _Part] = {}
     for group in schema.groups:
         match group:
@@ -162,7 +173,7 @@ class RowScan:
     def _range(self, rows: RowRange) -> Iterator[RowBatch]:
         streams = list(self._streams(rows))
         reverse = self._request.reverse
-        joined = _side_by_side([stream for stream, _ in streams], reverse=reverse)
+        joined = side_by_side([stream for stream, _ in streams], reverse=reverse)
         for chunks, covers in joined:
             batch = self._assembled(chunks, [part for _, part in streams], covers)
             if batch is not None:
@@ -326,69 +337,3 @@ def _union(rows: Sequence[pa.Array | None]) -> tuple[pa.Array, list[Positions | 
             start += len(each)
         places.append(at)
     return union, places
-
-
-def _side_by_side(
-    streams: Sequence[Iterator[Chunk]], *, reverse: bool
-) -> Iterator[tuple[list[Chunk | None], RowRange]]:
-    """Cut all streams at the same rows: each step gives what every stream has of one stretch."""
-    if len(streams) == 1:
-        for only in streams[0]:
-            yield [only], only.covers
-        return
-    held: list[Chunk | None] = [next(stream, None) for stream in streams]
-    while covers := [each.covers for each in held if each is not None]:
-        stretch = _nearest(covers, reverse=reverse)
-        taken: list[Chunk | None] = []
-        for at, chunk in enumerate(tuple(held)):
-            if chunk is None or not chunk.covers.overlaps(stretch):
-                taken.append(None)
-                continue
-            part = _cut(chunk, stretch)
-            rest = _rest(chunk.covers, stretch, reverse=reverse)
-            taken.append(part if len(part.rows) else None)
-            left = None if rest.is_empty else _cut(chunk, rest)
-            held[at] = left if left is not None and len(left.rows) > 0 else next(streams[at], None)
-        yield taken, stretch
-
-
-def _nearest(covers: Sequence[RowRange], *, reverse: bool) -> RowRange:
-    """The stretch up to where the first of them ends."""
-    if reverse:
-        start = max(each.start for each in covers)
-        return RowRange(start, None)
-    stops = [each.stop for each in covers if each.stop is not None]
-    return RowRange(b"", min(stops) if stops else None)
-
-
-def _rest(covers: RowRange, stretch: RowRange, *, reverse: bool) -> RowRange:
-    if reverse:
-        return RowRange(covers.start, stretch.start)
-    return (
-        RowRange(covers.stop or b"", covers.stop or b"")
-        if stretch.stop is None
-        else RowRange(stretch.stop, covers.stop)
-    )
-
-
-def _cut(chunk: Chunk, rows: RowRange) -> Chunk:
-    low, high = bounds(chunk.rows, rows)
-    covers = chunk.covers.intersect(rows)
-    if isinstance(chunk, ColumnsChunk):
-        return ColumnsChunk(
-            chunk.rows.slice(low, high - low),
-            tuple(values.slice(low, high - low) for values in chunk.values),
-            covers,
-            None if chunk.keys is None else tuple(key.slice(low, high - low) for key in chunk.keys),
-        )
-    first, last = int(chunk.offsets[low]), int(chunk.offsets[high])
-    return CellsChunk(
-        chunk.rows.slice(low, high - low),
-        chunk.offsets[low : high + 1] - first,
-        chunk.family.slice(first, last - first),
-        chunk.qualifier.slice(first, last - first),
-        chunk.ts[first:last],
-        chunk.txn[first:last],
-        chunk.value.slice(first, last - first),
-        covers,
-    )

@@ -22,7 +22,7 @@ from stelae.storage.merge.select import WantedCells, select_cells
 from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import NO_FAMILY, FamilySet
 from stelae.storage.state import Ref
-from stelae.storage.windows import PieceReader, ScanWindow, chunks_of, plan_windows
+from stelae.storage.windows import SHORT_WINDOWS_MAX, PieceReader, ScanWindow, chunks_of, plan_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CellsScan:
         self._refs = [ref for ref in refs if isinstance(ref.part, FamilySet)]
         self._question = question
         self._windows = plan_windows(self._refs, fragments, question.rows)
-        self._pieces = PieceReader(self._windows, keep_blocks)
+        self._pieces = PieceReader(self._windows, keep_blocks or len(self._windows) <= SHORT_WINDOWS_MAX)
         self._executor = fragments.reading
         self._renamed = any(ref.naming.renamed for ref in self._refs)
 

@@ -2,19 +2,20 @@
 
 A block that no other source reaches into, and whose file is *plain* for the question asked (every row once, no
 erasures, all of it inside the snapshot, nothing to purge), is passed on as it lies in the file: only the columns asked
-for are read, and nothing is compared.
+for are read, and nothing is compared. Where plain files lie over each other, each newer than the one below, the newer
+records take the place of the older ones, and the rest is again passed on; everything else is merged by the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.format.fragment.reader import bounds
 from stelae.format.fragment.writer import point_column
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
@@ -27,13 +28,14 @@ from stelae.storage.asking import Asking
 from stelae.storage.fragments import Fragments
 from stelae.storage.memory_columns import MemoryOfColumns
 from stelae.storage.merge.alive import Judging
-from stelae.storage.merge.order import Flags
+from stelae.storage.merge.order import Flags, extent
+from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.pick import Ordered, first_of_each, gathered, in_order, seen_versions
 from stelae.storage.merge.select import WantedColumns, select_columns
-from stelae.storage.merge.slab import Slab
+from stelae.storage.merge.slab import ARRAY_BYTES_MAX, Slab
 from stelae.storage.parts import FamilySet
 from stelae.storage.state import Ref
-from stelae.storage.windows import Piece, PieceReader, ScanWindow, chunks_of, plan_windows
+from stelae.storage.windows import SHORT_WINDOWS_MAX, Piece, PieceReader, ScanWindow, chunks_of, plan_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class ColumnsScan:
         self._wanted = question.wanted
         self._ids = [id_ for id_, _ in self._wanted.columns if id_ != ROW_EXISTS]
         self._windows = plan_windows(self._refs, fragments, question.rows)
-        self._pieces = PieceReader(self._windows, keep_blocks)
+        self._pieces = PieceReader(self._windows, keep_blocks or len(self._windows) <= SHORT_WINDOWS_MAX)
         self._executor = fragments.reading
         self._defaults = [
             None if column.default is None else array_of(column.type, [column.default])[0]
@@ -91,21 +93,30 @@ class ColumnsScan:
         return chunk
 
     def _plain(self, window: ScanWindow) -> ColumnsChunk | None:
-        if window.memories and any(not _is_empty(ref, window.rows) for ref in window.memories):
+        """Where one plain file has rows, as they lie there; where others lie over it, with theirs in place of its
+        own."""
+        pieces, question = window.pieces, self._question
+        if not pieces or any(len(p.blocks) != 1 or not is_plain(p, question, window) for p in pieces):
             return None
-        if len(window.pieces) != 1 or len(window.pieces[0].blocks) != 1:
+        if any(not _is_empty(ref, window.rows) for ref in window.memories):
             return None
-        piece = window.pieces[0]
-        if not is_plain(piece, self._question, window):
-            return None
-        if self._question.skips is not None and self._question.skips(piece):
+        if len(pieces) > 1:
+            pieces = tuple(sorted(pieces, key=lambda piece: piece.fragment.file.txn_min))
+            if not all(_lies_over(new, old, question) for old, new in pairwise(pieces)):
+                return None
+        elif question.skips is not None and question.skips(pieces[0]):
             return ColumnsChunk(pa.array([], pa.binary()), (), window.rows)
+        found = [self._as_stored(piece, window.rows) for piece in pieces]
+        found = [each for each in found if len(each.rows)]
+        return found[0] if len(found) == 1 else self._overlaid(found, window.rows)
+
+    def _as_stored(self, piece: Piece, rows: RowRange) -> ColumnsChunk:
         fragment = piece.fragment
         names = fragment.names_of(self._ids)
         keys = [column.name for column in fragment.spec.key]
         columns = tuple(dict.fromkeys((*names, *keys, point_column(fragment.spec))))
         block = self._pieces.blocks(piece, columns)[0]
-        low, high = bounds(block.rows, window.rows.intersect(piece.rows))
+        low, high = extent(block.rows, rows.intersect(piece.rows))
         values = []
         for (id_, type_), default in zip(self._wanted.columns, self._defaults, strict=False):
             name = fragment.columns.get(id_)
@@ -115,7 +126,20 @@ class ColumnsScan:
                 array = block.columns[name[0]].slice(low, high - low)
                 values.append(array if array.type == type_ else array.cast(type_))
         typed = tuple(block.columns[name].slice(low, high - low) for name in keys)
-        return ColumnsChunk(block.rows.slice(low, high - low), tuple(values), window.rows, typed)
+        return ColumnsChunk(block.rows.slice(low, high - low), tuple(values), rows, typed)
+
+    def _overlaid(self, found: Sequence[ColumnsChunk], rows: RowRange) -> ColumnsChunk | None:
+        if not found:
+            return ColumnsChunk(pa.array([], pa.binary()), (), rows)
+        columns = list(zip(*(each.values for each in found), strict=True))
+        if any(sum(array.nbytes for array in column) >= ARRAY_BYTES_MAX for column in columns):
+            return None
+        overlay = overlaid([each.rows for each in found])
+        if overlay is None:
+            return None
+        at = pa.array(overlay.places)
+        values = [pa.concat_arrays(column).take(at) for column in columns]
+        return ColumnsChunk(overlay.rows, tuple(values), rows, None if overlay.has_more else found[0].keys)
 
     def _merged(self, window: ScanWindow) -> ColumnsChunk:
         question = self._question
@@ -175,12 +199,30 @@ def is_plain(piece: Piece, question: ColumnsQuestion, window: ScanWindow) -> boo
         return False
     if file.txn_max > asking.at or file.txn_min < asking.floor or window.rows.is_empty:
         return False
-    ts_min, ts_max = (stats.ts_min, stats.ts_max) if file.ts is None or spec.has_ts else (file.ts, file.ts)
+    ts_min, ts_max = _times(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
     if question.policy is not None and purges(question.policy, 0, asking.read_us - ts_min):
         return False
     return (spec.nulls == "written" and _has_one(piece, question)) or _reads_all(piece, question)
+
+
+def _times(piece: Piece) -> tuple[int, int]:
+    """Of the first and of the last record."""
+    file, stats = piece.fragment.file, piece.fragment.file.stats
+    has_own = file.ts is None or piece.fragment.spec.has_ts
+    return (stats.ts_min, stats.ts_max) if has_own else (file.ts, file.ts)  # type: ignore[return-value]
+
+
+def _lies_over(new: Piece, old: Piece, question: ColumnsQuestion) -> bool:
+    """Whether of two plain pieces, a record of the new one is all that is seen of its row."""
+    if new.fragment.file.txn_min <= old.fragment.file.txn_max or _times(new)[0] < _times(old)[1]:
+        return False
+    part = new.ref.part
+    return new.fragment.spec.nulls == "written" and all(
+        c.id in new.fragment.columns and c.id in part  # type: ignore[operator]
+        for c in question.columns
+    )
 
 
 def _has_one(piece: Piece, question: ColumnsQuestion) -> bool:

@@ -87,7 +87,7 @@ class TableScan:
 
     def _asking(self, state: TabletState) -> Asking:
         asking = self._request.asking
-        return replace(asking, floor=state.floor_at(asking.at))
+        return Asking(asking.at, state.floor_at(asking.at), asking.read_us, asking.time)
 
     def _give(self, batch: RowBatch) -> None:
         """All up to the last row of the batch has been given out."""

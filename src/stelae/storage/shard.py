@@ -127,6 +127,10 @@ class Shard:
     def tablets(self) -> Mapping[TabletId, TabletState]:
         return dict(self._map.states)
 
+    def of_table(self, table: TableId) -> list[TabletState]:
+        """In the order of their rows."""
+        return self._map.of_table(table)
+
     def state(self, tablet: TabletId) -> TabletState:
         return self._map.state(tablet)
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.format.fragment.reader import bounds
 from stelae.model.ids import Row
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.compaction.estimate import share_of
 from stelae.storage.fragments import Fragment, Fragments
 from stelae.storage.memory import Memory, MemoryGroup
+from stelae.storage.merge.order import extent
 from stelae.storage.merge.select import RawCells, RawColumns
 from stelae.storage.state import TabletState
 
@@ -69,7 +69,7 @@ def _memory_share(memory: Memory, rows: RowRange) -> float:
 
 
 def _rows_in(source: MemoryGroup, rows: RowRange) -> int:
-    ends = [bounds(block.rows, rows) for block in source.blocks]
+    ends = [extent(block.rows, rows) for block in source.blocks]
     return sum(high - low for low, high in ends) + len(source.every(1, rows)) or int(source.has_any(rows))
 
 
@@ -91,7 +91,7 @@ class _Unread:
     def read(self) -> _Run:
         block = self.fragment.block(self.block, self.fragment.reader.schema.names, keep=False)
         batch = pa.RecordBatch.from_arrays(list(block.columns.values()), list(block.columns))
-        low, high = bounds(block.rows, self.rows)
+        low, high = extent(block.rows, self.rows)
         inside = batch.slice(low, high - low)
         weight = self.weight * inside.nbytes / batch.nbytes if batch.nbytes else 0.0
         return _Run(block.rows.slice(low, high - low), inside, weight)
@@ -106,7 +106,7 @@ class _Run:
     weight: float
 
     def below(self, row: bytes) -> tuple[float, float]:
-        at, _ = bounds(self.rows, RowRange(row))
+        at, _ = extent(self.rows, RowRange(row))
         if at in (0, len(self.rows)):
             return (self.weight if at else 0.0), 0.0
         return self.weight * self.records.slice(0, at).nbytes / self.records.nbytes, 0.0

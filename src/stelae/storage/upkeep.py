@@ -11,7 +11,7 @@ The order that makes a crash harmless:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -26,13 +26,12 @@ from stelae.storage.compaction.picker import Pick, pick, pick_all
 from stelae.storage.config import TabletConfig
 from stelae.storage.memory import Memory
 from stelae.storage.memory_columns import MemoryOfColumns
-from stelae.storage.merge.slab import Slab
 from stelae.storage.parts import LEFT_OVER, whole
 from stelae.storage.records import Keeping, merged_records
 from stelae.storage.serializer import MemoryInfo, choose_memory
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
-from stelae.storage.writing import Shape, everything, file_name, fragment_spec, shape_of, write_fragment
+from stelae.storage.writing import Shape, everything, file_name, fragment_spec, reported, shape_of, write_fragment
 
 FRAGMENTS = "fragments/"
 
@@ -125,6 +124,15 @@ class Upkeep:
         self._removed |= set(removed)
         self._removed -= {state.tablet for state in states}
 
+    def forget(self, tablets: Iterable[TabletId]) -> None:
+        """They are gone, with their data: nothing of them is kept, and their configs are removed by the next save."""
+        with self._shard.lock:
+            gone = set(tablets)
+            self._shard.install([], sorted(gone))
+            self._dirty, self._removed = self._dirty - gone, self._removed | gone
+            self._unsaved_from = {id_: txn for id_, txn in self._unsaved_from.items() if id_ not in gone}
+        self._shard.freed()
+
     # -- flushing
 
     def seal(self, tablet: TabletId) -> None:
@@ -213,15 +221,15 @@ class Upkeep:
                 rows = replace(rows, start=min(rows.start, ref.rows.start), stop=stop)
             slabs = merged_records(refs, shard.fragments, rows, everything(schema, group), keeping)
             if progress is not None:
-                slabs = _reporting(slabs, progress)
-            file = write_fragment(shard.blobs, name, fragment_spec(table, schema, group, shape), group, slabs)
+                slabs = reported(slabs, progress)
+            spec = fragment_spec(table, schema, group, shape)
+            file = write_fragment(shard.blobs, name, spec, group, slabs, shard.fragments.reading)
         except BaseException:
             with shard.lock:
                 self._writing.discard(name)
             raise
         if file is None:
-            with shard.lock:
-                self._writing.discard(name)
+            self._writing.discard(name)
         return file
 
     # -- compaction
@@ -390,9 +398,3 @@ class Upkeep:
             shard.cache.drop_file(name)
         shard.fragments.forget(gone)
         return tuple(gone)
-
-
-def _reporting(slabs: Iterator[Slab], progress: Callable[[int], None]) -> Iterator[Slab]:
-    for slab in slabs:
-        progress(len(slab))
-        yield slab

@@ -30,6 +30,9 @@ from stelae.storage.parts import FamilySet
 from stelae.storage.state import Ref
 
 MEMORY_ROWS = 16_384
+SHORT_WINDOWS_MAX = 2
+"""Blocks of so short a scan are kept in the cache, as those of a point read are: who reads a few rows comes again."""
+
 AHEAD = 4
 
 T = TypeVar("T")

@@ -16,18 +16,17 @@ from stelae.format import layout
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import SmallBlock
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
-from stelae.format.fragment.reader import bounds
 from stelae.model.arrow import to_arrow
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import ColumnId, Row, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
-from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
+from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.record import Kind, lower
 from stelae.storage.memory import Memory
 from stelae.storage.memory_cells import CellsBlock, MemoryOfCells
 from stelae.storage.memory_columns import ColumnsBlock, MemoryOfColumns
-from stelae.storage.merge.order import Flags, Ints
+from stelae.storage.merge.order import Flags, Ints, extent
 from stelae.storage.merge.slab import SlabColumn, as_bytes
 from stelae.storage.parts import Carry
 
@@ -64,27 +63,32 @@ def insert_unflushed(
             insert(memory, replace(block, mutations=kept), txn, payload_bytes)
         else:
             rows = layout.rows_of(memory.schema.codec, block.batch)
-            pieces = [block.batch.slice(low, high - low) for low, high in (bounds(rows, each) for each in wanted)]
+            pieces = [block.batch.slice(low, high - low) for low, high in (extent(rows, each) for each in wanted)]
             insert(memory, replace(block, batch=pa.concat_batches(pieces)), txn, payload_bytes)
 
 
 def _insert_small(memory: Memory, block: SmallBlock, txn: Txn, payload_bytes: int) -> int:
-    mine = block.mutations
-    if memory.rows != ALL_ROWS:
-        mine = tuple(mutation for mutation in mine if mutation.row in memory.rows)
+    mutations = block.mutations
+    if len(mutations) == 1 and isinstance(put := mutations[0], Put) and (memory.takes_all or put.row in memory.rows):
+        # Alone in its block, a put of columns of one group is its own record: `lower` would only say so at length.
+        values, ts = dict(put.values), micros_of(txn) if put.ts is None else put.ts
+        for columns in memory.of_columns:
+            if columns.add_put(put.row, ts, txn, values):
+                return int(payload_bytes * VALUE_FACTOR) + RECORD_BYTES
+    mine = mutations if memory.takes_all else tuple(each for each in mutations if each.row in memory.rows)
     count = 0
     for id_, records in lower(memory.schema, mine, micros_of(txn)).items():
         count += memory.groups[id_].add(records, txn)  # type: ignore[arg-type]
     if not count:
         return 0
-    share = len(mine) / len(block.mutations)
+    share = len(mine) / len(mutations)
     return int(payload_bytes * VALUE_FACTOR * share) + RECORD_BYTES * count
 
 
 class _ColumnarInsert:
     def __init__(self, memory: Memory, block: ColumnarBlock, txn: Txn) -> None:
         rows = layout.rows_of(memory.schema.codec, block.batch)
-        low, high = bounds(rows, memory.rows)
+        low, high = extent(rows, memory.rows)
         self._memory = memory
         self._block = block
         self._txn = txn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from stelae.model.keys.vector import decode_array
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
 from stelae.ports.blobs import BlobStore
+from stelae.ports.executor import Executor
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.fragments import Fragments
 from stelae.storage.merge.select import Wanted, WantedCells, WantedColumns
@@ -74,14 +75,26 @@ def fragment_spec(table: TableId, schema: TableSchema, group: Group, shape: Shap
     return spec_of(table, schema, group, nulls=nulls, has_kind=shape.erases)
 
 
+def reported(slabs: Iterator[Slab], progress: Callable[[int], None]) -> Iterator[Slab]:
+    """The same slabs; whoever waits hears of each how many records it has."""
+    for slab in slabs:
+        progress(len(slab))
+        yield slab
+
+
 def write_fragment(
-    blobs: BlobStore, name: str, spec: FragmentSpec, group: Group, slabs: Iterable[Slab]
+    blobs: BlobStore,
+    name: str,
+    spec: FragmentSpec,
+    group: Group,
+    slabs: Iterable[Slab],
+    encoding: Executor | None = None,
 ) -> FragmentFile | None:
     """None, and no file, if there are no records. On any error nothing is left but what the store gives back by
     itself."""
     sink = blobs.create(name)
     try:
-        writer = FragmentWriter(sink, spec, group.options)
+        writer = FragmentWriter(sink, spec, group.options, encoding)
         codec = spec.codec()
         for slab in slabs:
             if len(slab):

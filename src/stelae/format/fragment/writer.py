@@ -9,8 +9,9 @@ rows where they can be, so that a point read opens one block.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,13 @@ from stelae.format.fragment.footer import (
     row_columns,
 )
 from stelae.format.fragment.order import check_order, check_records, count_markers
-from stelae.model.errors import Closed
+from stelae.model.errors import Closed, Overloaded
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import TS_MAX, TS_MIN, Micros, Txn
 from stelae.model.record import Kind
 from stelae.model.schema import GroupOptions
 from stelae.ports.blobs import BlobWriter
+from stelae.ports.executor import Executor
 
 BLOCK_RECORDS_MAX = 1 << 20
 BLOOM_FALSE_POSITIVES = 0.01
@@ -49,7 +51,12 @@ _PAGE_INDEX_TRAILER = 8
 class FragmentWriter:
     """`write` batches, then `close`: the sink then holds the whole file, and the caller commits or aborts it."""
 
-    def __init__(self, sink: BlobWriter, spec: FragmentSpec, options: GroupOptions) -> None:
+    def __init__(
+        self, sink: BlobWriter, spec: FragmentSpec, options: GroupOptions, encoding: Executor | None = None
+    ) -> None:
+        """With an executor, one block is encoded while the next is checked."""
+        self._encoding = encoding
+        self._under_way: tuple[Callable[[], None], Future[None]] | None = None
         self._spec = spec
         self._options = options
         self._codec = spec.codec()
@@ -103,6 +110,8 @@ class FragmentWriter:
             yield
         except BaseException:
             self._ended = True
+            with suppress(BaseException):
+                self._settle()
             if self._parquet is not None:
                 self._parquet.is_open = False
             raise
@@ -110,6 +119,7 @@ class FragmentWriter:
     def _finish(self) -> tuple[FragmentFooter, FragmentSeal]:
         while self._pending:
             self._flush(sum(batch.num_rows for batch, _ in self._pending))
+        self._settle()
         parquet = self._writer(self._schema.empty_table())
         data_end = self._sink.position
         footer = FragmentFooter(
@@ -182,7 +192,28 @@ class FragmentWriter:
         self._starts.append(first)
         self._last_row = last
         table = pa.Table.from_batches(taken, self._schema)
-        self._writer(table).write_table(table, row_group_size=count)
+        parquet = self._writer(table)
+        self._encode(lambda: parquet.write_table(table, row_group_size=count))
+
+    def _encode(self, block: Callable[[], None]) -> None:
+        self._settle()
+        if self._encoding is not None:
+            try:
+                self._under_way = (block, self._encoding.submit(block))
+                return
+            except Overloaded:
+                pass
+        block()
+
+    def _settle(self) -> None:
+        """What no thread has begun is done here: this may be the thread it would wait for."""
+        if self._under_way is not None:
+            block, future = self._under_way
+            self._under_way = None
+            if future.cancel():
+                block()
+            else:
+                future.result()
 
     def _writer(self, first: pa.Table) -> Any:
         """Made with the first block, by which its choices go: a Bloom filter for as many records as a block has, or as

@@ -8,6 +8,7 @@ that occur once never get past the first step, so the usual cost is one merge of
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from stelae.model.ranges import RowRange
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -57,6 +60,37 @@ def shared_bytes(pieces: Sequence[pa.Array]) -> int:
     return next(differ, min(len(least), len(greatest)))
 
 
+def extent(rows: pa.Array, wanted: RowRange) -> tuple[int, int]:
+    """Where a range begins and ends in sorted rows. Only a few of them are looked at, and nothing is copied."""
+    count = len(rows)
+    if not count:
+        return 0, 0
+
+    def read(at: int) -> bytes:
+        row: bytes = rows[at].as_py()
+        return row
+
+    low = 0 if wanted.start <= read(0) else bisect_left(range(count), wanted.start, lo=1, key=read)
+    if wanted.stop is None or read(count - 1) < wanted.stop:
+        return low, count
+    return low, bisect_left(range(count), wanted.stop, lo=low, key=read)
+
+
+def words_of(pieces: Sequence[pa.Array], shared: int) -> list[npt.NDArray[np.uint64]]:
+    """Eight bytes of each row as a number, behind those that all have in common: they order as the rows do, but for
+    rows that have the same."""
+    offsets = [_offsets(piece) for piece in pieces]
+    width = min((int(each[1]) - int(each[0]) for each in offsets if len(each) > 1), default=0)
+    if width < _WORD or any((np.diff(each) != width).any() for each in offsets):
+        return [_Bytes.of(piece).word(shared, slice(None)) for piece in pieces]
+    # Rows of one length are read where they lie. That a few shared bytes are among the eight does no harm.
+    at = min(shared, width - _WORD)
+    return [
+        np.ndarray((len(piece),), ">u8", piece.buffers()[2], int(each[0]) + at, (width,)).astype(np.uint64)
+        for piece, each in zip(pieces, offsets, strict=True)
+    ]
+
+
 def order_records(
     rows: pa.Array,
     cell: tuple[pa.Array, pa.Array] | None,
@@ -82,6 +116,10 @@ def order_records(
     return Ordering(sorting.positions, begins, cell_begins)
 
 
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+
+
 @dataclass(frozen=True, slots=True)
 class _Bytes:
     """Binary values, and their bytes as overlapping big-endian numbers, one beginning at every byte."""
@@ -92,8 +130,7 @@ class _Bytes:
 
     @staticmethod
     def of(column: pa.Array) -> _Bytes:
-        offsets_buffer, data = column.buffers()[1], column.buffers()[2]
-        offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+        offsets, data = _offsets(column), column.buffers()[2]
         first, last = int(offsets[0]), int(offsets[-1])
         padded = np.zeros(last - first + _WORD, np.uint8)
         if last > first:

@@ -1,0 +1,89 @@
+"""Who owns a directory: one process at a time, as long as it lives.
+
+The lock is the operating system's, on a file that also says who holds it and where to reach it; when the process ends,
+however it ends, the lock is free. What the file says is a hint for others, never the lock itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from pathlib import Path
+
+import msgspec
+
+from stelae.adapters.files import make_directories, os_errors
+
+OWNER_FILE = "owner"
+
+
+class OwnerNote(msgspec.Struct, frozen=True):
+    """`address`: where the owner serves others; empty while it does not."""
+
+    pid: int
+    host: str
+    release: str
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} (release {self.release})"
+
+
+class Ownership:
+    """Held until it is let go, or the process ends. A forked child does not hold it."""
+
+    def __init__(self, directory: Path, fd: int, release: str) -> None:
+        self._directory = directory
+        self._fd = fd
+        self._pid = os.getpid()
+        self._release = release
+
+    @staticmethod
+    def take(directory: Path, release: str) -> Ownership | None:
+        """None if another process has it, or this one has it already."""
+        path = directory / OWNER_FILE
+        with os_errors(str(path)):
+            make_directories(str(directory))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            except BaseException:
+                os.close(fd)
+                raise
+        owned = Ownership(directory, fd, release)
+        owned.note("")
+        return owned
+
+    def note(self, address: str) -> None:
+        """Tell others where this process is to be found."""
+        note = OwnerNote(self._pid, platform.node(), self._release, address)
+        data = msgspec.json.encode(note) + b"\n"
+        with os_errors(str(self._directory / OWNER_FILE)):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, data, 0)
+
+    def forget(self) -> None:
+        """In a forked child: the parent has it, and this copy would hold the lock after the parent's end."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Letting go twice is no error."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            if self._pid == os.getpid():
+                os.ftruncate(fd, 0)
+            os.close(fd)
+
+
+def read_owner(directory: Path) -> OwnerNote | None:
+    """What the owner says of itself; None if nobody does."""
+    try:
+        return msgspec.json.decode((directory / OWNER_FILE).read_bytes(), type=OwnerNote)
+    except (OSError, msgspec.MsgspecError):
+        return None

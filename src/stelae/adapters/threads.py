@@ -1,0 +1,113 @@
+"""Threads that live as long as a store: an event loop, and steps that are taken when somebody calls for them.
+
+They are daemons: a process that ends without closing its store is not held up by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from threading import Event, Thread, current_thread
+from typing import TypeVar
+
+from stelae.model.errors import Closed, InvalidArgument, StelaeError
+
+T = TypeVar("T")
+
+_log = logging.getLogger("stelae")
+_RETRY_S = 1.0
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def run(self, job: Awaitable[T]) -> T:
+        """Wait for a job that runs on the loop. A caller that is interrupted leaves it running."""
+        if current_thread() is self._thread:
+            raise InvalidArgument("the loop's own thread cannot wait for it")
+        if self._loop.is_closed() or not self._thread.is_alive():
+            raise Closed("the event loop has ended")
+
+        async def waiting() -> T:
+            return await job
+
+        return asyncio.run_coroutine_threadsafe(waiting(), self._loop).result()
+
+    def close(self) -> None:
+        """Cancel what is left on the loop, then end it. Closing twice is no error."""
+        if self._loop.is_closed():
+            return
+        self.run(self._cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+class StepThread:
+    """Takes a step when it is woken, and more while the step says that there are; also every `period_s`, if given. A
+    step that fails is tried again after a while: what it does is not lost by it."""
+
+    def __init__(
+        self, name: str, step: Callable[[], bool], period_s: float | None = None, pause_s: float = 0.0
+    ) -> None:
+        """`pause_s`: after its steps it rests so long, however often it is woken meanwhile."""
+        self._pause_s = pause_s
+        self._ended = Event()
+        self._step = step
+        self._period_s = period_s
+        self._woken = Event()
+
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def close(self) -> None:
+        """The step under way is the last one. Closing twice is no error."""
+
+        self._ended.set()
+        self._woken.set()
+        if current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._woken.wait(self._period_s)
+            self._woken.clear()
+            if self._ended.is_set():
+                return
+            try:
+                while self._step():
+                    if self._ended.is_set():
+                        return
+                if self._pause_s:
+                    self._ended.wait(self._pause_s)
+            except StelaeError as error:
+                _log.warning("%s: %s; tried again in %s s", self._thread.name, error, _RETRY_S)
+                self._rest()
+            except Exception:  # noqa: BLE001 - a thread that dies would leave the store without its upkeep
+                _log.exception("%s failed; tried again in %s s", self._thread.name, _RETRY_S)
+                self._rest()
+
+    def _rest(self) -> None:
+        self._ended.wait(_RETRY_S)
+        self._woken.set()

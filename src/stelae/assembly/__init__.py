@@ -1,0 +1,1 @@
+"""Rooms wired together: see README.md."""

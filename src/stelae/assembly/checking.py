@@ -1,0 +1,167 @@
+"""Is everything there, and is it what it says it is? All of a running store is read, and nothing changed.
+
+- The catalog holds together. Each table's tablets cover all rows without gap or overlap, as the master has recorded
+  them and as the server has them, at the newest schema, and serving.
+- Every file that a tablet needs is on the store; every byte of it has its checksum; its records are in order, as many
+  as it says, within the rows and times it says; its filters know its rows.
+- The log can be read from its first segment to its end.
+- What lies on the store and is needed by nobody is counted: it is not wrong, and goes with the next collection.
+
+Problems are told in words, one for each thing that is wrong; a store in use is checked as it is when each is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from stelae.assembly.opening import Running
+from stelae.catalog.check import check_catalog
+from stelae.client.backend import CheckReport, Problem, Progress
+from stelae.format import layout
+from stelae.format.fragment.order import check_order, check_records
+from stelae.format.fragment.reader import FragmentReader
+from stelae.format.log import read_log
+from stelae.model.errors import NotFound, StelaeError
+from stelae.model.ids import TableId
+from stelae.model.ranges import RowRange, check_cover
+from stelae.registry.tablet_records import TabletPhase
+from stelae.storage.blocks import FragmentFile
+from stelae.storage.state import TabletState
+from stelae.storage.upkeep import FRAGMENTS
+from stelae.tserver.lives import Life
+
+
+class StoreCheck:
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._shard = running.server.shard
+        self._problems: list[Problem] = []
+        self._counts: dict[str, int] = dict.fromkeys(("tables", "tablets", "fragments", "records", "bytes"), 0)
+
+    def run(self, progress: Progress | None = None) -> CheckReport:
+        self._check_tables()
+        self._check_files(progress)
+        self._check_log()
+        return CheckReport(tuple(self._problems), self._counts)
+
+    def _wrong(self, what: str, where: str, words: object) -> None:
+        self._problems.append(Problem(what, where, str(words)))
+
+    # -- tables and tablets
+
+    def _check_tables(self) -> None:
+        catalog = self._running.catalog.latest
+        try:
+            check_catalog(catalog)
+        except StelaeError as error:
+            self._wrong("catalog", f"version {catalog.version}", error)
+        for id_, table in catalog.tables.items():
+            self._counts["tables"] += 1
+            with self._shard.lock:
+                states = self._shard.of_table(id_)
+                records = self._running.master.maps.of_table(id_)
+            self._check_table(catalog.qualified_name(table), table.schema.version, states)
+            self._check_covered(catalog.qualified_name(table), [record.rows for record in records], "as recorded")
+            known = {(record.tablet, record.rows): record.phase for record in records}
+            for state in states:
+                phase = known.get((state.tablet, state.rows))
+                if phase is not TabletPhase.RUNNING and not self._shard.tablets_changed(state):
+                    said = "there is no record of it" if phase is None else f"it is recorded as {phase.name}"
+                    self._wrong("tablet", f"{catalog.qualified_name(table)}, tablet {state.tablet}", said)
+
+    def _check_table(self, name: str, version: int, states: list[TabletState]) -> None:
+        self._counts["tablets"] += len(states)
+        self._check_covered(name, [state.rows for state in states], "as they are")
+        for state in states:
+            where = f"{name}, tablet {state.tablet}"
+            if state.schema.version < version:
+                self._wrong("tablet", where, f"is at schema version {state.schema.version}, the table at {version}")
+            life = self._running.server.life(state.tablet)
+            if life is not Life.ACTIVE and not self._shard.tablets_changed(state):
+                self._wrong("tablet", where, f"is in state {life.value} {life.name}")
+
+    def _check_covered(self, name: str, ranges: list[RowRange], how: str) -> None:
+        try:
+            check_cover(ranges)
+        except StelaeError as error:
+            self._wrong("table", name, f"its tablets, {how}, do not cover all rows once: {error}")
+
+    # -- files
+
+    def _check_files(self, progress: Progress | None) -> None:
+        present = {info.name: info.size_bytes for info in self._shard.blobs.list(FRAGMENTS)}
+        needed = self._needed()
+        done, total = 0, sum(file.seal.size_bytes for file, _ in needed.values())
+        for name, (file, where) in needed.items():
+            self._counts["fragments"] += 1
+            try:
+                self._check_file(file, name in present)
+            except NotFound:
+                if name in self._needed():
+                    self._wrong("fragment", f"{where}: {name}", "is missing")
+            except StelaeError as error:
+                self._wrong("fragment", f"{where}: {name}", error)
+            done += file.seal.size_bytes
+            if progress is not None:
+                progress(done, total)
+        unneeded = present.keys() - self._running.server.upkeep.needed_files() - needed.keys()
+        self._counts["unneeded fragments"] = len(unneeded)
+
+    def _needed(self) -> dict[str, tuple[FragmentFile, str]]:
+        names = {id_: table.name for id_, table in self._running.catalog.latest.tables.items()}
+        found: dict[str, tuple[FragmentFile, str]] = {}
+        for state in self._shard.tablets().values():
+            where = f"{_table_name(names, state.table)}, tablet {state.tablet}"
+            for name, file in state.files().items():
+                found.setdefault(name, (file, where))
+        return found
+
+    def _check_file(self, file: FragmentFile, is_present: bool) -> None:
+        if not is_present:
+            raise NotFound(file.name)
+        blob = self._shard.blobs.open(file.name)
+        try:
+            reader = FragmentReader(blob, file.seal)
+            reader.verify()
+            records = rows = 0
+            before: pa.RecordBatch | None = None
+            for block, batch in _batches(reader):
+                found = layout.rows_of(reader.codec, batch)
+                check_records(reader.footer.spec, reader.codec, batch, found)
+                rows += check_order(reader.footer.spec, batch, found, before) - (before is not None)
+                if not reader.may_contain(found[0].as_py(), block):
+                    self._wrong("fragment", file.name, f"the filter of block {block} does not know its first row")
+                before = batch.slice(batch.num_rows - 1)
+                records += batch.num_rows
+            self._counts["records"] += records
+            self._counts["bytes"] += file.seal.size_bytes
+            if records != file.stats.records:
+                self._wrong("fragment", file.name, f"has {records} records and says {file.stats.records}")
+        finally:
+            blob.close()
+
+    # -- the log
+
+    def _check_log(self) -> None:
+        self._counts["log segments"] = self._counts["log records"] = 0
+        try:
+            for segment in read_log(self._running.world.logs):
+                self._counts["log segments"] += 1
+                self._counts["log records"] += len(segment.records)
+        except NotFound:
+            return  # it was collected while it was read: what is needed lies further on
+        except StelaeError as error:
+            self._wrong("log", "log", error)
+
+
+def _batches(reader: FragmentReader) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for block in range(reader.block_count):
+        table = reader.read_block(block)
+        for batch in table.combine_chunks().to_batches():
+            yield block, batch
+
+
+def _table_name(names: dict[TableId, str], table: TableId) -> str:
+    return names.get(table, f"table {table}")

@@ -1,0 +1,299 @@
+"""From a metastore, a log and files to a running master and server.
+
+1. The catalog is read, and the schemas each table has had.
+2. The root config names meta0; its rows name meta1's tablets; theirs name everybody else's. Each is opened with what
+   the log has for it before the next is read. A store without a root is new: it gets empty META tables.
+3. The master brings its records, the catalog and the tablets in line, and ends what was under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from stelae.catalog.value import Catalog
+from stelae.master.master import Master, MasterSettings
+from stelae.model.errors import StelaeError, UnsupportedFormat
+from stelae.model.hybrid import HybridClock
+from stelae.model.ids import TableId, TabletId, Txn
+from stelae.model.ranges import ALL_ROWS
+from stelae.model.schema import TableSchema
+from stelae.ports.blobs import BlobStore
+from stelae.ports.clock import Clock
+from stelae.ports.executor import Executor
+from stelae.ports.logfiles import LogFiles
+from stelae.ports.metastore import DeleteKey, IsAbsent, Metastore, PutKey
+from stelae.ports.rng import Rng
+from stelae.registry.catalog_service import CatalogService, CatalogSettings
+from stelae.registry.control import ControlRequest, TabletReport
+from stelae.registry.meta import META0, META1, META_SCHEMA, ROOT_CONFIG_KEY
+from stelae.storage.cache import BlockCache
+from stelae.storage.config import TabletConfig, decode_config, encode_config
+from stelae.storage.fragments import Fragments
+from stelae.storage.opening import open_shard
+from stelae.storage.shard import Shard, ShardSettings
+from stelae.storage.state import TabletState, new_tablet
+from stelae.storage.upkeep import Upkeep
+from stelae.tserver.configs import MetaConfigs, read_configs
+from stelae.tserver.keeper import Keeper, TableRules
+from stelae.tserver.server import TabletServer
+
+STORE_KEY = "store"
+HORIZON_PREFIX = "horizon/"
+STORE_FORMAT = 1
+META0_TABLET = TabletId(1)
+META1_TABLET = TabletId(2)
+EMBEDDED = "embedded"
+_META_CACHE_BYTES = 64 * 2**20
+_CHANGES_MAX = 100
+
+T = TypeVar("T")
+
+
+class StoreMark(msgspec.Struct, frozen=True):
+    """What the store is, written once."""
+
+    format: int
+    token: str
+
+
+class Loop(Protocol):
+    """Where the master lives: an event loop in another thread."""
+
+    def run(self, job: Awaitable[T]) -> T:
+        """Wait for it. Never called on the loop itself."""
+        ...
+
+
+class Aside(Protocol):
+    """Carries out what blocks while the loop goes on."""
+
+    def __call__(self, job: Callable[..., TabletReport], /, *args: object) -> Awaitable[TabletReport]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the store is made of. Scans work ahead on `reading`; what the master asks of its server is done `aside`."""
+
+    logs: LogFiles
+    blobs: BlobStore
+    metastore: Metastore
+    clock: Clock
+    rng: Rng
+    loop: Loop
+    reading: Executor | None
+    aside: Aside = asyncio.to_thread
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    shard: ShardSettings = field(default_factory=ShardSettings)
+    master: MasterSettings = field(default_factory=MasterSettings)
+    author: str = ""
+    overload_wait_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A store that is open."""
+
+    world: World
+    catalog: CatalogService
+    master: Master
+    server: TabletServer
+    keeper: Keeper
+    mark: StoreMark
+
+
+class LocalLink:
+    """A master and its server in one process: requests are carried out by a thread."""
+
+    def __init__(self, server: TabletServer, aside: Aside = asyncio.to_thread) -> None:
+        self._server = server
+        self._aside = aside
+
+    @property
+    def server(self) -> str:
+        return self._server.name
+
+    async def ask(self, request: ControlRequest) -> TabletReport:
+        return await self._aside(self._server.ask, request)
+
+    async def report(self) -> TabletReport:
+        return await self._aside(self._server.report)
+
+
+class _ByMaster:
+    """What the keeper asks the master for."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.master: Master | None = None
+
+    def split(self, tablet: TabletId, at: object) -> None:
+        if self.master is not None:
+            self._loop.run(self.master.split(tablet, at))  # type: ignore[arg-type]
+
+    def join(self, left: TabletId, right: TabletId) -> None:
+        if self.master is not None:
+            self._loop.run(self.master.join(left, right))
+
+
+def open_store(world: World, settings: StoreSettings) -> Running:
+    """Blocking: for a thread that is not the loop's."""
+    clock = HybridClock(world.clock.wall_ms)
+    run = world.loop.run
+    mark = run(_marked(world.metastore, world.rng))
+    catalog = run(_catalog(world, clock, settings))
+    try:
+        root = run(_root(world.metastore))
+        configs = MetaConfigs(lambda config: run(_save_root(world.metastore, config)), EMBEDDED)
+        schemas_of = _schemas(catalog)
+        stages = _Stages(root, world.blobs, catalog.latest)
+        try:
+            shard = open_shard(
+                world.logs,
+                world.blobs,
+                clock,
+                world.rng,
+                configs,
+                settings.shard,
+                stages,
+                schemas_of,
+                name=EMBEDDED,
+                reading=world.reading,
+            )
+        finally:
+            stages.close()
+        try:
+            configs.attach(shard, stages.saved)
+            for table, horizon in run(_horizons(world.metastore, catalog.latest)):
+                shard.advance_horizon(table, horizon)
+            upkeep = Upkeep(shard, stages.saved)
+            _make_meta(shard, upkeep)
+            server = TabletServer(shard, upkeep, configs, schemas_of)
+            resizing = _ByMaster(world.loop)
+            keeper = Keeper(
+                server,
+                lambda table: _rules(catalog.latest, table),
+                lambda table, txn: run(_save_horizon(world.metastore, table, txn)),
+                resizing,
+            )
+            master = Master(world.metastore, catalog, LocalLink(server, world.aside), world.clock, settings.master)
+            resizing.master = master
+            run(master.start())
+        except BaseException:
+            with suppress(StelaeError):  # what kept it from opening is what counts
+                shard.close()
+            raise
+    except BaseException:
+        run(catalog.close())
+        raise
+    return Running(world, catalog, master, server, keeper, mark)
+
+
+class _Stages:
+    """Configs as `open_shard` asks for them."""
+
+    def __init__(self, root: TabletConfig | None, blobs: BlobStore, catalog: Catalog) -> None:
+        self._waiting: list[TableId | None] = [META1, META0, None]
+        self._root = root
+        self._fragments = Fragments(blobs, BlockCache(_META_CACHE_BYTES))
+        self._tables = {*catalog.tables, *catalog.dropped, META0, META1}
+        self.saved: list[TabletConfig] = []
+        """All that were found, also those of tables that are gone."""
+
+    def __call__(self, states: Sequence[TabletState]) -> Sequence[TabletConfig]:
+        if not self._waiting:
+            return ()
+        table = self._waiting.pop()
+        if table is None:
+            found = [] if self._root is None else [self._root]
+        else:
+            found = read_configs([state for state in states if state.table == table], self._fragments)
+        self.saved += found
+        return [config for config in found if config.table in self._tables]
+
+    def close(self) -> None:
+        self._fragments.close()
+
+
+async def _marked(store: Metastore, rng: Rng) -> StoreMark:
+    mark = StoreMark(STORE_FORMAT, rng.token(16).hex())
+    await store.txn([IsAbsent(STORE_KEY)], [PutKey(STORE_KEY, msgspec.json.encode(mark))])
+    return await read_mark(store)
+
+
+async def read_mark(store: Metastore) -> StoreMark:
+    entry = await store.get(STORE_KEY)
+    if entry is None:
+        return StoreMark(STORE_FORMAT, "")
+    fields = msgspec.json.decode(entry.value, type=dict[str, object])
+    if fields.get("format") != STORE_FORMAT:
+        raise UnsupportedFormat(
+            f"the store is of format {fields.get('format')}; this release reads and writes format {STORE_FORMAT}. "
+            "Open it with the release that wrote it, or a newer one"
+        )
+    return msgspec.json.decode(entry.value, type=StoreMark)
+
+
+async def _catalog(world: World, time: HybridClock, settings: StoreSettings) -> CatalogService:
+    # Older schemas are needed as long as blocks of them are in the log: the store compacts the catalog when it closes.
+    catalog_settings = CatalogSettings(author=settings.author, snapshot_every=2**62)
+    service = CatalogService(world.metastore, world.clock, time, world.rng, catalog_settings)
+    await service.start()
+    return service
+
+
+def _schemas(catalog: CatalogService) -> Callable[[TableId], Sequence[TableSchema]]:
+    meta = (META_SCHEMA,)
+    return lambda table: meta if table in (META0, META1) else catalog.schemas.of(table)
+
+
+async def _root(store: Metastore) -> TabletConfig | None:
+    entry = await store.get(ROOT_CONFIG_KEY)
+    return None if entry is None else decode_config(entry.value, f"metastore key {ROOT_CONFIG_KEY}")
+
+
+async def _save_root(store: Metastore, config: TabletConfig) -> None:
+    await store.txn([], [PutKey(ROOT_CONFIG_KEY, encode_config(config))])
+
+
+async def _horizons(store: Metastore, catalog: Catalog) -> list[tuple[TableId, Txn]]:
+    """Of the tables that are there; those of others go."""
+    read = await store.range(HORIZON_PREFIX)
+    found = [(TableId(int(e.key[len(HORIZON_PREFIX) :], 16)), Txn(int(e.value))) for e in read.entries]
+    gone = [table for table, _ in found if table not in catalog.tables and table not in catalog.dropped]
+    for at in range(0, len(gone), _CHANGES_MAX):
+        await store.txn([], [DeleteKey(_horizon_key(table)) for table in gone[at : at + _CHANGES_MAX]])
+    return [(table, txn) for table, txn in found if table not in gone]
+
+
+def _horizon_key(table: TableId) -> str:
+    return f"{HORIZON_PREFIX}{table:016x}"
+
+
+async def _save_horizon(store: Metastore, table: TableId, txn: Txn) -> None:
+    await store.txn([], [PutKey(_horizon_key(table), str(txn).encode())])
+
+
+def _make_meta(shard: Shard, upkeep: Upkeep) -> None:
+    """The META tables of a new store; also if it ended between the two."""
+    for tablet, table in ((META0_TABLET, META0), (META1_TABLET, META1)):
+        if not shard.of_table(table):
+            with shard.lock:
+                shard.install([new_tablet(tablet, table, ALL_ROWS, META_SCHEMA)])
+            upkeep.touch([tablet])
+            upkeep.save()
+
+
+def _rules(catalog: Catalog, table: TableId) -> TableRules | None:
+    found = catalog.tables.get(table)
+    if found is None:
+        return None
+    return TableRules(found.properties.retention_us, catalog.zones[found.zone].tablet_bytes)

@@ -1,0 +1,58 @@
+"""`stelae check`: whether a whole store is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from stelae.cli.places import STORE_PANEL, JsonOption, StorePlace, placed
+from stelae.cli.screens import as_shown, counted, err, grid, out, print_json, progress_bar
+from stelae.launch.metastores import METASTORE_FILE
+from stelae.model.errors import NotFound, StelaeError
+
+PROBLEMS_FOUND, NOT_CHECKED = 1, 2
+
+
+def register_check(app: typer.Typer) -> None:
+    app.command("check", rich_help_panel=STORE_PANEL, epilog="Example: stelae check --path data")(check_whole_store)
+
+
+@placed
+def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
+    """Is the store whole?
+
+    Reads all of it: the catalog, what tablets refer to, every checksum. Changes nothing.
+
+    Exit code 0: whole. 1: problems were found, and are listed. 2: it could not be checked.
+    """
+    try:
+        if not (place.path / METASTORE_FILE).exists():
+            raise NotFound(f"no store in {place.path} ({place.said_by}): there is no {METASTORE_FILE}")
+        from stelae.launch.checking import check_store
+
+        with progress_bar("checking", counts=True) as bar:
+            report = check_store(place.path, bar.at)
+    except StelaeError as error:
+        err().print(f"[bold red]error:[/] {as_shown(error)}")
+        raise typer.Exit(NOT_CHECKED) from None
+    if json:
+        problems = [{"what": each.what, "where": each.where, "words": each.words} for each in report.problems]
+        print_json({"whole": not problems, "problems": problems, "counts": report.counts})
+    else:
+        _show(report.problems, report.counts)
+    if report.problems:
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+def _show(problems: tuple[Any, ...], counts: Mapping[str, int]) -> None:
+    console = out()
+    if problems:
+        table = grid("what", "where", "problem")
+        for each in problems:
+            table.add_row(f"[red]{as_shown(each.what)}[/]", as_shown(each.where), as_shown(each.words))
+        console.print(table)
+    looked = ", ".join(f"{count:,} {as_shown(what)}" for what, count in counts.items())
+    word = f"[bold red]{counted(len(problems), 'problem')}[/]" if problems else "[bold green]whole[/]"
+    console.print(f"{word} [dim]({looked})[/]" if looked else word)

@@ -1,0 +1,138 @@
+"""How tables are typed on a command line.
+
+    --key "id string"                                     NAME TYPE, several with commas: the key columns in order
+    --columns "profile: age int32 not null default 0"     GROUP: NAME TYPE [not null] [default LITERAL], ...
+    --cells "events: click, view"                         GROUP: FAMILY, ...; GROUP alone takes every family
+    --purge "events: max-age=7d"                          GROUP: POLICY
+
+A name that has spaces, commas or colons stands in backquotes. Commas inside brackets and quotes separate nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from stelae.model.errors import InvalidArgument
+from stelae.model.schema import WILDCARD
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:,`=]+))")
+_OPENING, _CLOSING, _QUOTES = "<([", ">)]", "\"'`"
+
+
+def typed_columns(text: str, option: str) -> dict[str, str]:
+    """`name string, age int32 not null` by name."""
+    found: dict[str, str] = {}
+    for part in _separated(text):
+        name, rest = _named(part, option)
+        if not rest.strip():
+            raise InvalidArgument(f"{option} {text!r}: column {name!r} has no type; write {name} string")
+        if name in found:
+            raise InvalidArgument(f"{option} {text!r}: column {name!r} is there twice")
+        found[name] = rest.strip()
+    return found
+
+
+def names_of(text: str, option: str) -> list[str]:
+    """`click, view`"""
+    found = []
+    for part in _separated(text):
+        if part.strip() == WILDCARD:
+            found.append(WILDCARD)
+            continue
+        name, rest = _named(part, option)
+        if rest.strip():
+            raise InvalidArgument(
+                f"{option} {text!r}: after {name!r} stands {rest.strip()!r}; separate names by commas"
+            )
+        found.append(name)
+    return found
+
+
+def key_names_or_types(text: str, option: str) -> dict[str, str] | list[str]:
+    """A declared key, or with names alone the columns of something that has types already."""
+    parts = [_named(part, option) for part in _separated(text)]
+    if any(rest.strip() for _, rest in parts):
+        return typed_columns(text, option)
+    return [name for name, _ in parts]
+
+
+def by_group(texts: Iterable[str], option: str, read: Callable[[str, str], T], *, example: str) -> list[tuple[str, T]]:
+    """`GROUP: ...` of an option that may be given again."""
+    found: list[tuple[str, T]] = []
+    for text in texts:
+        match = _NAME.match(text)
+        behind = text[match.end() :].lstrip() if match else ""
+        if match is None or not behind.startswith(":"):
+            raise InvalidArgument(f"{option} {text!r}: begin with the group, as in {option} {example!r}")
+        found.append((_unquoted(match), read(behind[1:], option)))
+    return found
+
+
+def cells_groups(texts: Iterable[str], option: str = "--cells") -> list[tuple[str, list[str]]]:
+    found: list[tuple[str, list[str]]] = []
+    for text in texts:
+        match = _NAME.fullmatch(text.strip())
+        if match:
+            found.append((_unquoted(match), [WILDCARD]))
+        else:
+            found += by_group([text], option, names_of, example="events: click, view")
+    return found
+
+
+def merged(pairs: Sequence[tuple[str, T]], option: str) -> dict[str, T]:
+    """By group, each once."""
+    found: dict[str, T] = {}
+    for group, what in pairs:
+        if group in found:
+            raise InvalidArgument(f"{option}: group {group!r} is given twice; say all of it at once")
+        found[group] = what
+    return found
+
+
+def policy_text(text: str, _option: str) -> str:
+    return text.strip()
+
+
+def renamings(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`old=new`"""
+    found: dict[str, str] = {}
+    for text in texts:
+        old, sign, new = text.partition("=")
+        if not sign or not old.strip() or not new.strip():
+            raise InvalidArgument(f"{option} {text!r}: write {option} old=new")
+        found[old.strip()] = new.strip()
+    return found
+
+
+def _named(part: str, option: str) -> tuple[str, str]:
+    match = _NAME.match(part)
+    if match is None:
+        said = f"{part.strip()!r} does not begin with a name" if part.strip() else "a name is missing"
+        raise InvalidArgument(f"{option}: {said}; names with odd characters stand in backquotes")
+    return _unquoted(match), part[match.end() :]
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    return match[1].replace("``", "`") if match[1] is not None else match[2]
+
+
+def _separated(text: str) -> list[str]:
+    """At commas that stand in no brackets and no quotes."""
+    parts, start, depth, quote = [], 0, 0, ""
+    for at, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in _QUOTES:
+            quote = character
+        elif character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth -= 1
+        elif character == "," and depth <= 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]

@@ -1,0 +1,177 @@
+"""`stelae tablet list|split|join`: how a table is cut into row ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+import stelae
+from stelae.cli.keys import only_key, typed_bound
+from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
+from stelae.cli.screens import as_shown, counted, grid, on_one_line, out, print_json, print_line
+from stelae.cli.values import json_value
+from stelae.client.backend import TabletInfo
+from stelae.client.display import shown_bytes
+from stelae.client.keys import cuts_of
+from stelae.model.errors import InvalidArgument
+from stelae.model.ids import Row
+from stelae.model.keys.scalar import TOKEN_BYTES, KeyCodec
+from stelae.model.schema import TableSchema
+from stelae.model.types import KeyType, String
+from stelae.model.values import Value
+
+tablet_app = typer.Typer(help="Look at a table's tablets, split one, join two.", no_args_is_help=True)
+
+
+@tablet_app.command("list", epilog="Example: stelae tablet list users --path data")
+@placed
+def list_tablets(name: TableArgument, place: StorePlace, json: JsonOption = False) -> None:
+    """The tablets of a table, in the order of their rows. With --json one line each."""
+    with place.opened(read_only=True) as database:
+        table = database.table(name)
+        schema, tablets = table.schema, table.tablets()
+    if json:
+        for each in tablets:
+            print_line(json_tablet(schema, each))
+        return
+    out().print(tablet_grid(schema, tablets))
+
+
+@tablet_app.command("split", epilog="Example: stelae tablet split users m --path data")
+@placed
+def split_tablet(
+    name: TableArgument,
+    place: StorePlace,
+    key: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="Where the new tablet begins.", show_default=False)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Cut a tablet in two at a key; without one, the largest tablet in its middle."""
+    with place.opened() as database:
+        table = database.table(name)
+        schema = table.schema
+        before = {each.start for each in table.tablets()}
+        table.split(only_key(schema, key) if key else None)
+        tablets = table.tablets()
+    cut = [each.start for each in tablets if each.start not in before]
+    if json:
+        print_json({"tablets": len(tablets), "cut_rows": [start.hex() for start in cut]})
+        return
+    where = " and ".join(row_text(schema, start) for start in cut) or "where it was already"
+    out().print(f"[green]split[/] at {where}: {counted(len(tablets), 'tablet')} now")
+
+
+@tablet_app.command("join", epilog="Example: stelae tablet join users m --path data")
+@placed
+def join_tablets(
+    name: TableArgument,
+    place: StorePlace,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Where the second of the two begins, as listed.")],
+    json: JsonOption = False,
+) -> None:
+    """Join the tablet that begins at a key with the one before it."""
+    with place.opened() as database:
+        table = database.table(name)
+        schema, table_id = table.schema, table.info.id
+        at = _cut_at(schema, key, table.tablets())
+        database.session.ask(lambda backend: backend.join(table_id, at))
+        tablets = table.tablets()
+    if json:
+        print_json({"tablets": len(tablets)})
+        return
+    out().print(f"[green]joined[/] at {row_text(schema, at)}: {counted(len(tablets), 'tablet')} now")
+
+
+def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Row:
+    if schema.hashed:
+        digits = word.removeprefix("0x")
+        found = [each.start for each in tablets if each.start and each.start.hex().startswith(digits.lower())]
+        if len(found) != 1 or not digits:
+            raise InvalidArgument(
+                f"KEY {word!r}: of a hashed table give where a tablet begins, as `tablet list` shows it"
+            )
+        return Row(found[0])
+    (cut,) = cuts_of(schema, [typed_bound(schema, word, "KEY")], None)
+    if cut not in {each.start for each in tablets}:
+        starts = ", ".join(row_text(schema, each.start) for each in tablets[1:6]) or "nowhere, as there is only one"
+        raise InvalidArgument(f"no tablet begins at {word!r}; tablets begin at {starts}")
+    return cut
+
+
+def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo]) -> Table:
+    table = grid(
+        "tablet", "from", "to", "size", "in memory", "files", "state", right=("tablet", "size", "in memory", "files")
+    )
+    for each in tablets:
+        state = each.phase if each.phase != "running" else each.life.lower()
+        colour = "green" if state == "active" else "yellow"
+        table.add_row(
+            str(each.tablet),
+            row_text(schema, each.start) if each.start else "[dim]the first row[/]",
+            row_text(schema, each.stop) if each.stop is not None else "[dim]the last row[/]",
+            shown_bytes(each.size_bytes),
+            shown_bytes(each.memory_bytes),
+            f"{each.files:,}",
+            f"[{colour}]{as_shown(state)}[/]",
+        )
+    return table
+
+
+def json_tablet(schema: TableSchema, tablet: TabletInfo) -> dict[str, Any]:
+    return {
+        "tablet": tablet.tablet,
+        "start_row": tablet.start.hex(),
+        "start_key": _json_key(schema, tablet.start),
+        "stop_row": None if tablet.stop is None else tablet.stop.hex(),
+        "stop_key": None if tablet.stop is None else _json_key(schema, tablet.stop),
+        "phase": tablet.phase,
+        "life": tablet.life,
+        "server": tablet.server,
+        "size_bytes": tablet.size_bytes,
+        "memory_bytes": tablet.memory_bytes,
+        "files": tablet.files,
+        "schema_version": tablet.schema_version,
+    }
+
+
+def _json_key(schema: TableSchema, row: bytes) -> list[Any] | None:
+    values = leading_values(schema, row)
+    if values is None:
+        return None
+    return [json_value(key.type, value) for key, value in zip(schema.key, values, strict=False)]
+
+
+def row_text(schema: TableSchema, row: bytes) -> str:
+    """A bound between tablets as the key columns it stands for; else its bytes."""
+    values = leading_values(schema, row)
+    if values is None:
+        return on_one_line(f"0x{row.hex()}")
+    return on_one_line(", ".join(str(value) if not isinstance(value, bytes) else repr(value)[1:] for value in values))
+
+
+def leading_values(schema: TableSchema, row: bytes) -> tuple[Value, ...] | None:
+    """Cuts need not be whole keys: those may be their first columns, and of hashed tables they are tokens."""
+    if not row:
+        return None
+    if schema.hashed:
+        return None if len(row) <= TOKEN_BYTES else _decoded(schema.codec, row)
+    whole = _decoded(schema.codec, row)
+    for count in range(len(schema.key) - 1, 0, -1):
+        if whole is not None:
+            break
+        # With one more column behind them, that is empty, the first columns are encoded as they are in longer keys.
+        first: dict[str, KeyType] = {key.name: key.type for key in schema.key[:count]}
+        values = _decoded(KeyCodec({**first, "": String()}), row)
+        whole = None if values is None or values[-1] else values[:-1]
+    return whole
+
+
+def _decoded(codec: KeyCodec, row: bytes) -> tuple[Value, ...] | None:
+    try:
+        return codec.decode(Row(row))
+    except stelae.InvalidArgument:
+        return None

@@ -1,0 +1,1 @@
+"""What users hold: their values become blocks of mutations, and what was read becomes their rows and frames."""

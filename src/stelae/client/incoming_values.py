@@ -1,0 +1,59 @@
+"""Columns of Python values, from dicts and from frames that hold objects, as Arrow arrays in their column's form.
+
+Values go by `coerce`, one at a time, except where all of them have the very type that Arrow and `coerce` agree on. As
+in frames, floats that are whole numbers fit int columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+
+from stelae.model import types as t
+from stelae.model.arrow import to_arrow
+from stelae.model.arrow_values import array_of
+from stelae.model.errors import InvalidArgument
+from stelae.model.values import Value, coerce
+
+_AGREED: dict[t.ColumnType, type] = {
+    t.Bool(): bool,
+    **{t.Int(bits): int for bits in t.INT_BITS},
+    t.Float(64): float,
+    t.String(): str,
+    t.Binary(): bytes,
+    t.Date(): date,
+}
+_NONE = type(None)
+
+
+def fit_value(type_: t.ColumnType, value: Any, where: str) -> Value:
+    """The kept form of a value that is not None."""
+    if isinstance(type_, t.Int) and _is_whole_float(value):
+        value = int(value)
+    return coerce(type_, value, where)
+
+
+def _is_whole_float(value: Any) -> bool:
+    of_numpy = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and value.dtype.kind == "f"
+    return (of_numpy or isinstance(value, float)) and bool(value.is_integer())
+
+
+def array_of_given(type_: t.ColumnType, values: Sequence[Any], what: str, first_row: int) -> pa.Array:
+    """None for null. InvalidArgument names the row, numbered on from `first_row`, and `what` it is."""
+    kinds = set(map(type, values))
+    kinds.discard(_NONE)
+    if len(kinds) <= 1 and kinds <= {_AGREED.get(type_)}:
+        try:
+            return pa.array(values, to_arrow(type_))
+        except (pa.ArrowException, OverflowError, UnicodeError):
+            pass  # told value by value, below
+    kept: list[Value] = []
+    for number, value in enumerate(values, first_row):
+        try:
+            kept.append(None if value is None else fit_value(type_, value, what))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"row number {number}: {error}") from None
+    return array_of(type_, kept)

@@ -1,0 +1,102 @@
+"""From what users say of a scan to what a backend is asked: one `ScanPredicate` of it all.
+
+`where`, as text or expression, is planned and checked against the table's types at once, so mistakes are told where the
+scan is made. What it and the bounds say about the key becomes row ranges; the conditions still are evaluated.
+Columns are fixed to those there are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stelae.client.keys import bounds_of
+from stelae.client.view import RowShape, TableView
+from stelae.model.errors import InvalidArgument
+from stelae.model.predicate.binding import WILDCARD_CELLS, check_types
+from stelae.model.predicate.build import Term
+from stelae.model.predicate.expr import Expr, combine
+from stelae.model.predicate.keyranges import key_ranges
+from stelae.model.predicate.parser import parse
+from stelae.model.predicate.plan import ScanPredicate, plan
+from stelae.model.predicate.selectors import (
+    ALL_COLUMNS,
+    NO_COLUMNS,
+    Selectors,
+    intersect_selectors,
+    union_selectors,
+)
+from stelae.model.ranges import RangeSet
+from stelae.model.schema import ColumnsGroup, TableSchema
+from stelae.model.types import Binary, ColumnType
+from stelae.model.values import show
+from stelae.storage.rowscan import fixed
+
+
+def predicate_of(
+    view: TableView,
+    where: object,
+    *,
+    columns: Sequence[str] | None = None,
+    start: object = None,
+    stop: object = None,
+    prefix: object = None,
+) -> tuple[ScanPredicate, RowShape]:
+    schema = view.schema
+    expr = _expression(where)
+    said = ScanPredicate() if expr is None else plan(expr)
+    rows, condition = bounds_of(schema, start, stop, prefix)
+    shape = _shape(view, said.columns, columns)
+    found = ScanPredicate(
+        said.rows.intersect(RangeSet.of([rows])), fixed(schema, shape.selectors), said.time, said.history, said.where
+    )
+    return with_condition(schema, found, condition), shape
+
+
+def with_condition(schema: TableSchema, predicate: ScanPredicate, condition: Expr | None) -> ScanPredicate:
+    """With one more condition on values, and the rows that all of them imply."""
+    parts = [part for part in (predicate.where, condition) if part is not None]
+    if not parts:
+        return predicate
+    where = combine(*parts)
+    implied = key_ranges(check_types(where, _types(schema)), schema.codec)
+    return replace(predicate, rows=predicate.rows.intersect(implied), where=where)
+
+
+def _expression(where: object) -> Expr | None:
+    match where:
+        case None:
+            return None
+        case str():
+            return parse(where)
+        case Term():
+            raise InvalidArgument(f"{where!r} alone is no condition: compare it with a value")
+        case _ if isinstance(where, Expr):
+            return where
+        case _:
+            raise InvalidArgument(f"where is text, or an expression of col(...), not {show(where)}")
+
+
+def _shape(view: TableView, said: Selectors, columns: Sequence[str] | None) -> RowShape:
+    """What both `column` in the text and `columns=` choose."""
+    if said == ALL_COLUMNS:
+        return view.shape(columns)
+    chosen = [each for each in said if each.is_prefix]
+    exact = [each.text for each in said if not each.is_prefix]
+    selectors = union_selectors([*chosen, *view.selectors(exact)])
+    if columns is not None:
+        wanted = view.shape(columns)
+        selectors = intersect_selectors(selectors, NO_COLUMNS if wanted.keys_only else wanted.selectors)
+    return RowShape(view.schema, selectors)
+
+
+def _types(schema: TableSchema) -> dict[str, ColumnType]:
+    """Everything a condition can name."""
+    types: dict[str, ColumnType] = {column.name: column.type for column in schema.key}
+    for group in schema.groups:
+        if isinstance(group, ColumnsGroup):
+            types.update((column.name, column.type) for column in group.columns)
+        else:
+            types.update((f"{family.name}:", Binary()) for family in group.families)
+            types.update({WILDCARD_CELLS: Binary()} if group.wildcard else {})
+    return types

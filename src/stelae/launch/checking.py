@@ -1,0 +1,25 @@
+"""`stelae check`: opens a store, or attaches to it, and has all of it read."""
+
+from __future__ import annotations
+
+import os
+
+from stelae.client.backend import CheckReport, Problem, Progress
+from stelae.launch.embedded import open_embedded
+from stelae.launch.metastores import METASTORE_FILE
+from stelae.model.errors import Corruption, NotFound
+
+
+def check_store(path: str | os.PathLike[str], progress: Progress | None = None) -> CheckReport:
+    """What is wrong with the store in a directory. A store that cannot be opened because it is damaged is a problem,
+    too; any other reason is raised."""
+    if not os.path.exists(os.path.join(path, METASTORE_FILE)):
+        raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
+    try:
+        backend = open_embedded(path)
+    except Corruption as error:
+        return CheckReport((Problem("store", error.file, str(error)),), {})
+    try:
+        return backend.check(progress)
+    finally:
+        backend.close()

@@ -1,0 +1,195 @@
+"""Opens the embedded store of a directory, with real files, threads and clocks.
+
+    DIR/metastore.db     the catalog, the tablets' records, the root of the META tables
+    DIR/log/             what is not in fragments yet
+    DIR/fragments/       the data, as Parquet files
+    DIR/owner            who has the directory open
+
+Opened only to be read, nothing in the directory is changed, not even what a crash left: the metastore and the log are
+copied, and recovery works on the copies.
+"""
+
+from __future__ import annotations
+
+import atexit
+import getpass
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.clock import SystemClock
+from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.files import memory_of_machine, os_errors
+from stelae.adapters.logfiles import LocalLogFiles
+from stelae.adapters.metastore_sqlite import SqliteMetastore
+from stelae.adapters.ownership import Ownership
+from stelae.adapters.rng import SystemRng
+from stelae.adapters.threads import LoopThread, StepThread
+from stelae.assembly.embedded import EmbeddedStore
+from stelae.assembly.opening import StoreSettings, World, open_store
+from stelae.launch.metastores import METASTORE_FILE
+from stelae.model.errors import InvalidArgument, NotFound
+from stelae.storage.shard import ShardSettings
+
+LOG_DIRECTORY = "log"
+SEGMENT_SUFFIX = ".log"
+_READING_QUEUED_MAX = 10_000
+_TEND_S = 60.0
+_FLUSH_PAUSE_S = 0.05
+_CACHE_BYTES_MAX = 2 * 2**30
+_MEMORY_BYTES_MIN = 16 * 2**20
+
+
+def shard_settings(memory_bytes: int | None) -> ShardSettings:
+    """`memory_bytes` bounds the block cache and what is not yet in files, together. Unless it is given, the cache may
+    have an eighth of the machine's memory."""
+    plain = ShardSettings()
+    if memory_bytes is None:
+        cache_bytes = min(max(memory_of_machine() // 8, plain.cache_bytes), _CACHE_BYTES_MAX)
+        return replace(plain, cache_bytes=cache_bytes)
+    if type(memory_bytes) is not int or memory_bytes < _MEMORY_BYTES_MIN:
+        raise InvalidArgument(f"memory_bytes is {memory_bytes!r}; a store needs {_MEMORY_BYTES_MIN} or more")
+    share = memory_bytes // 8
+    serializer = replace(plain.serializer, seal_bytes=min(plain.serializer.seal_bytes, share), memory_bytes=2 * share)
+    return replace(
+        plain, cache_bytes=3 * share, unflushed_bytes_max=4 * share, reserve_bytes=share, serializer=serializer
+    )
+
+
+class LocalStore(EmbeddedStore):
+    """An embedded store with the threads and files it lives on, all of which end with it."""
+
+    def __init__(
+        self, directory: Path, ownership: Ownership | None, settings: StoreSettings, *, read_only: bool = False
+    ) -> None:
+        self._users = 1
+        self._ends: list[Callable[[], None]] = []
+        self._ending = threading.RLock()
+        self._ownership = ownership
+        try:
+            if ownership is not None:
+                self._ends.append(ownership.release)
+            working = self._copied(directory) if read_only else directory
+            loop = self.loop = LoopThread("stelae-master")
+            self._ends.append(loop.close)
+            clock = SystemClock()
+            metastore = loop.run(SqliteMetastore.open(working / METASTORE_FILE, clock))
+            self._ends.append(lambda: loop.run(metastore.close()))
+            reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
+            self._ends.append(reading.close)
+            logs = LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX)
+            blobs = LocalBlobStore(directory, read_only=read_only)
+            world = World(logs, blobs, metastore, clock, SystemRng(), loop, reading)
+            super().__init__(open_store(world, settings), settings, str(directory))
+            self._ends.append(super().abandon if read_only else super().close)
+            if not read_only:
+                self._start_threads()
+            _close_at_exit(self)
+        except BaseException:
+            self.end()
+            raise
+
+    def _copied(self, directory: Path) -> Path:
+        if not (directory / METASTORE_FILE).exists():
+            raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
+        copy = Path(tempfile.mkdtemp(prefix="stelae-"))
+        self._ends.append(lambda: shutil.rmtree(copy, ignore_errors=True))
+        with os_errors(str(directory)):
+            for file in directory.glob(f"{METASTORE_FILE}*"):
+                shutil.copyfile(file, copy / file.name)
+            if (directory / LOG_DIRECTORY).is_dir():
+                shutil.copytree(directory / LOG_DIRECTORY, copy / LOG_DIRECTORY)
+        return copy
+
+    def _start_threads(self) -> None:
+        compacting = StepThread("stelae-compact", self.compact_step, _TEND_S)
+
+        def flush_step() -> bool:
+            has_flushed = self.flush_step()
+            if has_flushed:
+                compacting.wake()
+            return has_flushed
+
+        flushing = StepThread("stelae-flush", flush_step, pause_s=_FLUSH_PAUSE_S)
+        logging = StepThread("stelae-log", self.log_step)
+        self._ends += [compacting.close, flushing.close, logging.close]
+        self.on_full, self.on_log, self.on_grown = flushing.wake, logging.wake, compacting.wake
+        flushing.wake()
+        compacting.wake()
+
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Whatever else lives on the store ends first."""
+        self._ends.append(end)
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.is_forked and not self._closed
+
+    def share(self) -> LocalStore:
+        """One more user of the same process: the store ends with the last of them."""
+        with self._ending:
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        """One user less. Closing after the end is no error."""
+        with self._ending:
+            self._users -= 1
+            if self._users <= 0 and not self.is_forked:
+                self.end()
+
+    def end(self) -> None:
+        """In the reverse of the order in which things began; whatever fails, the rest still ends."""
+        with self._ending:
+            while self._ends:
+                end = self._ends.pop()
+                try:
+                    end()
+                except BaseException:
+                    self.end()
+                    raise
+
+    def after_fork(self) -> None:
+        """In the child: its threads are gone, and locks may be held for ever. Nothing may be touched any more."""
+        self.is_forked = True
+        if self._ownership is not None:
+            self._ownership.forget()
+
+
+_registered: list[bool] = []
+_open_stores: weakref.WeakSet[LocalStore] = weakref.WeakSet()
+
+
+def _close_at_exit(store: LocalStore) -> None:
+    """A store that nobody closed is closed while threads can still work: what is written is found in files next time,
+    not in the log."""
+    if not _registered:
+        _registered.append(True)
+        register = getattr(threading, "_register_atexit", atexit.register)
+        register(_close_all)
+        os.register_at_fork(after_in_child=_forked)
+    _open_stores.add(store)
+
+
+def _close_all() -> None:
+    for store in list(_open_stores):
+        if not store.is_forked:
+            store.end()
+
+
+def _forked() -> None:
+    for store in list(_open_stores):
+        store.after_fork()
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

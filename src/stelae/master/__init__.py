@@ -1,0 +1,1 @@
+"""The tables' lives: see README.md."""

@@ -1,0 +1,323 @@
+"""The master at work: it records what is to be, asks servers, and publishes what is.
+
+One change at a time, all on one event loop. What a step has recorded is enough to go on from there after a crash:
+`start` brings records, catalog and servers in line, and then does what is left (tablets still to be created, dropped
+tables still to be unloaded, those whose grace period is over).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
+from stelae.catalog.objects import Table
+from stelae.master.maps import TabletMaps
+from stelae.master.plan import behind, forgettable, in_phase, overdue, prepared, settle
+from stelae.model.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    InvalidSchema,
+    NotFound,
+    PermissionDenied,
+    Retryable,
+    StelaeError,
+    Unavailable,
+)
+from stelae.model.ids import Row, TableId, TabletId
+from stelae.model.ranges import check_cover
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import Metastore, UnknownOutcome
+from stelae.registry.alterations import AlterAsk, commands_of
+from stelae.registry.catalog_service import CatalogService
+from stelae.registry.control import (
+    AlterTable,
+    CreateTablets,
+    DeleteTablets,
+    JoinTablets,
+    LoadTable,
+    NewTablet,
+    ServerLink,
+    SplitTablet,
+    TabletReport,
+    UnloadTable,
+    cut_ranges,
+    reported_ids,
+)
+from stelae.registry.tablet_records import (
+    TabletPhase,
+    TabletRecord,
+    read_tablets,
+    take_tablet_ids,
+    write_tablets,
+)
+
+_REFUSED = (AlreadyExists, InvalidArgument, InvalidSchema, NotFound)
+"""Nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSettings:
+    """`grace_s`: how long a dropped table can be recalled."""
+
+    assignment_timeout_s: float = 30.0
+    attempts_max: int = 3
+    grace_s: float = 24 * 3600.0
+    tablets_per_table_max: int = 10_000
+
+
+class Master:
+    """For the tasks of one event loop. `maps` may be read from anywhere."""
+
+    def __init__(
+        self, store: Metastore, catalog: CatalogService, link: ServerLink, clock: Clock, settings: MasterSettings
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._link = link
+        self._clock = clock
+        self._settings = settings
+        self._changing = asyncio.Lock()
+        self._in_doubt = False
+        self.maps = TabletMaps()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `tend` may find something to do."""
+        is_settled = all(record.phase is TabletPhase.RUNNING for record in self.maps.all())
+        return self._in_doubt or not is_settled or bool(self._catalog.latest.dropped)
+
+    async def start(self) -> None:
+        """Everything as it is recorded, and what was under way brought to its end."""
+        async with self._changing:
+            self._in_doubt = True
+            report = await self._reload()
+            # A full disk, or one that must not be written, keeps nobody from reading; the next change does the rest.
+            with suppress(Retryable, PermissionDenied):
+                await self._line_up(report)
+        if not self._in_doubt:
+            await self.clean()
+
+    async def _reload(self) -> TabletReport:
+        """The newest catalog, the records as they are, and what the server has."""
+        await self._catalog.execute()
+        report = await self._link.report()
+        records = await read_tablets(self._store)
+        self.maps.publish(records, [record.tablet for record in self.maps.all()])
+        return report
+
+    async def _line_up(self, report: TabletReport) -> None:
+        """Bring records, catalog and server in line."""
+        catalog = self._catalog.latest
+        settling = settle(self.maps.all(), report, catalog, self._clock.wall_ms())
+        if settling.unwanted:
+            await self._link.ask(DeleteTablets(settling.unwanted))
+        await self._record(settling.puts, settling.removed)
+        await self._assign(settling.missing)
+        await self._bring_up(report)
+        for table in settling.unserved:
+            await self._link.ask(LoadTable(table))
+        for table in catalog.dropped:
+            await self._link.ask(UnloadTable(table))
+        self._in_doubt = False
+
+    async def _bring_up(self, report: TabletReport) -> None:
+        newest = {id_: table.schema.version for id_, table in self._catalog.latest.tables.items()}
+        for table in behind(report, newest):
+            await self._link.ask(AlterTable(table))
+
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """One change at a time. One that failed half-way leaves this master in doubt about what is, as a lost answer
+        does: it looks again before it changes anything else."""
+        async with self._changing:
+            if self._in_doubt:
+                await self._line_up(await self._reload())
+            try:
+                yield
+            except _REFUSED:
+                raise
+            except BaseException:
+                self._in_doubt = True
+                raise
+
+    async def _record(self, puts: Sequence[TabletRecord], removed: Sequence[TabletRecord] = ()) -> None:
+        """Write, then publish."""
+        if puts or removed:
+            await write_tablets(self._store, puts, removed)
+            self.maps.publish(puts, [record.tablet for record in removed])
+
+    # -- creating
+
+    async def create(self, command: CreateTable, cuts: Sequence[Row]) -> Table:
+        async with self._change():
+            self._check_cuts(command, cuts)
+            catalog = self._catalog.latest
+            if not command.decide(catalog):
+                return found(catalog, command.table)
+            ids = await take_tablet_ids(self._store, len(cuts) + 1)
+            table = TableId(catalog.next_id)
+            records = prepared(ids, table, cut_ranges(cuts), self._clock.wall_ms())
+            await self._record(records)
+            try:
+                made = found(await self._catalog.execute(command), command.table)
+            except (UnknownOutcome, asyncio.CancelledError):
+                raise  # the table may be there: its tablets are settled before the next change, or at the next start
+            except BaseException:
+                await self._record((), records)
+                raise
+            if made.id != table:
+                # Another process changed the catalog in between.
+                others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
+                await self._record(records, others)
+            await self._assign(records)
+            return made
+
+    def _check_cuts(self, command: CreateTable, cuts: Sequence[Row]) -> None:
+        if len(cuts) + 1 > self._settings.tablets_per_table_max:
+            raise InvalidArgument(
+                f"table {str(command.table)!r}: {len(cuts) + 1} tablets; at most {self._settings.tablets_per_table_max}"
+            )
+        if not all(low < high for low, high in zip((Row(b""), *cuts), cuts, strict=False)):
+            raise InvalidArgument(f"table {str(command.table)!r}: splits must ascend, each be given once, none empty")
+
+    async def _assign(self, records: Sequence[TabletRecord]) -> None:
+        """Create tablets on the server; those that are not reported in time are replaced by others."""
+        waiting = list(records)
+        for attempt in range(self._settings.attempts_max):
+            if not waiting:
+                return
+            creating = in_phase(waiting, TabletPhase.CREATING, self._clock.wall_ms(), self._link.server)
+            await self._record(creating)
+            request = CreateTablets(tuple(NewTablet(r.tablet, r.table, r.rows) for r in creating))
+            try:
+                async with asyncio.timeout(self._settings.assignment_timeout_s):
+                    report = await self._link.ask(request)
+            except (Retryable, TimeoutError):
+                report = TabletReport(self._link.server, ())
+            here = reported_ids(report)
+            running = [record for record in creating if record.tablet in here]
+            await self._record(in_phase(running, TabletPhase.RUNNING, self._clock.wall_ms(), report.server))
+            late = [record for record in creating if record.tablet not in here]
+            if late and attempt + 1 == self._settings.attempts_max:
+                raise Unavailable(
+                    f"{len(late)} tablets are not running yet: server {self._link.server} does not report them"
+                )
+            waiting = await self._replace(late)
+
+    async def _replace(self, late: Sequence[TabletRecord]) -> list[TabletRecord]:
+        """Others in their place. The old ones are remembered: whoever reports one deletes it."""
+        if not late:
+            return []
+        now_ms = self._clock.wall_ms()
+        ids = await take_tablet_ids(self._store, len(late))
+        replaced = in_phase(late, TabletPhase.REPLACED, now_ms, self._link.server)
+        following = [prepared([id_], old.table, [old.rows], now_ms)[0] for id_, old in zip(ids, late, strict=True)]
+        # Side by side: what is written in pieces has both of a pair or none.
+        await self._record([record for pair in zip(replaced, following, strict=True) for record in pair])
+        with suppress(Retryable):  # it is deleted when it is reported, at the latest
+            await self._link.ask(DeleteTablets(tuple(record.tablet for record in late)))
+        return following
+
+    async def tend(self) -> None:
+        """What time alone makes due: tablets that were asked for long ago, dropped tables past their grace."""
+        async with self._change():
+            late = overdue(self.maps.all(), self._clock.wall_ms(), int(self._settings.assignment_timeout_s * 1_000))
+            await self._assign(await self._replace(late))
+        await self.clean()
+
+    async def take_report(self, report: TabletReport) -> None:
+        """A server says what it has: tablets that were replaced or forgotten are deleted, older schemas brought up."""
+        async with self._change():
+            settling = settle(self.maps.all(), report, self._catalog.latest, self._clock.wall_ms())
+            if settling.unwanted:
+                await self._link.ask(DeleteTablets(settling.unwanted))
+            known = {record.tablet for record in self.maps.all()}
+            await self._record([record for record in settling.puts if record.tablet in known])
+            await self._bring_up(report)
+
+    # -- changing
+
+    async def alter(self, name: TableName, changes: AlterAsk) -> Table:
+        async with self._change():
+            before = found(self._catalog.latest, name)
+            commands = commands_of(name, changes)
+            if not commands:
+                return before
+            catalog = await self._catalog.execute(*commands)
+            after = catalog.tables[before.id]
+            if after.schema.version != before.schema.version:
+                await self._link.ask(AlterTable(before.id))
+            return after
+
+    async def drop(self, name: TableName, *, if_exists: bool) -> None:
+        async with self._change():
+            catalog = self._catalog.latest
+            if if_exists and not exists(catalog, name):
+                return
+            table = found(catalog, name)
+            await self._catalog.execute(DropTable(name))
+            await self._link.ask(UnloadTable(table.id))
+        await self.clean()
+
+    async def recall(self, name: TableName, new_name: str | None) -> Table:
+        async with self._change():
+            before = self._catalog.latest
+            catalog = await self._catalog.execute(RecallTable(name, new_name))
+            (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
+            await self._link.ask(LoadTable(id_))
+            return catalog.tables[id_]
+
+    async def clean(self) -> tuple[TableId, ...]:
+        """Forget the dropped tables whose grace period is over, with all that was theirs."""
+        async with self._change():
+            over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
+            for table in over:
+                await self._catalog.execute(ForgetTable(table))
+                records = [record for record in self.maps.all() if record.table == table]
+                await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
+                await self._record((), records)
+            return over
+
+    # -- sizes
+
+    async def split(self, tablet: TabletId, at: Row, *, is_asked: bool = False) -> None:
+        """`is_asked`: by a user, not because of its size."""
+        async with self._change():
+            record = self.maps.tablet(tablet)
+            if at not in record.rows or at == record.rows.start:
+                raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
+            left, right = await take_tablet_ids(self._store, 2)
+            await self._resized([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
+
+    async def join(self, left: TabletId, right: TabletId, *, is_asked: bool = False) -> None:
+        """Of their own accord, only tablets are joined that nobody has asked for."""
+        async with self._change():
+            records = [self.maps.tablet(left), self.maps.tablet(right)]
+            if records[0].table != records[1].table or records[0].rows.stop != records[1].rows.start:
+                raise InvalidArgument(f"tablets {left} and {right} are no neighbours")
+            if not is_asked and any(record.is_asked for record in records):
+                return
+            (into,) = await take_tablet_ids(self._store, 1)
+            await self._resized(records, await self._link.ask(JoinTablets(left, right, into)))
+
+    async def _resized(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
+        now_ms = self._clock.wall_ms()
+        new = [
+            TabletRecord(each.tablet, each.table, each.rows, TabletPhase.RUNNING, report.server, now_ms, is_asked)
+            for each in report.tablets
+        ]
+        await self._record(new, old)
+
+    def check(self) -> list[str]:
+        """What is wrong with the tablets of some table, in words."""
+        wrong = []
+        for id_, table in self._catalog.latest.tables.items():
+            records = self.maps.of_table(id_)
+            try:
+                check_cover([record.rows for record in records])
+            except StelaeError as error:
+                wrong.append(f"table {self._catalog.latest.qualified_name(table)!r}: {error}")
+        return wrong

@@ -1,0 +1,108 @@
+"""What is to be done next about tablets: pure functions of records, the catalog, and what servers have reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stelae.catalog.value import Catalog
+from stelae.model.hybrid import millis_of
+from stelae.model.ids import SchemaVersion, TableId, TabletId
+from stelae.model.ranges import RowRange
+from stelae.registry.control import SERVING, TabletReport
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
+
+
+def prepared(ids: Sequence[TabletId], table: TableId, ranges: Sequence[RowRange], now_ms: int) -> list[TabletRecord]:
+    return [
+        TabletRecord(id_, table, rows, TabletPhase.PREPARING, "", now_ms) for id_, rows in zip(ids, ranges, strict=True)
+    ]
+
+
+def in_phase(records: Iterable[TabletRecord], phase: TabletPhase, now_ms: int, server: str) -> list[TabletRecord]:
+    return [msgspec.structs.replace(record, phase=phase, since_ms=now_ms, server=server) for record in records]
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """What a full report changes: records to write and to remove, tablets the server must delete, and create, and
+    tables it must serve again."""
+
+    puts: tuple[TabletRecord, ...] = ()
+    removed: tuple[TabletRecord, ...] = ()
+    unwanted: tuple[TabletId, ...] = ()
+    missing: tuple[TabletRecord, ...] = ()
+    unserved: tuple[TableId, ...] = ()
+
+
+def settle(records: Iterable[TabletRecord], report: TabletReport, catalog: Catalog, now_ms: int) -> Settling:
+    """Bring what is recorded and what a server has in line. `report` may have the tablets of dropped tables too.
+
+    - A record of a table that is not in the catalog goes, and the tablet too if there is one: the table's creation
+      ended before it was there, or it was forgotten.
+    - A tablet that the server has and no record names: it was split or joined just before the end. Its record is made,
+      and those of the tablets it took over from, whose rows it covers, go.
+    - A tablet that is recorded as REPLACED, or whose table is forgotten, is deleted by the server.
+    - A tablet that is to be created and that the server does not have is still to be created. One that ran has data:
+      it is never made anew. If it is not served now the server must load it.
+    """
+    known = {record.tablet: record for record in records}
+    is_known = {*catalog.tables, *catalog.dropped}
+    puts: list[TabletRecord] = []
+    removed = [record for record in known.values() if record.table not in is_known]
+    unwanted = dict.fromkeys(record.tablet for record in removed)
+    unserved: set[TableId] = set()
+    covered: dict[TableId, list[RowRange]] = {}
+    here = set()
+    for each in report.tablets:
+        record = known.get(each.tablet)
+        if each.table not in is_known or (record is not None and record.phase is TabletPhase.REPLACED):
+            unwanted[each.tablet] = None
+            continue
+        if each.life != SERVING and each.table in catalog.tables:
+            unserved.add(each.table)
+        here.add(each.tablet)
+        covered.setdefault(each.table, []).append(each.rows)
+        running = TabletRecord(
+            each.tablet,
+            each.table,
+            each.rows,
+            TabletPhase.RUNNING,
+            report.server,
+            now_ms,
+            record is not None and record.is_asked,
+        )
+        if record is None or record.phase is not TabletPhase.RUNNING or record.rows != each.rows:
+            puts.append(running)
+    missing = []
+    for record in known.values():
+        if record.tablet in here or record.table not in is_known:
+            continue
+        if record.phase is TabletPhase.REPLACED or any(
+            record.rows.overlaps(rows) for rows in covered.get(record.table, ())
+        ):
+            removed.append(record)
+        elif record.table in catalog.tables and record.phase is TabletPhase.RUNNING:
+            unserved.add(record.table)
+        elif record.table in catalog.tables:
+            missing.append(record)
+    return Settling(tuple(puts), tuple(removed), tuple(unwanted), tuple(missing), tuple(sorted(unserved)))
+
+
+def overdue(records: Iterable[TabletRecord], now_ms: int, timeout_ms: int) -> list[TabletRecord]:
+    """Tablets that were asked for and not reported in time."""
+    return [r for r in records if r.phase is TabletPhase.CREATING and now_ms - r.since_ms >= timeout_ms]
+
+
+def behind(report: TabletReport, newest: Mapping[TableId, SchemaVersion]) -> tuple[TableId, ...]:
+    """Tables with a tablet on the server that is not at the newest schema."""
+    late = {each.table for each in report.tablets if each.schema_version < newest.get(each.table, 0)}
+    return tuple(sorted(late))
+
+
+def forgettable(catalog: Catalog, now_ms: int, grace_ms: int) -> tuple[TableId, ...]:
+    """Dropped tables whose grace period is over."""
+    over = [id_ for id_, dropped in catalog.dropped.items() if now_ms - millis_of(dropped.since) >= grace_ms]
+    return tuple(sorted(over))

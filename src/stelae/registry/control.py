@@ -1,0 +1,115 @@
+"""What a master and a server say to each other: plain values, the same in one process and over a network.
+
+The master asks (create, alter, unload, load, delete, split, join); the server reports which tablets it has, in which
+state, at which schema. Whatever is asked may be asked again: what is done already is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
+from stelae.model.ranges import RowRange
+
+
+class NewTablet(msgspec.Struct, frozen=True):
+    tablet: TabletId
+    table: TableId
+    rows: RowRange
+
+
+class CreateTablets(msgspec.Struct, frozen=True, tag=True):
+    """Empty tablets, of the schema the catalog has for their table."""
+
+    tablets: tuple[NewTablet, ...]
+
+
+class AlterTable(msgspec.Struct, frozen=True, tag=True):
+    """Bring every tablet of a table to the newest schema."""
+
+    table: TableId
+
+
+class UnloadTable(msgspec.Struct, frozen=True, tag=True):
+    """Write all to files and serve it no more; the configs stay."""
+
+    table: TableId
+
+
+class LoadTable(msgspec.Struct, frozen=True, tag=True):
+    """Serve what was unloaded."""
+
+    table: TableId
+
+
+class DeleteTablets(msgspec.Struct, frozen=True, tag=True):
+    """With their configs; files go when nobody needs them."""
+
+    tablets: tuple[TabletId, ...]
+
+
+class SplitTablet(msgspec.Struct, frozen=True, tag=True):
+    tablet: TabletId
+    at: Row
+    left: TabletId
+    right: TabletId
+
+
+class JoinTablets(msgspec.Struct, frozen=True, tag=True):
+    left: TabletId
+    right: TabletId
+    into: TabletId
+
+
+ControlRequest: TypeAlias = (
+    CreateTablets | AlterTable | UnloadTable | LoadTable | DeleteTablets | SplitTablet | JoinTablets
+)
+
+
+SERVING = 5
+"""The `life` of a tablet that takes reads and writes."""
+
+
+class ReportedTablet(msgspec.Struct, frozen=True):
+    """`life` is the number of the tablet's state on the server."""
+
+    tablet: TabletId
+    table: TableId
+    rows: RowRange
+    life: int
+    schema_version: SchemaVersion
+
+
+class TabletReport(msgspec.Struct, frozen=True):
+    """Of a server's tablets those that the request touched, or all of them (`is_full`)."""
+
+    server: str
+    tablets: tuple[ReportedTablet, ...]
+    is_full: bool = False
+
+
+class ServerLink(Protocol):
+    """How a master reaches a server. Raises Unavailable when no answer comes: the request may have been carried out."""
+
+    @property
+    def server(self) -> str: ...
+
+    async def ask(self, request: ControlRequest) -> TabletReport: ...
+
+    async def report(self) -> TabletReport:
+        """The full report."""
+        ...
+
+
+def reported_ids(report: TabletReport) -> frozenset[TabletId]:
+    return frozenset(each.tablet for each in report.tablets)
+
+
+def cut_ranges(cuts: Sequence[Row]) -> list[RowRange]:
+    """The ranges between cuts, all rows together."""
+    starts: list[bytes] = [b"", *cuts]
+    stops: list[bytes | None] = [*cuts, None]
+    return [RowRange(start, stop) for start, stop in zip(starts, stops, strict=True)]

@@ -1,0 +1,91 @@
+"""What the master knows of each tablet, one metastore key per tablet: its range, its phase, who has it.
+
+    tablets/{table id, 16 hex digits}/{tablet id, 16 hex digits}
+
+Phases, in the order of a life: PREPARING (thought of; its table may not exist yet), CREATING (a server was chosen, and
+asked), RUNNING (that server has reported it). REPLACED: it was not reported in time, another took its place; wherever
+it shows up it is deleted. A dropped table's tablets keep their phase: the catalog says that the table is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from stelae.model.errors import Corruption
+from stelae.model.ids import TableId, TabletId
+from stelae.model.ranges import RowRange
+from stelae.ports.metastore import Change, DeleteKey, IsAbsent, Metastore, ModRevisionIs, PutKey
+
+TABLETS_PREFIX = "tablets/"
+NEXT_TABLET_KEY = "ids/tablet"
+_CHANGES_MAX = 100
+_PAGE = 1_000
+_FIRST_ID = 16
+
+
+class TabletPhase(IntEnum):
+    """Stored."""
+
+    PREPARING = 1
+    CREATING = 2
+    RUNNING = 3
+    REPLACED = 4
+
+
+class TabletRecord(msgspec.Struct, frozen=True):
+    """`since_ms`: when the phase began, by the master's clock. `is_asked`: a user wanted it cut so; it is not joined
+    with others because it is small."""
+
+    tablet: TabletId
+    table: TableId
+    rows: RowRange
+    phase: TabletPhase
+    server: str = ""
+    since_ms: int = 0
+    is_asked: bool = False
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(TabletRecord)
+
+
+def tablet_key(table: TableId, tablet: TabletId) -> str:
+    return f"{TABLETS_PREFIX}{table:016x}/{tablet:016x}"
+
+
+async def read_tablets(store: Metastore) -> list[TabletRecord]:
+    """All of them, as of one moment, by table and id."""
+    found: list[TabletRecord] = []
+    read = await store.range(TABLETS_PREFIX, limit=_PAGE)
+    while True:
+        for entry in read.entries:
+            try:
+                found.append(_DECODER.decode(entry.value))
+            except msgspec.MsgspecError as error:
+                raise Corruption(f"the record of a tablet cannot be read: {error}", entry.key) from None
+        if not read.more:
+            return found
+        after = read.entries[-1].key + "\0"
+        read = await store.range(TABLETS_PREFIX, start=after, limit=_PAGE, revision=read.revision)
+
+
+async def write_tablets(store: Metastore, puts: Sequence[TabletRecord], removed: Iterable[TabletRecord] = ()) -> None:
+    """In pieces, if there are many: each record is whole, whatever happens in between."""
+    changes: list[Change] = [PutKey(tablet_key(each.table, each.tablet), _ENCODER.encode(each)) for each in puts]
+    changes += [DeleteKey(tablet_key(each.table, each.tablet)) for each in removed]
+    for at in range(0, len(changes), _CHANGES_MAX):
+        await store.txn([], changes[at : at + _CHANGES_MAX])
+
+
+async def take_tablet_ids(store: Metastore, count: int) -> list[TabletId]:
+    """Ids that nobody has been given, and nobody will be."""
+    while True:
+        entry = await store.get(NEXT_TABLET_KEY)
+        first = _FIRST_ID if entry is None else int(entry.value)
+        unchanged = IsAbsent(NEXT_TABLET_KEY) if entry is None else ModRevisionIs(NEXT_TABLET_KEY, entry.mod_revision)
+        outcome = await store.txn([unchanged], [PutKey(NEXT_TABLET_KEY, str(first + count).encode())])
+        if outcome.succeeded:
+            return [TabletId(first + number) for number in range(count)]

@@ -1,0 +1,189 @@
+"""What a server does by itself: it flushes what is due, compacts what has grown, forgets history that nobody may read
+any more, and tells the master which tablets have become too large or too small.
+
+Two kinds of steps, for a thread each: flushing must go on while a large compaction runs. A step does one piece of work
+and says whether there may be more; whoever runs them waits in between until something was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Protocol
+
+from stelae.model.errors import NotFound, StelaeError
+from stelae.model.hybrid import TXN_MIN, millis_of, pack
+from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.registry.meta import META0, META1
+from stelae.storage.splitting import choose_split_row, size_of
+from stelae.storage.state import TabletState
+from stelae.storage.tablets import TabletAway
+from stelae.tserver.server import TabletServer
+
+SaveHorizon = Callable[[TableId, Txn], None]
+"""Durable when it returns: only then may history below it be dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """What the catalog says about a table's upkeep."""
+
+    retention_us: int
+    tablet_bytes: int
+
+
+META_RULES = TableRules(retention_us=0, tablet_bytes=64 * 2**20)
+
+
+class Resizing(Protocol):
+    """What the master does about sizes."""
+
+    def split(self, tablet: TabletId, at: Row) -> None: ...
+
+    def join(self, left: TabletId, right: TabletId) -> None: ...
+
+
+class Keeper:
+    """`rules_of` gives None for a table that is gone."""
+
+    def __init__(
+        self,
+        server: TabletServer,
+        rules_of: Callable[[TableId], TableRules | None],
+        save_horizon: SaveHorizon,
+        resizing: Resizing,
+    ) -> None:
+        self._server = server
+        self._rules_of = rules_of
+        self._save_horizon = save_horizon
+        self._resizing = resizing
+        states = server.shard.tablets().items()
+        self._grown = dict.fromkeys(tablet for tablet, state in states if len(state.files()) > 1)
+        self._lock = Lock()
+        self._horizons = Lock()
+        self._saved: dict[TableId, Txn] = {}
+        self._unsaved = False
+        self._garbage = True
+
+    # -- flushing
+
+    def flush_step(self) -> bool:
+        """Flush one memory that is due; when none is, save what changed and let the log go."""
+        flushed = self._server.flush_due()
+        if flushed is not None:
+            self._unsaved = True
+            self.grew(
+                state.tablet
+                for state in self._server.shard.of_table(flushed.table)
+                if state.rows.overlaps(flushed.rows)
+            )
+            return True
+        if self._unsaved:
+            self._server.upkeep.save()
+            self._server.upkeep.collect_log()
+            self._unsaved = False
+        return False
+
+    # -- compaction
+
+    def grew(self, tablets: Iterable[TabletId]) -> None:
+        """They have files that nobody has looked at."""
+        with self._lock:
+            self._grown |= dict.fromkeys(tablets)
+
+    def compact_step(self) -> bool:
+        """Compact one tablet that is in need of it, then see whether it should be split; when none is left, delete the
+        files that nobody needs any more."""
+        with self._lock:
+            tablet = next(iter(self._grown), None)
+        if tablet is None:
+            return self._collect()
+        try:
+            again = self._compact_one(tablet)
+        except (TabletAway, NotFound):
+            again = False  # it was split, joined or dropped meanwhile, or the table is gone
+        if not again:
+            with self._lock:
+                self._grown.pop(tablet, None)
+        return True
+
+    def _compact_one(self, tablet: TabletId) -> bool:
+        state = self._server.shard.state(tablet)
+        rules = self.rules(state.table)
+        if rules is None:
+            return False
+        self.advance_horizon(state.table, rules)
+        self._server.upkeep.drop_hidden(tablet)
+        found = self._server.upkeep.pick_compaction(tablet)
+        if found is not None:
+            self._server.upkeep.compact(tablet, *found)
+            self._server.upkeep.save()
+            self._garbage = True
+            return True
+        return self._resize(state, rules)
+
+    def _collect(self) -> bool:
+        if self._garbage:
+            self._garbage = False
+            try:
+                self._server.upkeep.save()
+                self._server.upkeep.collect_files()
+            except BaseException:
+                self._garbage = True
+                raise
+        return False
+
+    def garbage_left(self) -> None:
+        """Files may have become needless: look at the next step."""
+        self._garbage = True
+
+    # -- history
+
+    def rules(self, table: TableId) -> TableRules | None:
+        return META_RULES if table in (META0, META1) else self._rules_of(table)
+
+    def advance_horizon(self, table: TableId, rules: TableRules, *, to_now: bool = False) -> Txn:
+        """Up to where history may be dropped: the retention behind now, and never past a pin. What is saved may be
+        ahead of a pin, which ends with this process; what compactions go by is never ahead of what is saved."""
+        shard = self._server.shard
+        visible = shard.visible
+        now_ms = millis_of(visible)
+        kept_ms = 0 if to_now else rules.retention_us // 1_000
+        wanted = visible if to_now else (pack(now_ms - kept_ms) if now_ms > kept_ms else TXN_MIN)
+        wanted = min(wanted, visible)
+        with self._horizons:
+            known = max(self._saved.get(table, TXN_MIN), shard.horizon(table))
+            if wanted > known and table not in (META0, META1):
+                self._save_horizon(table, wanted)
+                self._saved[table] = wanted
+            return shard.advance_horizon(table, wanted)
+
+    # -- sizes
+
+    def _resize(self, state: TabletState, rules: TableRules) -> bool:
+        """Split above twice the size a tablet should have; join with the next below half of it, if a split made them:
+        tablets that a user asked for stay."""
+        shard = self._server.shard
+        if state.table in (META0, META1):
+            return False
+        size = size_of(state, shard.fragments)
+        try:
+            if size > 2 * rules.tablet_bytes:
+                at = choose_split_row(state, shard.fragments)
+                if at is not None:
+                    self._resizing.split(state.tablet, at)
+                return False
+            neighbour = self._next(state)
+            if neighbour is not None and min(state.resize, neighbour.resize) > 0:
+                both = size + size_of(neighbour, shard.fragments)
+                if both < rules.tablet_bytes // 2:
+                    self._resizing.join(state.tablet, neighbour.tablet)
+        except StelaeError:
+            return False  # it is looked at again when it has grown again
+        return False
+
+    def _next(self, state: TabletState) -> TabletState | None:
+        if state.rows.stop is None:
+            return None
+        return self._server.shard.state_at(state.table, state.rows.stop)

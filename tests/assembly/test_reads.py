@@ -1,0 +1,153 @@
+"""Reads at snapshots, with something happening at the worst moment."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stelae.client.backend import ScanAsk
+from stelae.model.errors import Closed, NotFound, SnapshotTooOld
+from stelae.model.ids import TableId, Txn
+from stelae.model.predicate.plan import ScanPredicate
+from stelae.model.predicate.selectors import ALL_COLUMNS
+from tests.tserver.stores import Place, row
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    made = Place()
+    yield made
+    made.close()
+
+
+def before_the_state_is_taken(place: Place, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Once, the next time somebody looks for a row's tablet."""
+    shard, waiting = place.server.shard, [act]
+    plain = shard.state_at
+
+    def state_at(*args: Any) -> Any:
+        if waiting:
+            waiting.pop()()
+        return plain(*args)
+
+    monkeypatch.setattr(shard, "state_at", state_at)
+
+
+def rewritten(place: Place, table: TableId) -> Callable[[], None]:
+    """The row gets another value, and all history goes."""
+
+    def act() -> None:
+        place.put(table, 1, a=2)
+        place.store.compact(table, erase_now=True)
+
+    return act
+
+
+def test_a_row_is_never_missing_because_history_goes_under_the_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = place.create()
+    place.put(info.id, 1, a=1)
+    before_the_state_is_taken(place, monkeypatch, rewritten(place, info.id))
+    assert place.get(info.id, 1) == 2
+
+
+def test_a_snapshot_that_becomes_too_old_under_the_read_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = place.create()
+    at = place.put(info.id, 1, a=1)
+    before_the_state_is_taken(place, monkeypatch, rewritten(place, info.id))
+    with pytest.raises(SnapshotTooOld):
+        place.get(info.id, 1, at=at)
+
+
+def test_a_history_that_becomes_too_old_under_the_read_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = place.create()
+    at = place.put(info.id, 1, a=1)
+    before_the_state_is_taken(place, monkeypatch, rewritten(place, info.id))
+    with pytest.raises(SnapshotTooOld):
+        place.store.history(info.id, row(1), ALL_COLUMNS, 5, at)
+    found = place.store.history(info.id, row(1), ALL_COLUMNS, 5)
+    assert found is not None
+    assert [version.value for version in found["a"]] == [2]
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_many_rows_are_of_one_snapshot(place: Place, monkeypatch: pytest.MonkeyPatch, is_given: bool) -> None:
+    info = place.create("t", 5)
+    place.put(info.id, 1, 9, a=1)
+    at = place.store.now() if is_given else None
+    before_the_state_is_taken(place, monkeypatch, rewritten(place, info.id))
+    found = place.store.newest_many(info.id, [row(9), row(1), row(7)], ALL_COLUMNS, at)
+    assert found == [{"a": 1}, {"a": 1}, None]
+    assert place.get(info.id, 1) == 2
+
+
+def test_a_file_that_goes_under_a_read_is_no_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tablet as it is now is read instead."""
+    info = place.create()
+    place.put(info.id, 1, a=1)
+    place.store.flush(info.id)
+    shard, old = place.server.shard, place.server.shard.of_table(info.id)[0]
+    place.put(info.id, 2)
+    place.store.compact(info.id, erase_now=True)
+    place.server.shard.cache.clear() if hasattr(place.server.shard.cache, "clear") else None
+    plain, waiting = shard.state_at, [old]
+    monkeypatch.setattr(shard, "state_at", lambda *args: waiting.pop() if waiting else plain(*args))
+    assert place.get(info.id, 1) == 1
+
+
+def scan(place: Place, table: TableId, at: Txn | None = None) -> Any:
+    return place.store.scan(table, ScanAsk(ScanPredicate(), place.store.now() if at is None else at))
+
+
+def values(batches: Any) -> dict[int, int]:
+    return {each["id"]: each["a"] for batch in batches for each in batch.to_pylist()}
+
+
+def test_a_scan_holds_its_snapshot_before_its_first_batch(place: Place) -> None:
+    info = place.create()
+    at = place.put(info.id, 1, a=1)
+    batches = scan(place, info.id)
+    rewritten(place, info.id)()
+    assert values(batches) == {1: 1}
+    rewritten(place, info.id)()
+    with pytest.raises(SnapshotTooOld):
+        scan(place, info.id, at)
+
+
+@pytest.mark.parametrize("how", ["closed", "closed twice", "dropped", "read", "failed"])
+def test_a_scan_lets_go_of_its_snapshot(place: Place, how: str) -> None:
+    info = place.create()
+    at = place.put(info.id, 1, a=1)
+    batches = scan(place, info.id, at)
+    match how:
+        case "dropped":
+            del batches
+            gc.collect()
+        case "read":
+            assert values(batches) == {1: 1}
+        case "failed":
+            place.store.drop("t")
+            with pytest.raises(NotFound, match="was dropped"):
+                next(batches)
+            place.store.recall("t")
+        case _:
+            batches.close()
+            if how == "closed twice":
+                batches.close()
+    rewritten(place, info.id)()
+    with pytest.raises(SnapshotTooOld):
+        place.get(info.id, 1, at=at)
+
+
+def test_a_scan_of_a_closed_store_says_so() -> None:
+    place = Place()
+    info = place.create("t", 5)
+    place.put(info.id, 1, 9)
+    batches = scan(place, info.id)
+    place.close()
+    with pytest.raises(Closed):
+        next(batches)

@@ -1,0 +1,77 @@
+"""`stelae demo`, as a person runs it: it tells its story, leaves what it was asked to leave, and nothing when it is
+interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stelae
+
+_COMMAND = [sys.executable, "-c", "from stelae.cli.app import main; main()", "demo"]
+
+
+def started(*arguments: str | Path, temporary: Path, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*_COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary), **variables},
+        start_new_session=True,
+    )
+
+
+def is_running(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_it_runs_and_leaves_what_it_was_asked_to(tmp_path: Path) -> None:
+    demo = started("--rows", "3000", "--no-spark", "--keep", tmp_path / "kept", temporary=tmp_path)
+    told, complaints = demo.communicate()
+    assert demo.returncode == 0, complaints
+    assert "3,000 rows in" in told
+    assert "Conflict" in told
+    assert "its states, newest first: sent, paid, placed; with at= it is still placed" in told
+    assert "acknowledged rows are there" in told
+    assert "the counter is 400" in told
+    assert "whole: 2 tables" in told
+    assert "\x1b" not in told
+    assert max(len(line) for line in told.splitlines()) < 400
+    with stelae.open(tmp_path / "kept", read_only=True) as kept:
+        assert kept.tables() == ["counters", "orders"]
+        assert kept.table("orders").count(stelae.col("customer") != "customer-killed") == 3_300
+    again = started("--keep", tmp_path / "kept", temporary=tmp_path)
+    assert "is there already" in again.communicate()[1]
+    assert again.returncode == 1
+
+
+@pytest.mark.parametrize("moment", ["== 2.", "== 4.", "== 5."])
+def test_interrupted_it_leaves_nothing(tmp_path: Path, moment: str) -> None:
+    demo = started("--rows", "3000", "--no-spark", temporary=tmp_path, PYTHONUNBUFFERED="1")
+    assert demo.stdout is not None
+    assert any(line.startswith(moment) for line in demo.stdout)
+    os.killpg(demo.pid, signal.SIGINT)
+    _, complaints = demo.communicate()
+    assert demo.returncode == 130
+    assert "Corruption" not in complaints
+    assert not is_running(demo.pid)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_with_spark_and_without_java_on_the_path(tmp_path: Path) -> None:
+    variables = {"PATH": str(tmp_path / "nowhere"), "JAVA_HOME": ""}
+    demo = started("--rows", "2000", temporary=tmp_path, **variables)
+    told, complaints = demo.communicate()
+    assert demo.returncode == 0, complaints
+    assert "best customers" in told

@@ -1,0 +1,102 @@
+"""Where the store is: options before and behind the verb, the environment, a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Cli, run
+
+MAKE = ("table", "create", "t", "--key", "id string", "--columns", "p: v string")
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Two stores, whose tables are called after them."""
+    for name in ("first", "second"):
+        Cli(tmp_path / name).done("table", "create", name, "--key", "id string", "--columns", "p: v string")
+    return tmp_path / "first", tmp_path / "second"
+
+
+def names(*words: str | Path) -> str:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_before_and_behind_the_verb(two: tuple[Path, Path]) -> None:
+    first, second = two
+    assert '"first"' in names("--path", first, "table", "list")
+    assert '"second"' in names("table", "list", "--path", second)
+    assert '"second"' in names("--path", first, "table", "list", "--path", second)
+
+
+def test_the_environment_and_the_file_in_their_order(
+    two: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    Path("stelae.toml").write_text('path = "first"')
+    assert '"first"' in names("table", "list")
+    monkeypatch.setenv("STELAE_PATH", str(second))
+    assert '"second"' in names("table", "list")
+    assert '"first"' in names("table", "list", "--path", first)
+    monkeypatch.setenv("STELAE_PATH", "")
+    assert '"first"' in names("table", "list")
+
+
+def test_catalog_verbs_find_the_store_as_the_others_do(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two
+    monkeypatch.setenv("STELAE_PATH", str(second))
+    monkeypatch.setenv("STELAE_ETCD", "localhost:1")
+    both = run("catalog", "show")
+    assert both.exit_code == 1
+    assert "STELAE_PATH and STELAE_ETCD are both set" in both.stderr
+    assert '"first"' in names("catalog", "show", "--path", first)
+    assert '"first"' in names("--path", first, "catalog", "show")
+    wrong = run("catalog", "show", "--path", first, "--etcd", "localhost:1")
+    assert "(one of them)" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("path = 3", "stelae.toml: path is 3; write text"),
+        ('path = "a"\ncluster = "b"', "stelae.toml: give --path or --cluster, not both"),
+        ("path =", "stelae.toml: "),
+        ('cluster = "host:1"', "stelae.toml host:1: this release has embedded stores only"),
+        ("", "say where the store is"),
+    ],
+)
+def test_a_wrong_file(settings: str, message: str) -> None:
+    Path("stelae.toml").write_text(settings)
+    result = run("table", "list")
+    assert result.exit_code == 1
+    assert f"error: {message}" in result.stderr
+
+
+def test_clusters_come_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for result in (run("--cluster", "host:1", "table", "list"), run("get", "t", "a", "--cluster", "host:1")):
+        assert result.exit_code == 1
+        assert "error: --cluster host:1: this release has embedded stores only" in result.stderr
+    monkeypatch.setenv("STELAE_CLUSTER", "host:1")
+    assert "STELAE_CLUSTER host:1" in run("table", "list").stderr
+    both = run("table", "list", "--cluster", "host:1", "--path", tmp_path)
+    assert "give --path or --cluster, not both" in both.stderr
+
+
+def test_looking_makes_no_store(tmp_path: Path) -> None:
+    for words in (("table", "list"), ("get", "t", "a"), ("scan", "t"), ("put", "t", "a"), ("table", "drop", "t")):
+        result = run(*words, "--path", tmp_path / "none")
+        assert result.exit_code == 1
+        assert "no store in" in result.stderr
+        assert "metastore.db" in result.stderr
+    assert not (tmp_path / "none").exists()
+    assert run(*MAKE, "--path", tmp_path / "none").exit_code == 0
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run(*MAKE, "--path", tmp_path / "file")
+    assert result.exit_code == 1
+    assert "error: " in result.stderr

@@ -1,0 +1,149 @@
+"""What is tried again, for how long, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stelae
+from stelae.client.retries import Attempts, Patience
+from stelae.model.errors import DiskFull
+from stelae.storage.shard import StaleSchema
+from stelae.storage.tablets import TabletAway
+from tests.client.api_embedded.worlds import put_before
+
+
+class SteppedClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+class MiddleRng:
+    def token(self, size_bytes: int) -> bytes:
+        return bytes(size_bytes)
+
+    def below(self, bound: int) -> int:
+        return bound // 2
+
+    def fraction(self) -> float:
+        return 0.5
+
+
+def test_waits_double_up_to_a_bound_and_end_with_the_error() -> None:
+    clock = SteppedClock()
+    attempts = Attempts(Patience(clock, MiddleRng(), 2.0))
+    error = stelae.Overloaded("full")
+    waits = []
+    while clock.now_s < 2.0:
+        waits.append(attempts.delay_s(error))
+        clock.now_s += waits[-1]
+    with pytest.raises(stelae.Overloaded) as raised:
+        attempts.delay_s(error)
+    assert waits[:4] == [0.001, 0.002, 0.004, 0.008]
+    assert max(waits) == 0.5
+    assert sum(waits) == pytest.approx(2.0)
+    assert raised.value is error
+    assert "2 s" in raised.value.__notes__[0]
+
+
+def test_reads_are_tried_again_after_whatever_passes(db: stelae.Database, users: stelae.Table) -> None:
+    users.put({"id": "ann", "age": 1})
+    failing = put_before(db)
+    passing = [stelae.Overloaded("full"), stelae.Unavailable("away"), TabletAway("moved")]
+    calls: dict[str, Callable[[], Any]] = {
+        "newest": lambda: users.get("ann"),
+        "newest_many": lambda: users.get_many(["ann"]),
+        "history": lambda: users.history("ann"),
+        "now": lambda: users.get("ann"),
+        "pin": users.scan,
+        "scan": users.count,
+        "find": lambda: db.table("users"),
+        "names": db.tables,
+        "stats": users.stats,
+        "tablets": users.tablets,
+    }
+    for name, call in calls.items():
+        before = failing.calls[name]
+        failing.plans[name] = list(passing)
+        assert call()
+        assert failing.calls[name] >= before + len(passing)
+        assert failing.plans[name] == []
+
+
+@pytest.mark.parametrize("error", [stelae.Overloaded("full"), TabletAway("moved"), StaleSchema("old")], ids=repr)
+def test_writes_are_tried_again_if_nothing_happened(
+    db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
+) -> None:
+    failing = put_before(db)
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: users.put({"id": "ann", "age": 1}),
+        lambda: users.put({"id": "bob"}, if_absent=True),
+        lambda: users.put_many([{"id": "ann", "age": 1}]),
+        lambda: users.update("ann", lambda row: {"age": 2}),
+        lambda: users.increment("ann", {"age": 1}),
+        lambda: users.erase("bob"),
+        lambda: users.erase_many(["bob"]),
+    )
+    for call in calls:
+        failing.plans["write"] = [error, error]
+        call()
+        assert failing.plans["write"] == []
+    assert users.get("ann", ["age"]) == {"id": "ann", "age": 3}
+    assert not users.exists("bob")
+
+
+@pytest.mark.parametrize(
+    "error", [stelae.Unavailable("away"), DiskFull("full"), stelae.PartialWrite("half", 1)], ids=repr
+)
+def test_writes_that_may_have_happened_are_not(
+    db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
+) -> None:
+    failing = put_before(db)
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: users.put({"id": "ann"}),
+        lambda: users.put_many([{"id": "ann"}]),
+        lambda: users.erase("ann"),
+    )
+    for call in calls:
+        failing.plans["write"] = [error]
+        before = failing.calls["write"]
+        with pytest.raises(type(error)):
+            call()
+        assert failing.calls["write"] == before + 1
+    failing.plans["create"] = [stelae.Unavailable("away")]
+    with pytest.raises(stelae.Unavailable):
+        db.create_table("t", {"id": "string"}, [stelae.cells("c")])
+    failing.plans["create"] = [stelae.Overloaded("full")]
+    db.create_table("t", {"id": "string"}, [stelae.cells("c")])
+
+
+def test_without_patience_the_first_error_is_the_last(tmp_path: Path) -> None:
+    with stelae.open(tmp_path, timeout_s=0) as database:
+        table = database.create_table("t", {"id": "string"}, [stelae.cells("c")])
+        failing = put_before(database)
+        failing.plans["newest"] = [stelae.Unavailable("away")] * 3
+        with pytest.raises(stelae.Unavailable):
+            table.get("ann")
+
+
+def test_who_waits_is_told_of_the_end(db: stelae.Database, users: stelae.Table) -> None:
+    failing = put_before(db)
+    close = failing.behind.close
+
+    def closing(*_: object) -> None:
+        db.session._ended.set()
+        raise stelae.Unavailable("away")
+
+    failing.newest = closing  # type: ignore[attr-defined]
+    with pytest.raises(stelae.Closed):
+        users.get("ann")
+    close()

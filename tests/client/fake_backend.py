@@ -1,0 +1,280 @@
+"""A backend that remembers what it was asked, and answers what it was told to: both as values that can be compared.
+
+`StoreWorld` serves one over a local socket, in a thread of this process, and attaches to it as another process would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.loop_thread import LoopThread
+from stelae.adapters.sockets import UnixTransport
+from stelae.adapters.sockets_blocking import UnixConnector
+from stelae.catalog.objects import NamespaceId, Table, TableProperties, ZoneId
+from stelae.client.backend import (
+    AlterAsk,
+    CheckReport,
+    CreateAsk,
+    Progress,
+    ScanAsk,
+    TableInfo,
+    TableStats,
+    TabletInfo,
+    Values,
+)
+from stelae.client.incoming_blocks import OrderedBlock
+from stelae.client.remote import RemoteBackend
+from stelae.client.remote_lines import LineSettings
+from stelae.client.serving import ServiceLimits, StoreService
+from stelae.format.block import encode_block
+from stelae.model.errors import NotFound
+from stelae.model.ids import Row, TableId, Txn
+from stelae.model.predicate.plan import ALL_TIME, TimeRange
+from stelae.model.predicate.selectors import Selectors
+from stelae.model.schema import TableSchema
+from stelae.ports.transport import Address
+from stelae.storage.asking import Version
+from stelae.storage.handles import NotCached
+from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+
+OWNER = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "a-store", "owner")
+_MOMENTS_MAX = 10_000
+CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "a-store", "client")
+
+
+class FakePin:
+    def __init__(self, backend: FakeBackend, txn: Txn) -> None:
+        self._backend = backend
+        self.txn = txn
+
+    def close(self) -> None:
+        with self._backend.lock:
+            self._backend.pins.discard(self)
+
+
+class FakeScan(Iterator[pa.RecordBatch]):
+    """Batches as they are asked for; whoever waits for `closed` learns that it was freed."""
+
+    def __init__(self, backend: FakeBackend, batches: Iterator[pa.RecordBatch]) -> None:
+        self._backend = backend
+        self._batches = batches
+        with backend.lock:
+            backend.scans.add(self)
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with self._backend.lock:
+            self._backend.scans.discard(self)
+
+
+@dataclass
+class FakeBackend:
+    """`answers`: by method, what it returns, a function of its arguments, or an error to raise. `calls`: what came."""
+
+    tables: dict[TableId, TableInfo] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    is_local: bool = True
+    place: str = "fake"
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    pins: set[FakePin] = field(default_factory=set)
+    scans: set[FakeScan] = field(default_factory=set)
+    lock: Lock = field(default_factory=Lock)
+
+    def _told(self, method: str, *args: Any) -> Any:
+        with self.lock:
+            self.calls.append((method, *args))
+        answer = self.answers[method]
+        if callable(answer):
+            answer = answer(*args)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def find(self, name: str) -> TableInfo:
+        return self._told("find", name)
+
+    def info(self, table: TableId) -> TableInfo:
+        try:
+            return self.tables[table]
+        except KeyError:
+            raise NotFound(f"no table {table}") from None
+
+    def names(self) -> tuple[str, ...]:
+        return self._told("names")
+
+    def create(self, ask: CreateAsk) -> TableInfo:
+        return self._told("create", ask)
+
+    def alter(self, name: str, ask: AlterAsk) -> TableInfo:
+        return self._told("alter", name, ask)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> None:
+        return self._told("drop", name, if_exists)
+
+    def recall(self, name: str, new_name: str | None = None) -> TableInfo:
+        return self._told("recall", name, new_name)
+
+    def truncate(self, table: TableId) -> Txn:
+        return self._told("truncate", table)
+
+    def write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Txn:
+        return self.submit(table, blocks, max_txn).result()
+
+    def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
+        said = tuple((encode_block(each.block), tuple(each.rows.to_pylist())) for each in blocks)
+        future: Future[Txn] = Future()
+        try:
+            answer = self._told("write", table, said, max_txn)
+        except Exception as error:  # noqa: BLE001 - as a real one does
+            future.set_exception(error)
+            return future
+        if isinstance(answer, Future):
+            return answer
+        future.set_result(answer)
+        return future
+
+    def now(self) -> Txn:
+        return self._told("now")
+
+    def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+        return self._told("newest", table, row, columns, at)
+
+    def newest_cached(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+        if "newest_cached" not in self.answers:
+            raise NotCached("not here")
+        return self._told("newest_cached", table, row, columns, at)
+
+    def newest_many(
+        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None = None
+    ) -> list[Values | None]:
+        return self._told("newest_many", table, tuple(rows), columns, at)
+
+    def history(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        limit: int,
+        at: Txn | None = None,
+        time: TimeRange = ALL_TIME,
+    ) -> dict[str, tuple[Version, ...]] | None:
+        return self._told("history", table, row, columns, limit, at, time)
+
+    def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
+        return FakeScan(self, iter(self._told("scan", table, ask)))
+
+    def pin(self, at: Txn | None = None) -> FakePin:
+        pin = FakePin(self, self._told("pin", at))
+        with self.lock:
+            self.pins.add(pin)
+        return pin
+
+    def flush(self, table: TableId) -> None:
+        return self._told("flush", table)
+
+    def compact(self, table: TableId, *, erase_now: bool = False, progress: Progress | None = None) -> None:
+        for done, total in self._told("compact", table, erase_now):
+            if progress is not None:
+                progress(done, total)
+
+    def split(self, table: TableId, at: Row | None = None, tablet: int | None = None) -> None:
+        return self._told("split", table, at, tablet)
+
+    def join(self, table: TableId, at: Row) -> None:
+        return self._told("join", table, at)
+
+    def tablets(self, table: TableId) -> tuple[TabletInfo, ...]:
+        return self._told("tablets", table)
+
+    def stats(self, table: TableId) -> TableStats:
+        return self._told("stats", table)
+
+    def metrics(self) -> Mapping[str, Any]:
+        return self._told("metrics")
+
+    def check(self, progress: Progress | None = None) -> CheckReport:
+        report: CheckReport = self._told("check")
+        if progress is not None:
+            progress(1, 2)
+        return report
+
+    def close(self) -> None:
+        return None
+
+
+def table_info(schema: TableSchema, number: int = 7, name: str = "things") -> TableInfo:
+    table = Table(TableId(number), NamespaceId(1), name, ZoneId(2), schema, TableProperties(5, "a comment"))
+    return TableInfo(table, f"main.{name}", "default")
+
+
+class StoreWorld:
+    """One backend, served; and those who attach to it."""
+
+    def __init__(self, directory: Path, backend: FakeBackend, limits: ServiceLimits | None = None) -> None:
+        self.backend = backend
+        self.path = str(directory / "s.sock")
+        self.loop = LoopThread("serve")
+        self.threads = ThreadExecutor(16, 1_000)
+        self.service = StoreService(backend, self.threads, OWNER, limits or ServiceLimits())
+        self.transport = UnixTransport()
+        self.loop.call(self._start())
+        self._attached: list[RemoteBackend] = []
+        self._is_stopped = False
+
+    async def _start(self) -> None:
+        await self.service.start(await self.transport.listen(Address(self.path)))
+
+    def attach(self, settings: LineSettings | None = None, hello: Hello = CLIENT) -> RemoteBackend:
+        remote = RemoteBackend(UnixConnector(self.path), self.threads, hello, settings or LineSettings())
+        self._attached.append(remote)
+        return remote
+
+    def stop(self) -> None:
+        if not self._is_stopped:
+            self._is_stopped = True
+            self.loop.call(self.service.close())
+            self.loop.close()
+
+    def close(self) -> None:
+        for remote in self._attached:
+            remote.close()
+        self.stop()
+        self.threads.close()
+
+
+@contextmanager
+def served(directory: Path, backend: FakeBackend, limits: ServiceLimits | None = None) -> Iterator[StoreWorld]:
+    world = StoreWorld(directory, backend, limits)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def until(condition: Callable[[], bool], loop: LoopThread) -> None:
+    """Wait for what the serving side does in its own time."""
+    for _ in range(_MOMENTS_MAX):
+        if condition():
+            return
+        loop.call(_a_moment())
+    raise AssertionError("what was waited for did not happen")
+
+
+async def _a_moment() -> None:
+    await asyncio.sleep(0.001)

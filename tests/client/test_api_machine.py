@@ -1,0 +1,212 @@
+"""The public API against a plain dict: whatever is done, in whatever order, reads see what a dict would hold."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import stelae
+from tests.effort import tries
+
+KEYS = st.sampled_from(["", "a", "ab", "b", "c", "ca", "d"])
+COLUMNS = st.fixed_dictionaries(
+    {}, optional={"n": st.integers(-5, 5) | st.none(), "text": st.sampled_from(["x", "y", "é"]) | st.none()}
+)
+CELLS = st.dictionaries(st.sampled_from(["f:a", "f:b", "g:a"]), st.binary(max_size=2), max_size=2)
+ROWS = st.builds(lambda key, values, cells: {"k": key, **values, **cells}, KEYS, COLUMNS, CELLS)
+
+
+class ApiMachine(RuleBasedStateMachine):
+    """`model` holds what was written of each row; `past` what it held at some snapshots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.database = stelae.open(self.directory)
+        groups = [stelae.columns("data", {"n": "int64", "text": "string"}), stelae.cells("cells", ["f", "g"])]
+        self.table = self.database.create_table("t", {"k": "string"}, groups, splits=["b"])
+        self.model: dict[str, dict[str, Any]] = {}
+        self.past: list[tuple[int, dict[str, dict[str, Any]]]] = []
+        self.column = "text"
+
+    def teardown(self) -> None:
+        self.database.close()
+        shutil.rmtree(self.directory)
+
+    def shown(self, key: str, model: dict[str, dict[str, Any]] | None = None) -> dict[str, Any] | None:
+        """A row as it must be read."""
+        written = (self.model if model is None else model).get(key)
+        return None if written is None else {"k": key, "n": None, self.column: None, **written}
+
+    def put_in_model(self, row: dict[str, Any]) -> None:
+        self.model.setdefault(row["k"], {}).update({name: value for name, value in row.items() if name != "k"})
+
+    def named(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {self.column if name == "text" else name: value for name, value in row.items()}
+
+    @rule(row=ROWS)
+    def put(self, row: dict[str, Any]) -> None:
+        row = self.named(row)
+        self.table.put(row)
+        self.put_in_model(row)
+
+    @rule(rows=st.lists(ROWS, max_size=5))
+    def put_many(self, rows: list[dict[str, Any]]) -> None:
+        rows = [self.named(row) for row in rows]
+        self.table.put_many(rows)
+        for row in rows:
+            self.put_in_model(row)
+
+    @rule(row=ROWS)
+    def put_if_absent(self, row: dict[str, Any]) -> None:
+        row = self.named(row)
+        try:
+            self.table.put(row, if_absent=True)
+        except stelae.AlreadyExists:
+            assert row["k"] in self.model
+        else:
+            assert row["k"] not in self.model
+            self.put_in_model(row)
+
+    @rule(key=KEYS, other=KEYS, value=st.integers(0, 9))
+    def put_if_unchanged(self, key: str, other: str, value: int) -> None:
+        row = self.table.get(key)
+        txn = self.database.now() if row is None else row.txn
+        self.table.put({"k": other})
+        self.put_in_model({"k": other})
+        try:
+            self.table.put({"k": key, "n": value}, if_unchanged_since=txn)
+        except stelae.Conflict:
+            assert key == other
+        else:
+            assert key != other
+            self.put_in_model({"k": key, "n": value})
+
+    @rule(key=KEYS)
+    def erase(self, key: str) -> None:
+        self.table.erase(key)
+        self.model.pop(key, None)
+
+    @rule(key=KEYS, family=st.sampled_from(["f", "g"]))
+    def erase_family(self, key: str, family: str) -> None:
+        """Of a row that something else keeps in place."""
+        self.put({"k": key})
+        self.table.erase(key, [f"{family}:"])
+        row = self.model[key]
+        self.model[key] = {name: value for name, value in row.items() if not name.startswith(f"{family}:")}
+
+    @rule(start=KEYS, stop=KEYS)
+    def erase_range(self, start: str, stop: str) -> None:
+        gone = [key for key in self.model if start <= key < stop]
+        assert self.table.erase_range(start, stop) == len(gone)
+        for key in gone:
+            del self.model[key]
+
+    @rule(key=KEYS, values=COLUMNS, writes=st.booleans())
+    def update(self, key: str, values: dict[str, Any], writes: bool) -> None:
+        values = self.named(values)
+        expected = self.shown(key)
+
+        def change(row: Any) -> dict[str, Any] | None:
+            assert row == expected
+            return values if writes else None
+
+        found = self.table.update(key, change)
+        if writes:
+            self.put_in_model({"k": key, **values})
+        assert found == self.shown(key)
+
+    @rule(key=KEYS, by=st.integers(-3, 3))
+    def increment(self, key: str, by: int) -> None:
+        before = self.model.get(key, {}).get("n") or 0
+        assert self.table.increment(key, {"n": by}) == {"n": before + by}
+        self.put_in_model({"k": key, "n": before + by})
+
+    @rule(rows=st.lists(ROWS, max_size=4), keys=st.lists(KEYS, max_size=2), count_max=st.integers(1, 5))
+    def batch(self, rows: list[dict[str, Any]], keys: list[str], count_max: int) -> None:
+        with self.table.batch(count_max=count_max) as batch:
+            for row in rows:
+                batch.put(self.named(row))
+                self.put_in_model(self.named(row))
+            for key in keys:
+                batch.erase(key)
+                self.model.pop(key, None)
+
+    @rule()
+    def flush(self) -> None:
+        self.table.flush()
+
+    @rule(key=KEYS)
+    def split(self, key: str) -> None:
+        if key and all(tablet.start != key.encode() for tablet in self.table.tablets()):
+            self.table.split(key)
+
+    @rule()
+    def rename_column(self) -> None:
+        new = "words" if self.column == "text" else "text"
+        self.database.alter_table("t", rename_columns={self.column: new})
+        for models in (self.model, *(model for _, model in self.past)):
+            for row in models.values():
+                if self.column in row:
+                    row[new] = row.pop(self.column)
+        self.column = new
+
+    @rule()
+    def remember(self) -> None:
+        self.past.append((self.database.now(), {key: dict(row) for key, row in self.model.items()}))
+
+    @rule()
+    def reopen(self) -> None:
+        self.database.close()
+        self.database = stelae.open(self.directory)
+        self.table = self.database.table("t")
+
+    @rule(start=st.none() | KEYS, stop=st.none() | KEYS, reverse=st.booleans(), limit=st.none() | st.integers(0, 9))
+    def scan(self, start: str | None, stop: str | None, reverse: bool, limit: int | None) -> None:
+        scan = self.table.scan(start=start, stop=stop, reverse=reverse, limit=limit)
+        keys = sorted(key for key in self.model if (start or "") <= key and (stop is None or key < stop))
+        expected = [self.shown(key) for key in (keys[::-1] if reverse else keys)][:limit]
+        assert list(scan) == expected
+        assert scan.to_arrow().num_rows == len(expected)
+
+    @rule(low=st.integers(-5, 5))
+    def scan_where(self, low: int) -> None:
+        found = [row["k"] for row in self.table.scan(stelae.col("n") >= low)]
+        assert found == sorted(key for key, row in self.model.items() if row.get("n") is not None and row["n"] >= low)
+
+    @rule(count=st.integers(1, 4), row=ROWS)
+    def page(self, count: int, row: dict[str, Any]) -> None:
+        """A write between pages is not in them."""
+        expected = [self.shown(key) for key in sorted(self.model)]
+        rows, token = self.table.scan().page(count)
+        self.put(row)
+        while token:
+            assert rows
+            more, token = self.table.scan(after=token).page(count)
+            rows += more
+        assert rows == expected
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data())
+    def look_back(self, data: st.DataObject) -> None:
+        txn, model = data.draw(st.sampled_from(self.past))
+        assert list(self.table.scan(at=txn)) == [self.shown(key, model) for key in sorted(model)]
+        for key in ("", "b", "ca"):
+            assert self.table.get(key, at=txn) == self.shown(key, model)
+
+    @invariant()
+    def rows_are_those_of_the_model(self) -> None:
+        keys = ["", "a", "ab", "b", "c", "ca", "d"]
+        assert self.table.get_many(keys) == [self.shown(key) for key in keys]
+        assert [self.table.get(key) for key in keys] == [self.shown(key) for key in keys]
+        assert self.table.count() == len(self.model)
+
+
+ApiMachine.TestCase.settings = settings(max_examples=tries(25), stateful_step_count=25)
+TestApiMachine = ApiMachine.TestCase

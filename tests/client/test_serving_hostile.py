@@ -1,0 +1,304 @@
+"""Whatever a peer sends: the worst that happens is that its own connection ends, and it is told why in words."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from stelae.client import messages as m
+from stelae.client import messages_bodies as bodies
+from stelae.client.backend import AlterAsk, CheckReport, CreateAsk, ScanAsk, TableStats
+from stelae.client.incoming import blocks_of
+from stelae.client.remote_writes import write_groups
+from stelae.client.serving import ServiceLimits
+from stelae.model.errors import StelaeError
+from stelae.model.ids import Row, TableId, Txn
+from stelae.model.predicate.parser import parse
+from stelae.model.predicate.plan import TimeRange, plan
+from stelae.model.schema import TableSchema
+from stelae.ports.transport import Frame, FrameKind, RequestId
+from stelae.wire.faults import InternalFault, ProtocolError
+from stelae.wire.frames import FrameDecoder, encode_frame
+from stelae.wire.hello import hello_frame
+from stelae.wire.messages import WireMethod, read_error
+from tests.client.fake_backend import CLIENT, FakeBackend, StoreWorld, served, table_info, until
+from tests.client.samples import EVERYTHING, USERS, every_type
+from tests.effort import tries
+from tests.wire.samples import mutated
+
+TABLE = TableId(7)
+ROWS = [row | {"id": 10 * n + at} for n in range(3) for at, row in enumerate(every_type())]
+SMALL = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS), None))
+COLUMNAR = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS, small_rows_max=0), Txn(5)))
+CREATE = bodies.create_parts(CreateAsk("x.y", USERS, (Row(b"a"), Row(b"b")), "z"))
+SCAN = bodies.scan_parts(TABLE, ScanAsk(plan(parse('"a" <= row < "n" and (age > 3 or name = "x")')), Txn(4)))
+COLUMNS = (("age", False), ("click:", True))
+
+REQUESTS: list[tuple[WireMethod[Any, Any], msgspec.Struct, bytes]] = [
+    (m.FIND, m.NameMessage("main.x"), b""),
+    (m.INFO, m.TableMessage(7), b""),
+    (m.NAMES, m.NothingMessage(), b""),
+    (m.CREATE, *CREATE),
+    (m.ALTER, m.AlterMessage("x", AlterAsk(("a",), add={"g": {"k": "string"}})), b""),
+    (m.DROP, m.DropMessage("x", True), b""),
+    (m.RECALL, m.RecallMessage("x", "y"), b""),
+    (m.TRUNCATE, m.TableMessage(7), b""),
+    (m.WRITE, SMALL.message, SMALL.body),
+    (m.WRITE, COLUMNAR.message, COLUMNAR.body),
+    (m.NOW, m.NothingMessage(), b""),
+    (m.NEWEST, m.NewestMessage(7, b"ann", COLUMNS, None), b""),
+    (m.NEWEST_MANY, m.ManyMessage(7, COLUMNS, 5), bodies.rows_bytes([Row(b"a"), Row(b"b")])),
+    (m.HISTORY, m.HistoryMessage(7, b"ann", COLUMNS, 3, None, 0, 99), b""),
+    (m.SCAN, *SCAN),
+    (m.PIN, m.PinMessage(None), b""),
+    (m.UNPIN, m.UnpinMessage(0), b""),
+    (m.FLUSH, m.TableMessage(7), b""),
+    (m.COMPACT, m.CompactMessage(7, True), b""),
+    (m.SPLIT, m.SplitMessage(7, b"x", None), b""),
+    (m.JOIN, m.JoinMessage(7, b"x"), b""),
+    (m.TABLETS, m.TableMessage(7), b""),
+    (m.STATS, m.TableMessage(7), b""),
+    (m.METRICS, m.NothingMessage(), b""),
+    (m.CHECK, m.NothingMessage(), b""),
+]
+HELLO = b"".join(encode_frame(hello_frame(CLIENT, FrameKind.REQUEST)))
+
+
+def frames() -> list[Frame]:
+    asked = [method.ask(RequestId(n), message, body) for n, (method, message, body) in enumerate(REQUESTS, 1)]
+    return [*asked, Frame(FrameKind.CANCEL, RequestId(3)), Frame(FrameKind.CANCEL, RequestId(15))]
+
+
+def answers() -> dict[str, Any]:
+    info = table_info(EVERYTHING)
+    return {
+        **dict.fromkeys(("find", "create", "alter", "recall"), info),
+        **dict.fromkeys(("drop", "flush", "split", "join"), None),
+        **dict.fromkeys(("truncate", "now", "write", "pin"), Txn(3)),
+        "names": ("a.b",),
+        "newest": {"a": 1},
+        "newest_many": lambda _, rows, *__: [None] * len(rows),
+        "history": None,
+        "scan": [pa.record_batch({"n": [1, 2]})] * 2,
+        "compact": [(1, 1)],
+        "tablets": (),
+        "stats": TableStats(1, 2, 3, 4, 5, 6, 7),
+        "metrics": {"a": 1},
+        "check": CheckReport((), {}),
+    }
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[StoreWorld]:
+    """Nothing that goes wrong inside may go unseen."""
+    backend = FakeBackend(tables={TABLE: table_info(EVERYTHING)}, answers=answers())
+    seen: list[dict[str, Any]] = []
+
+    async def watch() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
+
+    with served(tmp_path, backend, ServiceLimits(connections_max=8)) as world:
+        world.loop.call(watch())
+        yield world
+        until(lambda: world.service.connections <= 1, world.loop)
+        until(lambda: not backend.pins and not backend.scans, world.loop)
+    assert seen == []
+
+
+LAST = RequestId(2**40)
+FAREWELL = b"".join(encode_frame(m.NOW.ask(LAST, m.NothingMessage())))
+
+
+def told(world: StoreWorld, data: bytes) -> list[Frame]:
+    """Send it all and one request more; what comes back, up to the answer of that or the connection's end."""
+    decoder, found = FrameDecoder(), list[Frame]()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(world.path)
+        peer.settimeout(60)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            peer.sendall(data + FAREWELL)
+            if _is_waiting(data + FAREWELL):
+                peer.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            while all(frame.request_id != LAST for frame in found) and (received := peer.recv(65536)):
+                found += decoder.feed(received)
+    assert decoder.fault is None
+    return found
+
+
+def _is_waiting(data: bytes) -> bool:
+    """Whether whoever reads this waits for more of a frame."""
+    decoder = FrameDecoder()
+    with suppress(ProtocolError):
+        decoder.feed(data)
+    return decoder.pending_bytes > 0
+
+
+def numbered(chosen: list[Frame]) -> list[bytes]:
+    """Requests with ids of their own; cancels of whatever has theirs."""
+    ids = [RequestId(at) if frame.kind is FrameKind.REQUEST else frame.request_id for at, frame in enumerate(chosen)]
+    pairs = zip(chosen, ids, strict=True)
+    return [b"".join(encode_frame(msgspec.structs.replace(frame, request_id=id_))) for frame, id_ in pairs]
+
+
+def check_faults(found: list[Frame]) -> int:
+    errors = [read_error(frame, m.STORE_FAULTS) for frame in found if frame.kind is FrameKind.ERROR]
+    assert not [error for error in errors if isinstance(error, InternalFault)]
+    return len(errors)
+
+
+def test_as_they_are_all_are_answered(world: StoreWorld) -> None:
+    for frame in frames():
+        if frame.kind is FrameKind.REQUEST:
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(world.path)
+                peer.sendall(HELLO + b"".join(encode_frame(frame)))
+                decoder, kinds = FrameDecoder(), list[FrameKind]()
+                while not {FrameKind.END, FrameKind.ERROR} & set(kinds) and kinds.count(FrameKind.ANSWER) < 2:
+                    kinds += [each.kind for each in decoder.feed(peer.recv(65536))]
+                assert (FrameKind.ERROR in kinds) == (frame.method == "store.unpin"), frame
+
+
+def test_mutated_frames(world: StoreWorld) -> None:
+    """One stream of some requests, in any order, of which some bytes are wrong somewhere."""
+    chance = random.Random(5)
+    good, refused, answered = frames(), 0, 0
+    other = world.attach()
+    for _ in range(tries(1_200)):
+        chosen = numbered(chance.choices(good, k=20))
+        at = chance.randrange(len(chosen))
+        chosen[at] = mutated(chosen[at], chance)
+        hello = mutated(HELLO, chance) if chance.random() < 0.05 else HELLO
+        found = told(world, hello + b"".join(chosen))
+        refused += check_faults(found)
+        answered += len(found)
+        assert other.now() == 3
+    assert answered > 5 * refused > tries(500)
+    _check_calls(world.backend)
+
+
+def test_mutated_messages_in_sound_frames(world: StoreWorld) -> None:
+    """The frame is right, so the mistake ends the request alone: the last one is answered, too."""
+    chance = random.Random(6)
+    good, refused = [frame for frame in frames() if frame.kind is FrameKind.REQUEST], 0
+    for _ in range(tries(600)):
+        chosen = [_wrong_inside(chance.choice(good), chance) for _ in range(15)]
+        found = told(world, HELLO + b"".join(numbered(chosen)))
+        refused += check_faults(found)
+        assert found[-1].request_id == LAST or LAST in {frame.request_id for frame in found}
+    assert refused > tries(1_000)
+    _check_calls(world.backend)
+
+
+def _wrong_inside(frame: Frame, chance: random.Random) -> Frame:
+    if frame.body and chance.random() < 0.7:
+        return msgspec.structs.replace(frame, body=mutated(bytes(frame.body), chance))
+    return msgspec.structs.replace(frame, message=mutated(bytes(frame.message), chance))
+
+
+def test_random_bytes(world: StoreWorld) -> None:
+    chance = random.Random(7)
+    other = world.attach()
+    for _ in range(tries(400)):
+        data = chance.randbytes(chance.randrange(200))
+        found = told(world, HELLO + data if chance.random() < 0.5 else data)
+        assert {frame.kind for frame in found} <= {FrameKind.ANSWER, FrameKind.ERROR}
+        check_faults(found)
+        assert other.now() == 3
+    assert {call[0] for call in world.backend.calls} == {"now"}
+
+
+def _check_calls(backend: FakeBackend) -> None:
+    """What got through is what the types say, whatever was sent."""
+    kinds = (str, int, bytes, tuple, CreateAsk, AlterAsk, ScanAsk, TimeRange, type(None))
+    for call in backend.calls:
+        assert all(isinstance(argument, kinds) for argument in call[1:]), call
+
+
+BODIES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
+    "create": (CREATE[1], lambda data: bodies.create_from(CREATE[0], data)),
+    "scan": (SCAN[1], lambda data: bodies.scan_from(SCAN[0], data)),
+    "rows": (bodies.rows_bytes([Row(b"a"), Row(b"bc")]), bodies.rows_from),
+    "small": (SMALL.body, lambda data: _checked(EVERYTHING, data)),
+    "columnar": (COLUMNAR.body, lambda data: _checked(EVERYTHING, data)),
+    "values": (bodies.values_bytes(ROWS[0]), bodies.values_from),
+    "many": (b"".join(bodies.many_bytes([*ROWS[:2], None])), lambda data: bodies.many_from(data, 3)),
+    "table": (bodies.table_bytes(table_info(EVERYTHING).table), bodies.table_from),
+}
+
+
+def _checked(schema: TableSchema, data: bytes) -> Any:
+    return bodies.checked_block(schema, data)
+
+
+@pytest.mark.parametrize("which", BODIES)
+def test_mutated_bodies(which: str) -> None:
+    data, read = BODIES[which]
+    read(data)
+    chance = random.Random(which)
+    refused = 0
+    for _ in range(tries(1_500)):
+        try:
+            read(mutated(data, chance))
+        except StelaeError:
+            refused += 1
+    assert refused > tries(100)
+
+
+def test_a_length_beyond_the_limit_ends_the_connection_at_once(world: StoreWorld) -> None:
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(world.path)
+        peer.settimeout(60)
+        peer.sendall(HELLO + struct.pack("<II", 2**32 - 1, 100))
+        while peer.recv(65536):
+            pass
+
+
+def test_who_reads_no_answers_is_not_read(world: StoreWorld) -> None:
+    """Answers wait in bounded buffers, so requests do, too; others are served."""
+    other = world.attach()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(world.path)
+        peer.sendall(HELLO)
+        peer.setblocking(False)
+        waiting, number, seen = b"", 0, -1
+        while seen != len(_finds(world)):
+            seen = len(_finds(world))
+            with suppress(BlockingIOError):
+                while True:
+                    number += 1
+                    waiting = waiting or b"".join(encode_frame(m.FIND.ask(RequestId(number), m.NameMessage("x"))))
+                    waiting = waiting[peer.send(waiting) :]
+            for _ in range(200):
+                other.now()
+        assert 0 < seen < number
+        assert seen * len(bodies.table_bytes(table_info(EVERYTHING).table)) < 8 * 2**20
+
+
+def _finds(world: StoreWorld) -> list[Any]:
+    return [call for call in world.backend.calls if call[0] == "find"]
+
+
+def test_promises_cost_nothing(world: StoreWorld) -> None:
+    """Many who announce the largest frame, and send little of it."""
+    header = b"".join(encode_frame(m.WRITE.ask(RequestId(1), SMALL.message, bytes(60 * 2**20))))[:4096]
+    other = world.attach()
+    peers = [socket.socket(socket.AF_UNIX) for _ in range(6)]
+    for peer in peers:
+        peer.connect(world.path)
+        peer.sendall(HELLO + header)
+    for _ in range(100):
+        assert other.now() == 3
+    assert world.service.connections == 7
+    for peer in peers:
+        peer.close()

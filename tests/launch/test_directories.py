@@ -1,0 +1,222 @@
+"""Directories as users find them: shared, forked, read-only, full, of another release, with something missing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stelae
+from stelae.assembly.opening import STORE_KEY
+from stelae.launch.metastores import InDirectory, open_metastore
+from stelae.ports.metastore import PutKey
+
+OWNER = """
+import sys
+import stelae
+db = stelae.open(sys.argv[1])
+table = db.create_table("t", key={"id": "string"}, groups=[stelae.columns("a", {"n": "int64"})])
+db.table("t").put({"id": "first", "n": 1})
+print("ready", flush=True)
+sys.stdin.read()
+db.close()
+"""
+
+
+def made(path: Path, rows: int = 100) -> None:
+    with stelae.open(path) as db:
+        db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("a", {"n": "int64"})])
+        db.table("t").put_many([{"id": number, "n": number} for number in range(rows)])
+        db.table("t").flush()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_second_process_attaches_and_takes_over_when_the_first_ends(tmp_path: Path) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "data")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    assert owner.stdin is not None
+    assert owner.stdout.readline() == "ready\n"
+    with stelae.open(tmp_path / "data") as db:
+        table = db.table("t")
+        assert dict(table.get("first")) == {"id": "first", "n": 1}
+        table.put({"id": "second", "n": 2})
+        db.create_table("u", key={"id": "string"}, groups=[stelae.columns("a", {"n": "int64"})])
+        owner.stdin.close()
+        assert owner.wait() == 0
+        owner.stdout.close()
+        assert [row["id"] for row in table.scan()] == ["first", "second"]
+        table.put({"id": "third", "n": 3})
+        assert list(db.tables()) == ["t", "u"]
+        assert db.check().problems == ()
+
+
+def test_one_process_opens_a_directory_twice(tmp_path: Path) -> None:
+    first = stelae.open(tmp_path / "data")
+    second = stelae.open(tmp_path / "data")
+    first.create_table("t", key={"id": "string"}, groups=[stelae.columns("a", {"n": "int64"})])
+    second.table("t").put({"id": "a", "n": 1})
+    first.close()
+    assert second.table("t").get("a")["n"] == 1
+    with pytest.raises(stelae.Closed):
+        first.tables()
+    second.close()
+    with stelae.open(tmp_path / "data") as third:
+        assert third.table("t").get("a")["n"] == 1
+
+
+def test_a_forked_child_is_told_to_open_the_store_again_and_then_attaches(tmp_path: Path) -> None:
+    with stelae.open(tmp_path / "data") as db:
+        db.create_table("t", key={"id": "string"}, groups=[stelae.columns("a", {"n": "int64"})])
+        table = db.table("t")
+        table.put({"id": "a", "n": 1})
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said: list[object] = []
+            try:
+                table.get("a")
+            except stelae.Closed as error:
+                said.append("forked" in str(error))
+            with stelae.open(tmp_path / "data") as again:
+                said.append(again.table("t").get("a")["n"])
+                again.table("t").put({"id": "b", "n": 2})
+            os.write(writing, json.dumps(said).encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            assert json.loads(pipe.read()) == [True, 1]
+        os.waitpid(child, 0)
+        assert table.get("b")["n"] == 2
+
+
+def test_nothing_is_changed_in_a_directory_that_is_only_read(tmp_path: Path) -> None:
+    made(tmp_path / "data")
+    before = contents(tmp_path / "data")
+    with stelae.open(tmp_path / "data", read_only=True) as db:
+        assert db.table("t").count() == 100
+        with pytest.raises(stelae.PermissionDenied, match="read-only"):
+            db.table("t").put({"id": 1, "n": 2})
+        with pytest.raises(stelae.PermissionDenied, match="read-only"):
+            db.drop_table("t")
+        assert db.check().problems == ()
+    assert contents(tmp_path / "data") == before
+
+
+def test_a_directory_without_a_store_cannot_be_only_read(tmp_path: Path) -> None:
+    with pytest.raises(stelae.NotFound, match="no store"):
+        stelae.open(tmp_path / "nothing", read_only=True)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a store")
+    with pytest.raises(stelae.InvalidArgument, match="is a file"):
+        stelae.open(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "not a store"
+
+
+def test_a_store_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
+    made(tmp_path / "data")
+
+    async def from_the_future() -> None:
+        async with open_metastore(InDirectory(tmp_path / "data")) as metastore:
+            await metastore.txn([], [PutKey(STORE_KEY, b'{"format": 99, "token": "x"}')])
+
+    asyncio.run(from_the_future())
+    before = contents(tmp_path / "data" / "fragments")
+    with pytest.raises(stelae.StelaeError, match="format 99"):
+        stelae.open(tmp_path / "data")
+    assert contents(tmp_path / "data" / "fragments") == before
+
+
+def test_a_missing_fragment_is_named(tmp_path: Path) -> None:
+    made(tmp_path / "data")
+    (lost,) = [file for file in (tmp_path / "data" / "fragments").rglob("*.parquet") if "4000" not in str(file)]
+    lost.unlink()
+    with stelae.open(tmp_path / "data") as db:
+        (problem,) = db.check().problems
+        assert lost.name in problem.where
+        assert "missing" in problem.words
+        with pytest.raises(stelae.StelaeError, match=lost.name):
+            list(db.table("t").scan())
+        assert db.tables() is not None
+
+
+def test_a_damaged_fragment_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    made(tmp_path / "data", rows=5_000)
+    (file,) = [file for file in (tmp_path / "data" / "fragments").rglob("*.parquet") if "4000" not in str(file)]
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 0x40
+    file.write_bytes(data)
+    with stelae.open(tmp_path / "data") as db:
+        (problem,) = db.check().problems
+        assert file.name in problem.where
+        with pytest.raises(stelae.Corruption, match=file.name):
+            list(db.table("t").scan())
+    assert file.read_bytes() == bytes(data)
+
+
+def test_stray_files_are_left_alone(tmp_path: Path) -> None:
+    made(tmp_path / "data")
+    for name in ("notes.txt", "log/notes.txt", "fragments/notes.txt"):
+        (tmp_path / "data" / name).write_text("mine")
+    with stelae.open(tmp_path / "data") as db:
+        db.table("t").compact()
+        assert db.table("t").count() == 100
+        assert db.check().problems == ()
+    for name in ("notes.txt", "log/notes.txt"):
+        assert (tmp_path / "data" / name).read_text() == "mine"
+
+
+FULL = """
+import resource, signal, sys
+import stelae
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+db = stelae.open(sys.argv[1])
+table = db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("a", {"text": "string"})])
+table = db.table("t")
+table.put({"id": 0, "text": "first"})
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+said, number = "", 1
+while not said and number < 1_000:
+    try:
+        table.put({"id": number, "text": "x" * 1_000})
+        number += 1
+    except stelae.StelaeError as error:
+        said = f"{type(error).__name__}: {error}"
+print(said)
+print(number, sum(1 for _ in table.scan()), table.get(0)["text"])
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+table.put({"id": number, "text": "again"})
+print(table.get(number)["text"], table.count())
+db.close()
+"""
+
+
+def test_a_full_disk_is_said_and_writing_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY:
+        pytest.skip("the size of files is limited here already")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "data")], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said, counts, after = done.stdout.splitlines()
+    assert said.startswith("DiskFull:"), said
+    number, seen, first = counts.split()
+    assert (seen, first) == (number, "first")
+    assert after == f"again {int(number) + 1}"

@@ -1,0 +1,148 @@
+"""A server that does what a script says: carries a request out or not, and answers or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from stelae.catalog.commands_tables import CreateTable, TableName
+from stelae.master.master import Master, MasterSettings
+from stelae.model.declare import columns, declare
+from stelae.model.errors import InvalidArgument, Unavailable
+from stelae.model.hybrid import HybridClock
+from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
+from stelae.model.ranges import RowRange
+from stelae.registry.catalog_service import CatalogService, CatalogSettings
+from stelae.registry.control import (
+    SERVING,
+    AlterTable,
+    ControlRequest,
+    CreateTablets,
+    DeleteTablets,
+    JoinTablets,
+    LoadTable,
+    ReportedTablet,
+    SplitTablet,
+    TabletReport,
+    UnloadTable,
+)
+from stelae.sim.effects import Effects
+from stelae.sim.loop_clock import SkewedClock
+from stelae.sim.metastore_state import MetastoreState
+from stelae.sim.rng import SimRng
+from tests.assembly.worlds import OneThread, PlainMetastore
+
+T = TypeVar("T")
+
+SCHEMA = declare({"id": "binary"}, [columns("data", {"a": "int32"})])
+SETTINGS = MasterSettings(assignment_timeout_s=5.0, attempts_max=3, grace_s=100.0)
+
+
+def named(name: str) -> CreateTable:
+    return CreateTable(TableName.parse(name), SCHEMA)
+
+
+class ScriptedServer:
+    """`moods` are taken one by one by the requests that `minds` chooses: "lost" (never came), "unanswered" (done, and
+    nobody was told), "silent" (done, and the answer names no tablet), "hung" (done, and no answer ever comes)."""
+
+    server = "s1"
+
+    def __init__(self, newest: Callable[[TableId], int]) -> None:
+        self._newest = newest
+        self.tablets: dict[TabletId, ReportedTablet] = {}
+        self.unloaded: dict[TabletId, ReportedTablet] = {}
+        self.asked: list[ControlRequest] = []
+        self.moods: list[str] = []
+        self.minds: type = CreateTablets
+
+    async def report(self) -> TabletReport:
+        return TabletReport(self.server, tuple(self.tablets.values()), is_full=True)
+
+    async def ask(self, request: ControlRequest) -> TabletReport:
+        self.asked.append(request)
+        mood = self.moods.pop(0) if self.moods and isinstance(request, self.minds) else ""
+        if mood == "lost":
+            raise Unavailable("the request was lost")
+        done = self._done(request)
+        if mood == "unanswered":
+            raise Unavailable("the answer was lost")
+        if mood == "hung":
+            await asyncio.sleep(10_000)
+        return TabletReport(self.server, () if mood == "silent" else tuple(done))
+
+    def _done(self, request: ControlRequest) -> list[ReportedTablet]:
+        made: list[ReportedTablet] = []
+        match request:
+            case CreateTablets(tablets):
+                made = [self.fresh(each.tablet, each.table, each.rows) for each in tablets]
+            case AlterTable(table):
+                mine = [each for each in self.tablets.values() if each.table == table]
+                made = [self.fresh(each.tablet, table, each.rows) for each in mine]
+            case UnloadTable(table):
+                mine = [each for each in self.tablets.values() if each.table == table]
+                self.unloaded |= {each.tablet: self.tablets.pop(each.tablet) for each in mine}
+                return []
+            case LoadTable(table):
+                made = [self.unloaded.pop(each.tablet) for each in [*self.unloaded.values()] if each.table == table]
+            case DeleteTablets(ids):
+                for tablet in ids:
+                    self.tablets.pop(tablet, None)
+                    self.unloaded.pop(tablet, None)
+                return []
+            case SplitTablet(tablet, at, left, right):
+                old = self.tablets.pop(tablet)
+                low, high = old.rows.split(at)
+                made = [self.fresh(left, old.table, low), self.fresh(right, old.table, high)]
+            case JoinTablets(left, right, into):
+                both = self.tablets.pop(left), self.tablets.pop(right)
+                made = [self.fresh(into, both[0].table, both[0].rows.join(both[1].rows))]
+        for each in made:
+            for other in self.tablets.values():
+                if other.tablet != each.tablet and other.table == each.table and other.rows.overlaps(each.rows):
+                    raise InvalidArgument(f"tablets {other.tablet} and {each.tablet} overlap")
+            self.tablets[each.tablet] = each
+        return made
+
+    def fresh(self, tablet: TabletId, table: TableId, rows: RowRange) -> ReportedTablet:
+        return ReportedTablet(tablet, table, rows, SERVING, SchemaVersion(self._newest(table)))
+
+
+class Office:
+    """A master with its metastore, which outlives it, and its server."""
+
+    def __init__(self) -> None:
+        self._state = MetastoreState()
+        self.loop = OneThread(1)
+        self.clock = SkewedClock(self.loop.loop)
+        self.server = ScriptedServer(lambda table: self.catalog.schemas.of(table)[-1].version)
+        self.begin()
+
+    def begin(self) -> None:
+        """As after a restart of the master alone."""
+        self.store = PlainMetastore(self._state, Effects())
+        self.catalog = CatalogService(
+            self.store, self.clock, HybridClock(self.clock.wall_ms), SimRng(1), CatalogSettings(attempts_max=2)
+        )
+        self.run(self.catalog.start())
+        self.master = Master(self.store, self.catalog, self.server, self.clock, SETTINGS)
+
+    def start(self) -> Office:
+        self.run(self.master.start())
+        return self
+
+    def restart(self) -> None:
+        self.run(self.catalog.close())
+        self.begin()
+        self.start()
+
+    def run(self, job: Awaitable[T]) -> T:
+        return self.loop.run(job)
+
+    def create(self, name: str, *cuts: bytes) -> TableId:
+        return self.run(self.master.create(named(name), [Row(cut) for cut in cuts])).id
+
+    def close(self) -> None:
+        self.run(self.catalog.close())
+        self.loop.drop()
