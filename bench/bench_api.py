@@ -1,6 +1,6 @@
 """The embedded store through its public API, against RocksDB (rocksdict), LMDB, SQLite in WAL mode and DuckDB.
 
-Rows of a 24-byte key and ten 100-byte fields, or of a key and one 100-byte value. All calls come from Python, and results
+Rows of a 24-byte key and ten 100-byte fields, or of a key and one 100-byte value. All calls come from Python, results
 have the same form: dicts of the fields, or Arrow tables. What is durable is synced by every peer before it returns.
 
     bench_api.py [--rows 1000000] [--only put,get,scan,range,open] [--growth]
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def stelae_table(path: Path, fields: int) -> tuple[Any, Any]:
     return db, db.table("t")
 
 
-def rocks(path: Path) -> tuple[Rdict, WriteOptions]:
+def rocks(path: Path) -> tuple[Any, WriteOptions]:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     synced = WriteOptions()
@@ -94,7 +95,7 @@ def rocks(path: Path) -> tuple[Rdict, WriteOptions]:
     return Rdict(str(path / "rocks"), options), synced
 
 
-def rocks_put_batch(db: Rdict, synced: WriteOptions, batch: pa.RecordBatch) -> None:
+def rocks_put_batch(db: Any, synced: WriteOptions, batch: pa.RecordBatch) -> None:
     writes = WriteBatch(raw_mode=True)
     keys, *values = [column.to_pylist() for column in batch.columns]
     for key, row in zip(keys, zip(*values, strict=True), strict=True):
@@ -135,8 +136,8 @@ def put_many(rows: int, fields: int, wanted: float) -> list[BenchRow]:
         peer, synced = rocks(path)
         ours_s = peer_s = 0.0
         for batch in data:
-            ours_s += seconds(lambda batch=batch: table.put_many(batch))
-            peer_s += seconds(lambda batch=batch: rocks_put_batch(peer, synced, batch))
+            ours_s += seconds(partial(table.put_many, batch))
+            peer_s += seconds(partial(rocks_put_batch, peer, synced, batch))
         db.close()
         peer.close()
     name = f"put_many of {rows:,} rows of {fields} field(s), {BATCH:,} at a time, durable"
@@ -196,7 +197,7 @@ def single_puts(count: int, fields: int = 10) -> list[BenchRow]:
     ]
 
 
-def filled(path: Path, rows: int, fields: int) -> tuple[Any, Any, Rdict]:
+def filled(path: Path, rows: int, fields: int) -> tuple[Any, Any, Any]:
     db, table = stelae_table(path, fields)
     peer, _ = rocks(path)
     unsynced = WriteOptions()
@@ -241,7 +242,7 @@ def gets(rows: int, fields: int = 10, count: int = 20_000) -> list[BenchRow]:
     ]
 
 
-def rocks_to_arrow(peer: Rdict, fields: int) -> pa.Table:
+def rocks_to_arrow(peer: Any, fields: int) -> pa.Table:
     keys: list[bytes] = []
     columns: list[list[bytes]] = [[] for _ in range(fields)]
     for key, value in peer.items():

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.adapters.loop_thread import LoopThread
 from stelae.adapters.sockets import UNREAD_BYTES_MAX, UNSENT_BYTES_MAX, UnixTransport
 from stelae.adapters.sockets_blocking import UnixConnector
 from stelae.adapters.sockets_paths import NAME_BYTES_MAX, PATH_BYTES_MAX, short_path
+from stelae.adapters.threads import LoopThread
 from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
@@ -293,7 +293,7 @@ def test_what_is_no_frame_ends_it_after_those_before(before: int, directory: Pat
 def listening(address: str) -> tuple[LoopThread, Listener]:
     loop = LoopThread("listen")
     try:
-        return loop, loop.call(UnixTransport().listen(Address(address)))
+        return loop, loop.run(UnixTransport().listen(Address(address)))
     except BaseException:
         loop.close()
         raise
@@ -305,8 +305,8 @@ def test_only_the_owner_may_connect(directory: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE((directory / "s.lock").stat().st_mode) == 0o600
     assert listener.address == str(path)
-    loop.call(listener.close())
-    loop.call(listener.close())
+    loop.run(listener.close())
+    loop.run(listener.close())
     assert not path.exists()
     loop.close()
     with pytest.raises(Unavailable, match="nobody listens"):
@@ -318,9 +318,9 @@ def test_an_address_is_taken_once_and_free_again(directory: Path) -> None:
     loop, listener = listening(path)
     with pytest.raises(AlreadyExists):
         listening(path)
-    loop.call(listener.close())
-    again = loop.call(UnixTransport().listen(Address(path)))
-    loop.call(again.close())
+    loop.run(listener.close())
+    again = loop.run(UnixTransport().listen(Address(path)))
+    loop.run(again.close())
     loop.close()
 
 
@@ -353,7 +353,7 @@ def test_what_a_killed_process_left_is_no_obstacle(directory: Path) -> None:
         UnixConnector(path).connect(5)
     loop, listener = listening(path)
     UnixConnector(path).connect(5).close()
-    loop.call(listener.close())
+    loop.run(listener.close())
     loop.close()
 
 
@@ -367,7 +367,7 @@ def test_others_that_live_there_are_left_alone(directory: Path) -> None:
             with pytest.raises(AlreadyExists, match="another program"):
                 listening(path)
     loop, listener = listening(path)
-    loop.call(listener.close())
+    loop.run(listener.close())
     loop.close()
     (directory / "f").write_text("mine")
     with pytest.raises(AlreadyExists, match="no socket"):
@@ -381,7 +381,7 @@ def test_a_listener_that_lost_its_place_leaves_the_new_one(directory: Path) -> N
     path.unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
-        loop.call(listener.close())
+        loop.run(listener.close())
         assert path.exists()
     loop.close()
 
@@ -409,7 +409,7 @@ def test_a_socket_of_somebody_else(directory: Path) -> None:
     (directory / "s").chmod(0)
     with pytest.raises(PermissionDenied):
         UnixConnector(str(directory / "s")).connect(1)
-    loop.call(listener.close())
+    loop.run(listener.close())
     loop.close()
 
 
@@ -426,16 +426,16 @@ def test_paths_may_be_long(size: int, directory: Path) -> None:
     loop, listener = listening(path)
     assert stat.S_ISSOCK(os.stat(path).st_mode)
     connection = UnixConnector(path).connect(5)
-    other = loop.call(UnixTransport().connect(Address(path)))
-    there = loop.call(_first(listener))
-    loop.call(there.send(frame(1)))
+    other = loop.run(UnixTransport().connect(Address(path)))
+    there = loop.run(_first(listener))
+    loop.run(there.send(frame(1)))
     assert connection.receive(5) == frame(1)
     connection.close()
-    loop.call(other.close())
-    loop.call(there.close())
+    loop.run(other.close())
+    loop.run(there.close())
     with pytest.raises(AlreadyExists):
         listening(path)
-    loop.call(listener.close())
+    loop.run(listener.close())
     loop.close()
     assert not os.path.exists(path)
     assert not [name for name in set(os.listdir(tempfile.gettempdir())) - left if name.startswith("stelae-")]
@@ -457,17 +457,17 @@ def test_where_the_temporary_place_is_long_another_is_used(directory: Path, monk
 def test_connections_that_were_not_taken_end_with_the_listener(directory: Path) -> None:
     loop, listener = listening(str(directory / "s"))
     first, second = (UnixConnector(listener.address).connect(5) for _ in range(2))
-    taken = loop.call(_first(listener))
-    loop.call(listener.close())
+    taken = loop.run(_first(listener))
+    loop.run(listener.close())
     assert second.receive(5) is None
-    loop.call(taken.send(frame(1)))
+    loop.run(taken.send(frame(1)))
     assert first.receive(5) == frame(1)
 
     async def rest() -> list[Connection]:
         return [each async for each in listener.accept()]
 
-    assert loop.call(rest()) == []
-    loop.call(taken.close())
+    assert loop.run(rest()) == []
+    loop.run(taken.close())
     for each in (first, second):
         each.close()
     loop.close()
@@ -480,11 +480,11 @@ def test_connections_that_were_not_taken_end_with_the_listener(directory: Path) 
 def ends(directory: Path) -> Iterator[tuple[LoopThread, BlockingConnection, Connection]]:
     loop, listener = listening(str(directory / "s"))
     here = UnixConnector(listener.address).connect(5)
-    there = loop.call(_first(listener))
+    there = loop.run(_first(listener))
     yield loop, here, there
     here.close()
-    loop.call(there.close())
-    loop.call(listener.close())
+    loop.run(there.close())
+    loop.run(listener.close())
     loop.close()
 
 
@@ -495,13 +495,13 @@ def test_frames_both_ways(ends: Ends) -> None:
     loop, here, there = ends
     sent = [frame(n, bytes([n]) * size) for n, size in enumerate([0, 10, 100_000, 5 * MIB])]
     found: list[Frame | None] = []
-    reading = Thread(target=lambda: found.extend(loop.call(_some(there, len(sent)))))
+    reading = Thread(target=lambda: found.extend(loop.run(_some(there, len(sent)))))
     reading.start()
     for each in sent:
         here.send(each, 5)
     reading.join()
     assert found == sent
-    sending = Thread(target=lambda: [loop.call(there.send(each)) for each in sent])
+    sending = Thread(target=lambda: [loop.run(there.send(each)) for each in sent])
     sending.start()
     assert [here.receive(5) for _ in sent] == sent
     sending.join()
@@ -523,14 +523,14 @@ def test_waiting_has_an_end(directory: Path) -> None:
 def test_whether_a_connection_is_quiet(ends: Ends) -> None:
     loop, here, there = ends
     assert here.is_quiet()
-    loop.call(there.send(frame(1)))
-    loop.call(there.send(frame(2)))
+    loop.run(there.send(frame(1)))
+    loop.run(there.send(frame(2)))
     assert not here.is_quiet()
     assert here.receive(5) == frame(1)
     assert not here.is_quiet()
     assert here.receive(5) == frame(2)
     assert here.is_quiet()
-    loop.call(there.close())
+    loop.run(there.close())
     assert not here.is_quiet()
     assert here.receive(5) is None
     assert here.receive(5) is None
@@ -606,30 +606,9 @@ def test_a_forked_child_may_only_close(directory: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "0 True\n"
-        there = loop.call(_first(listener))
-        loop.call(there.send(frame(5)))
+        there = loop.run(_first(listener))
+        loop.run(there.send(frame(5)))
         assert process.stdout.read() == "5\n"
-    loop.call(there.close())
-    loop.call(listener.close())
+    loop.run(there.close())
+    loop.run(listener.close())
     loop.close()
-
-
-# -- the loop's thread
-
-
-def test_a_loop_runs_what_others_ask_for() -> None:
-    loop = LoopThread("loop")
-
-    async def fail() -> None:
-        raise NotFound("x")
-
-    async def add(a: int, b: int) -> int:
-        return a + b
-
-    assert loop.call(add(1, 2)) == 3
-    with pytest.raises(NotFound):
-        loop.call(fail())
-    loop.close()
-    loop.close()
-    with pytest.raises(Closed):
-        loop.call(add(1, 2))

@@ -262,14 +262,16 @@ def check_store(store: EmbeddedStore, before: PlainStore, after: PlainStore, by_
     return PlainStore(tables, {name: either[name] for name in dropped})
 
 
-def check_whole(machine: Machine, store: EmbeddedStore) -> None:
-    """Tablets cover all rows and run; no record, META row or file is of what is gone."""
+def check_whole(machine: Machine, store: EmbeddedStore, *, replaced: bool = False) -> None:
+    """Tablets cover all rows and run; no record, META row or file is of what is gone. `replaced`: until the next start,
+    tablets that were given up are remembered."""
     running = store.running
     catalog = running.catalog.latest
     assert running.master.check() == []
     shard = running.server.shard
     records = running.world.loop.run(read_tablets(running.world.metastore))
     assert sorted(records, key=lambda r: r.tablet) == sorted(running.master.maps.all(), key=lambda r: r.tablet)
+    records = [record for record in records if not replaced or record.phase is not TabletPhase.REPLACED]
     for id_, table in catalog.tables.items():
         tablets = store.tablets(id_)
         check_cover([RowRange(each.start, each.stop) for each in tablets])
@@ -289,6 +291,9 @@ def check_whole(machine: Machine, store: EmbeddedStore) -> None:
     named = {file for config in (*configs, *meta) for file in config.files()}
     here = {file for table in (META0, META1) for state in shard.of_table(table) for file in state.files()}
     assert machine.files() == named | here
+    found = store.check()
+    assert found.problems == ()
+    assert found.counts["unneeded fragments"] == 0
 
 
 def work_on(machine: Machine, store: EmbeddedStore, plain: PlainStore) -> PlainStore:

@@ -190,6 +190,11 @@ class Rounds:
                 case _:
                     self.store.alter("t", AlterAsk(drop=(names[0],)))
 
+    def verify(self, over: Event) -> None:
+        """Whatever is under way, nothing is wrong."""
+        while not over.is_set():
+            assert self.store.check().problems == ()
+
     def others(self) -> None:
         """Other tables come and go beside it."""
         rows = [{"id": key, "n": key, "text": str(key)} for key in range(40)]
@@ -209,7 +214,7 @@ class Rounds:
 def test_rows_survive_everything_that_is_done_to_their_table(store: LocalStore, tmp_path: Path) -> None:
     rounds = Rounds(store, tries(60))
     working = (*(rounds.write(part) for part in range(3)), rounds.cut, rounds.alter, rounds.others)
-    with meanwhile_until(rounds.read, rounds.scan), meanwhile(*working):
+    with meanwhile_until(rounds.read, rounds.scan, rounds.verify), meanwhile(*working):
         pass
     final = scanned(store, store.info(rounds.info.id))
     assert {key: each["n"] for key, each in final.items()} == dict(enumerate(rounds.newest))

@@ -24,20 +24,21 @@ from stelae.model.errors import (
     Unavailable,
 )
 from stelae.ports.metastore import UnknownOutcome
+from stelae.sim.effects import Faults
 from tests.assembly.scripts import SCRIPT, PlainStore, Step, check_store, check_whole
 from tests.assembly.worlds import Machine
 from tests.effort import tries
 
 FAULTS: dict[str, tuple[Callable[[Machine, int], None], int]] = {
-    "sync": (lambda machine, nth: machine.disk.fail("sync", DiskFailed, nth), 86),
-    "append": (lambda machine, nth: machine.disk.fail("append", DiskFull, nth), 86),
-    "segment": (lambda machine, nth: machine.disk.fail("create", DiskFull, nth), 15),
-    "file": (lambda machine, nth: machine.blobs.fail("commit", DiskFull, nth), 40),
-    "file-unknown": (lambda machine, nth: machine.blobs.fail("commit", Unavailable, nth), 40),
+    "sync": (lambda machine, nth: machine.disk.fail("sync", DiskFailed, nth), 110),
+    "append": (lambda machine, nth: machine.disk.fail("append", DiskFull, nth), 110),
+    "segment": (lambda machine, nth: machine.disk.fail("create", DiskFull, nth), 50),
+    "file": (lambda machine, nth: machine.blobs.fail("commit", DiskFull, nth), 60),
+    "file-unknown": (lambda machine, nth: machine.blobs.fail("commit", Unavailable, nth), 60),
     "delete": (lambda machine, nth: machine.blobs.fail("delete", Unavailable, nth), 40),
     "read": (lambda machine, nth: machine.blobs.fail("open", Unavailable, nth), 40),
-    "txn": (lambda machine, nth: machine.metastore.faults.arm("txn", Unavailable, nth), 70),
-    "answer": (lambda machine, nth: machine.metastore.faults.arm("answer", UnknownOutcome, nth), 70),
+    "txn": (lambda machine, nth: machine.metastore.faults.arm("txn", Unavailable, nth), 60),
+    "answer": (lambda machine, nth: machine.metastore.faults.arm("answer", UnknownOutcome, nth), 60),
 }
 """How to let the nth of something fail, and about how many there are."""
 
@@ -76,8 +77,10 @@ def run_with(fault: str, nth: int) -> int:
     check_store(store, plain, plain, by_row=False)
     if store.running.master.has_work:
         store.running.world.loop.run(store.running.master.tend())
-    check_whole(machine, store)
+    check_whole(machine, store, replaced=True)
     machine.end("kill")
+    machine.disk._faults = Faults()
+    machine.blobs._faults = Faults()
     store = machine.open()
     check_store(store, plain, plain, by_row=False)
     check_whole(machine, store)
@@ -89,7 +92,7 @@ def run_with(fault: str, nth: int) -> int:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_thing_fails(fault: str) -> None:
     count = FAULTS[fault][1]
-    for nth in range(1, count, max(1, count // tries(6))):
+    for nth in range(1, count, max(1, count // tries(5))):
         try:
             run_with(fault, nth)
         except Exception as error:

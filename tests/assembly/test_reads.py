@@ -93,7 +93,6 @@ def test_a_file_that_goes_under_a_read_is_no_error(place: Place, monkeypatch: py
     shard, old = place.server.shard, place.server.shard.of_table(info.id)[0]
     place.put(info.id, 2)
     place.store.compact(info.id, erase_now=True)
-    place.server.shard.cache.clear() if hasattr(place.server.shard.cache, "clear") else None
     plain, waiting = shard.state_at, [old]
     monkeypatch.setattr(shard, "state_at", lambda *args: waiting.pop() if waiting else plain(*args))
     assert place.get(info.id, 1) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,6 +64,20 @@ def test_problems(users: Cli, checker: Checker) -> None:
     assert told.exit_code == 1
     assert '"whole": false' in told.stdout
     assert '"words": "is torn"' in told.stdout
+
+
+def test_a_real_store_before_and_after_damage(users: Cli) -> None:
+    with stelae.open(users.path) as database:
+        database.table("users").flush()
+    assert users.done("check").startswith("whole (")
+    for fragment in users.path.rglob("*.parquet"):
+        data = bytearray(fragment.read_bytes())
+        data[20] ^= 1
+        fragment.write_bytes(data)
+    told = users.run("check", "--json")
+    assert told.exit_code == 1
+    assert not json.loads(told.stdout)["whole"]
+    assert "checksum" in json.loads(told.stdout)["problems"][0]["words"]
 
 
 def test_what_cannot_be_checked(cli: Cli, users: Cli, checker: Checker, tmp_path: Path) -> None:

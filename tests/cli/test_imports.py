@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stelae.cli import files
 from tests.cli.running import Cli
 
 CSV = 'id,name,age,paid,seen,tags,click:home\nx1,"a\nb",3,1.5,2026-01-31T12:00:00Z,"[""t""]",c\n\nx2,"",4,,,,d\n'
@@ -60,6 +61,14 @@ def test_other_csv(users: Cli) -> None:
     users.done("import", "users", "semi.csv", "--delimiter", ";")
     assert users.json("import", "users", "-", "--format", "csv", given="id,age\nx4,4\n")["rows"] == 1
     assert found(users, "age") == [{"id": f"x{n}", "age": n} for n in (1, 2, 3, 4)]
+
+
+def test_line_ends_inside_fields_where_a_block_ends(users: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_BLOCK_BYTES", 100)
+    names = ["\n".join("abc"[: n % 4]) for n in range(100)]
+    Path("x.csv").write_text("id,name\n" + "".join(f'x{n:03d},"{name}"\n' for n, name in enumerate(names)))
+    assert users.json("import", "users", "x.csv")["rows"] == 100
+    assert [row["name"] for row in found(users, "name")] == names
 
 
 def test_json_lines(users: Cli) -> None:

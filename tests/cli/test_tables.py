@@ -101,7 +101,7 @@ def test_create_like_a_file(cli: Cli, tmp_path: Path) -> None:
         (["--key", "id string", "--cells", "e", "--tablets", "2"], "--tablets goes with --hash"),
         (["--key", "id string", "--cells", "e", "--split", "b", "--split", "a"], "they must ascend"),
         (["--key", "id int64", "--cells", "e", "--split", "b"], "--split: 'b' is not a int64"),
-        (["--key", "id string", "--cells", "e", "--hash", "--split", "b"], "say tablets=N"),
+        (["--key", "id string", "--cells", "e", "--hash", "--split", "b"], "with --hash say --tablets N"),
         (["--key", "id", "--like", "none.parquet"], "no file none.parquet"),
         (["--key", "id", "--like", "x", "--cells", "e"], "--like brings its columns"),
         (["--key", "id string", "--cells", "e", "--zone", "far"], "far"),
@@ -197,12 +197,12 @@ def test_names_with_markup(cli: Cli) -> None:
     cli.done(
         "table", "create", "br[/b]t", "--key", "i[d] string", "--columns", "p: `[red]x` string", "--comment", "[b]"
     )
-    for words in (("table", "list"), ("table", "describe", "br[/b]t")):
-        shown = cli.done(*words)
-        assert "br[/b]t" in shown
-        assert "i[d]" in shown
-    assert "[red]x" in shown
-    assert "[b]" in shown
+    listed, described = cli.done("table", "list"), cli.done("table", "describe", "br[/b]t")
+    for words in ("br[/b]t", "i[d]"):
+        assert words in listed
+        assert words in described
+    assert "[red]x" in described
+    assert "[b]" in described
 
 
 def test_the_python_side_sees_the_same(users: Cli) -> None:

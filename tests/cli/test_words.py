@@ -65,7 +65,7 @@ def test_groups() -> None:
     with pytest.raises(InvalidArgument, match="separate names by commas"):
         d.cells_groups(["e: click view"])
     with pytest.raises(InvalidArgument, match="given twice"):
-        d.merged([("a", 1), ("a", 2)], "--add")
+        d.once_by_group(["p: a int8", "p: b int8"], "--add", d.typed_columns, example="p: a int8")
 
 
 def test_keys_of_a_file_or_declared() -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.loop_thread import LoopThread
 from stelae.adapters.sockets import UnixTransport
 from stelae.adapters.sockets_blocking import UnixConnector
+from stelae.adapters.threads import LoopThread
 from stelae.catalog.objects import NamespaceId, Table, TableProperties, ZoneId
 from stelae.client.backend import (
     AlterAsk,
@@ -137,7 +137,7 @@ class FakeBackend:
         return self.submit(table, blocks, max_txn).result()
 
     def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
-        said = tuple((encode_block(each.block), tuple(each.rows.to_pylist())) for each in blocks)
+        said = tuple((bytes(encode_block(each.block)), tuple(each.rows.to_pylist())) for each in blocks)
         future: Future[Txn] = Future()
         try:
             answer = self._told("write", table, said, max_txn)
@@ -233,7 +233,7 @@ class StoreWorld:
         self.threads = ThreadExecutor(16, 1_000)
         self.service = StoreService(backend, self.threads, OWNER, limits or ServiceLimits())
         self.transport = UnixTransport()
-        self.loop.call(self._start())
+        self.loop.run(self._start())
         self._attached: list[RemoteBackend] = []
         self._is_stopped = False
 
@@ -248,7 +248,7 @@ class StoreWorld:
     def stop(self) -> None:
         if not self._is_stopped:
             self._is_stopped = True
-            self.loop.call(self.service.close())
+            self.loop.run(self.service.close())
             self.loop.close()
 
     def close(self) -> None:
@@ -272,7 +272,7 @@ def until(condition: Callable[[], bool], loop: LoopThread) -> None:
     for _ in range(_MOMENTS_MAX):
         if condition():
             return
-        loop.call(_a_moment())
+        loop.run(_a_moment())
     raise AssertionError("what was waited for did not happen")
 
 

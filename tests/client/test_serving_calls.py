@@ -245,7 +245,7 @@ def test_errors_come_as_they_are(which: str, error: StelaeError, world: StoreWor
 def test_mistakes_of_the_owner_are_named_and_not_shown(world: StoreWorld) -> None:
     world.backend.answers |= {"find": lambda _: "abc".index("x"), "now": Txn(1)}
     seen: list[dict[str, Any]] = []
-    world.loop.call(_watch(seen))
+    world.loop.run(_watch(seen))
     remote = world.attach()
     with pytest.raises(InternalFault, match="ValueError") as caught:
         remote.find("x")

@@ -53,8 +53,8 @@ REQUESTS: list[tuple[WireMethod[Any, Any], msgspec.Struct, bytes]] = [
     (m.DROP, m.DropMessage("x", True), b""),
     (m.RECALL, m.RecallMessage("x", "y"), b""),
     (m.TRUNCATE, m.TableMessage(7), b""),
-    (m.WRITE, SMALL.message, SMALL.body),
-    (m.WRITE, COLUMNAR.message, COLUMNAR.body),
+    (m.WRITE, SMALL.message, bytes(SMALL.body)),
+    (m.WRITE, COLUMNAR.message, bytes(COLUMNAR.body)),
     (m.NOW, m.NothingMessage(), b""),
     (m.NEWEST, m.NewestMessage(7, b"ann", COLUMNS, None), b""),
     (m.NEWEST_MANY, m.ManyMessage(7, COLUMNS, 5), bodies.rows_bytes([Row(b"a"), Row(b"b")])),
@@ -108,7 +108,7 @@ def world(tmp_path: Path) -> Iterator[StoreWorld]:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
 
     with served(tmp_path, backend, ServiceLimits(connections_max=8)) as world:
-        world.loop.call(watch())
+        world.loop.run(watch())
         yield world
         until(lambda: world.service.connections <= 1, world.loop)
         until(lambda: not backend.pins and not backend.scans, world.loop)
@@ -229,8 +229,8 @@ BODIES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "create": (CREATE[1], lambda data: bodies.create_from(CREATE[0], data)),
     "scan": (SCAN[1], lambda data: bodies.scan_from(SCAN[0], data)),
     "rows": (bodies.rows_bytes([Row(b"a"), Row(b"bc")]), bodies.rows_from),
-    "small": (SMALL.body, lambda data: _checked(EVERYTHING, data)),
-    "columnar": (COLUMNAR.body, lambda data: _checked(EVERYTHING, data)),
+    "small": (bytes(SMALL.body), lambda data: _checked(EVERYTHING, data)),
+    "columnar": (bytes(COLUMNAR.body), lambda data: _checked(EVERYTHING, data)),
     "values": (bodies.values_bytes(ROWS[0]), bodies.values_from),
     "many": (b"".join(bodies.many_bytes([*ROWS[:2], None])), lambda data: bodies.many_from(data, 3)),
     "table": (bodies.table_bytes(table_info(EVERYTHING).table), bodies.table_from),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -196,11 +195,12 @@ def test_the_last_progress_is_told_although_the_work_is_over_by_then(world: Stor
     """The loop is busy while the work tells of itself and ends."""
     go, is_busy = Event(), Event()
 
-    async def busy() -> None:
-        asyncio.get_running_loop().call_soon(lambda: (is_busy.set(), go.wait()))
+    def busy() -> None:
+        is_busy.set()
+        go.wait()
 
     def work(*_: Any) -> list[tuple[int, int]]:
-        world.loop.call(busy())
+        world.loop.loop.call_soon_threadsafe(busy)
         is_busy.wait()
         return [(1, 2), (2, 2)]
 

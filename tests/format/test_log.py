@@ -214,7 +214,7 @@ class Files:
 
 def payloads(**segments: bytes) -> list[list[bytes]]:
     contents = read_log(Files(**segments))  # type: ignore[arg-type]
-    return [[record.payload for record in content.records] for content in contents]
+    return [[bytes(record.payload) for record in content.records] for content in contents]
 
 
 GOOD_THEN_FAILED = Log([[record(1, b"good")], [record(2, b"failed")]])

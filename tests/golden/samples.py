@@ -129,8 +129,8 @@ def _fragment(name: str) -> dict[str, bytes]:
 
 
 FILES: dict[str, Callable[[], dict[str, bytes]]] = {
-    "small.block": lambda: {"small.block": encode_block(SMALL)},
-    "columnar.block": lambda: {"columnar.block": encode_block(COLUMNAR)},
+    "small.block": lambda: {"small.block": bytes(encode_block(SMALL))},
+    "columnar.block": lambda: {"columnar.block": bytes(encode_block(COLUMNAR))},
     "segment.log": lambda: {"segment.log": segment()},
     "profile.parquet": lambda: _fragment("profile"),
     "events.parquet": lambda: _fragment("events"),

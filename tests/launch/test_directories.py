@@ -52,7 +52,7 @@ def test_a_second_process_attaches_and_takes_over_when_the_first_ends(tmp_path: 
     assert owner.stdout.readline() == "ready\n"
     with stelae.open(tmp_path / "data") as db:
         table = db.table("t")
-        assert dict(table.get("first")) == {"id": "first", "n": 1}
+        assert table.get("first") == {"id": "first", "n": 1}
         table.put({"id": "second", "n": 2})
         db.create_table("u", key={"id": "string"}, groups=[stelae.columns("a", {"n": "int64"})])
         owner.stdin.close()
@@ -70,12 +70,12 @@ def test_one_process_opens_a_directory_twice(tmp_path: Path) -> None:
     first.create_table("t", key={"id": "string"}, groups=[stelae.columns("a", {"n": "int64"})])
     second.table("t").put({"id": "a", "n": 1})
     first.close()
-    assert second.table("t").get("a")["n"] == 1
+    assert dict(second.table("t").get("a") or {})["n"] == 1
     with pytest.raises(stelae.Closed):
         first.tables()
     second.close()
     with stelae.open(tmp_path / "data") as third:
-        assert third.table("t").get("a")["n"] == 1
+        assert dict(third.table("t").get("a") or {})["n"] == 1
 
 
 def test_a_forked_child_is_told_to_open_the_store_again_and_then_attaches(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_forked_child_is_told_to_open_the_store_again_and_then_attaches(tmp_pa
             except stelae.Closed as error:
                 said.append("forked" in str(error))
             with stelae.open(tmp_path / "data") as again:
-                said.append(again.table("t").get("a")["n"])
+                said.append(dict(again.table("t").get("a") or {})["n"])
                 again.table("t").put({"id": "b", "n": 2})
             os.write(writing, json.dumps(said).encode())
             os._exit(0)
@@ -100,7 +100,7 @@ def test_a_forked_child_is_told_to_open_the_store_again_and_then_attaches(tmp_pa
         with os.fdopen(reading) as pipe:
             assert json.loads(pipe.read()) == [True, 1]
         os.waitpid(child, 0)
-        assert table.get("b")["n"] == 2
+        assert dict(table.get("b") or {})["n"] == 2
 
 
 def test_nothing_is_changed_in_a_directory_that_is_only_read(tmp_path: Path) -> None:

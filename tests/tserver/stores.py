@@ -18,7 +18,7 @@ from stelae.sim.effects import Effect
 from stelae.tserver.server import TabletServer
 from tests.assembly.worlds import SETTINGS, Machine
 
-SCHEMA = declare({"id": "int64"}, [columns("data", {"a": "int32"})])
+SCHEMA = declare({"id": "int64"}, [columns("data", {"a": "int32"}, purge="max-history=1")])
 
 
 def row(key: int) -> Row:

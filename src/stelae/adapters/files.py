@@ -49,12 +49,14 @@ def os_errors(place: str) -> Iterator[None]:
         raise stelae_error(error, place) from error
 
 
-def write_all(fd: int, data: Buffer) -> int:
+def write_all(fd: int, *data: Buffer) -> int:
     """Write every byte, however little the system takes at a time; how many there were."""
-    rest = memoryview(data).cast("B")
-    size_bytes = len(rest)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+    size_bytes = 0
+    for part in data:
+        rest = memoryview(part).cast("B")
+        size_bytes += len(rest)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
     return size_bytes
 
 

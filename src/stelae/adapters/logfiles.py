@@ -45,11 +45,11 @@ class LocalLogFile:
     def size_bytes(self) -> int:
         return self._size_bytes
 
-    def append(self, data: Buffer) -> int:
+    def append(self, *data: Buffer) -> int:
         fd = self._fd()
         offset = self._size_bytes
         try:
-            self._size_bytes += write_all(fd, data)
+            self._size_bytes += write_all(fd, *data)
         except OSError as error:
             self._size_bytes = os.fstat(fd).st_size
             raise stelae_error(error, self._name) from error

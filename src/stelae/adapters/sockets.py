@@ -28,14 +28,7 @@ from typing import Any
 
 from stelae.adapters.files import os_errors
 from stelae.adapters.sockets_paths import checked_path, peer_name, short_path
-from stelae.model.errors import (
-    AlreadyExists,
-    Closed,
-    InvalidArgument,
-    PermissionDenied,
-    StelaeError,
-    Unavailable,
-)
+from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Address, Connection, Frame, Listener
 from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, WireLimits, encode_frame

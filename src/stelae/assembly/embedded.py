@@ -311,8 +311,8 @@ class EmbeddedStore:
         return self._upkeep.metrics()
 
     def check(self, progress: Progress | None = None) -> CheckReport:
-        self._check_open()
-        return StoreCheck(self.running).run(progress)
+        with self._visit():
+            return StoreCheck(self.running).run(progress)
 
     # -- the end
 

@@ -55,17 +55,15 @@ def alter_one_table(
     for text in widen or []:
         widened |= d.typed_columns(text, "--widen")
     changes: dict[str, Any] = {
-        "add": d.merged(d.by_group(add or [], "--add", d.typed_columns, example="profile: email string"), "--add"),
+        "add": d.once_by_group(add, "--add", d.typed_columns, example="profile: email string"),
         "drop": comma_listed(drop),
         "widen": widened,
         "rename_columns": d.renamings(rename_column or [], "--rename-column"),
         "drop_not_null": comma_listed(nullable),
-        "add_families": d.merged(
-            d.by_group(add_families or [], "--add-families", d.names_of, example="events: buy"), "--add-families"
-        ),
+        "add_families": d.once_by_group(add_families, "--add-families", d.listed_names, example="events: buy"),
         "drop_families": comma_listed(drop_family),
         "rename_families": d.renamings(rename_family or [], "--rename-family"),
-        "purge": d.merged(d.by_group(purge or [], "--purge", d.policy_text, example="events: none"), "--purge"),
+        "purge": d.once_by_group(purge, "--purge", d.policy_text, example="events: none"),
         "rename": rename,
         "retention": retention,
         "comment": comment,

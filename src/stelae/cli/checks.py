@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import typer
 
 from stelae.cli.places import STORE_PANEL, JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, counted, err, grid, out, print_json, progress_bar
+from stelae.client.backend import CheckReport
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound, StelaeError
 
@@ -41,13 +39,13 @@ def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
         problems = [{"what": each.what, "where": each.where, "words": each.words} for each in report.problems]
         print_json({"whole": not problems, "problems": problems, "counts": report.counts})
     else:
-        _show(report.problems, report.counts)
+        _show(report)
     if report.problems:
         raise typer.Exit(PROBLEMS_FOUND)
 
 
-def _show(problems: tuple[Any, ...], counts: Mapping[str, int]) -> None:
-    console = out()
+def _show(report: CheckReport) -> None:
+    console, problems, counts = out(), report.problems, report.counts
     if problems:
         table = grid("what", "where", "problem")
         for each in problems:

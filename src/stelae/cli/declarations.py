@@ -11,7 +11,7 @@ A name that has spaces, commas or colons stands in backquotes. Commas inside bra
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from stelae.model.errors import InvalidArgument
@@ -36,7 +36,7 @@ def typed_columns(text: str, option: str) -> dict[str, str]:
     return found
 
 
-def names_of(text: str, option: str) -> list[str]:
+def listed_names(text: str, option: str) -> list[str]:
     """`click, view`"""
     found = []
     for part in _separated(text):
@@ -79,17 +79,19 @@ def cells_groups(texts: Iterable[str], option: str = "--cells") -> list[tuple[st
         if match:
             found.append((_unquoted(match), [WILDCARD]))
         else:
-            found += by_group([text], option, names_of, example="events: click, view")
+            found += by_group([text], option, listed_names, example="events: click, view")
     return found
 
 
-def merged(pairs: Sequence[tuple[str, T]], option: str) -> dict[str, T]:
-    """By group, each once."""
+def once_by_group(
+    texts: Iterable[str] | None, option: str, read: Callable[[str, str], T], *, example: str
+) -> dict[str, T]:
+    """The same, with each group at most once."""
     found: dict[str, T] = {}
-    for group, what in pairs:
+    for group, said in by_group(texts or (), option, read, example=example):
         if group in found:
             raise InvalidArgument(f"{option}: group {group!r} is given twice; say all of it at once")
-        found[group] = what
+        found[group] = said
     return found
 
 

@@ -8,6 +8,7 @@ ends by its broken pipe.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,15 +78,21 @@ class _Demo:
         """A process that runs a function of this module on the directory, and does not outlive the step."""
         code = f"import sys; from stelae.cli import demo; demo.{job}(sys.argv[1])"
         command = [sys.executable, "-c", code, str(self.directory)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        process: subprocess.Popen[str] | None = None
+        interrupts: list[bool] = []
+        # A Ctrl-C in the middle of starting it would leave a process that nobody knows of.
+        before = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
         try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+            signal.signal(signal.SIGINT, before)
+            if interrupts:
+                raise KeyboardInterrupt
             yield process
         finally:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+            signal.signal(signal.SIGINT, before)
+            if process is not None:
+                process.kill()
+                process.communicate()
 
 
 def run(rows: int, spark: bool, keep: Path | None, console: Console) -> None:
@@ -253,7 +260,8 @@ def count_beside(directory: str) -> None:
     with stelae.open(directory) as db:
         counters = db.table(_COUNTERS)
         _said("ready")
-        sys.stdin.readline()
+        if not sys.stdin.readline():
+            return  # whoever started it is gone
         for _ in range(_INCREMENTS):
             counters.increment("visits", {"count": 1})
         _said("done")

@@ -70,7 +70,7 @@ class FilePart:
     read_bytes: float
 
 
-def kind_of(file: Path, form: FileForm) -> str:
+def file_kind(file: Path, form: FileForm) -> str:
     if form.kind is not None:
         return form.kind
     if file == STANDARD_INPUT:
@@ -126,7 +126,7 @@ def _opened(file: Path) -> Iterator[tuple[IO[bytes], _Counted]]:
 
 def parts_of(file: Path, form: FileForm, types: Mapping[str, t.ColumnType]) -> Iterator[FilePart]:
     """All rows, in order."""
-    kind = kind_of(file, form)
+    kind = file_kind(file, form)
     try:
         match kind:
             case "parquet":
@@ -322,7 +322,7 @@ def arrow_schema_of(file: Path, form: FileForm | None = None) -> pa.Schema:
     """What a file's columns are; of text, what its first rows look like."""
     check_file(file)
     form = form or FileForm()
-    kind = kind_of(file, form)
+    kind = file_kind(file, form)
     if file == STANDARD_INPUT:
         raise InvalidArgument("standard input can be read only once: make the table first, with `stelae table create`")
     try:

@@ -16,7 +16,7 @@ import typer
 import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.cli.declarations import key_names_or_types
-from stelae.cli.files import STANDARD_INPUT, FileForm, FilePart, arrow_schema_of, check_file, kind_of, parts_of
+from stelae.cli.files import STANDARD_INPUT, FileForm, FilePart, arrow_schema_of, check_file, file_kind, parts_of
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
@@ -70,7 +70,7 @@ def import_files(
         raise InvalidArgument("--create needs --key: which columns are the key?")
     for file in files:
         check_file(file)
-        kind_of(file, form)
+        file_kind(file, form)
     clock = SystemClock()
     with place.opened(make=create) as database:
         started = clock.monotonic_s()

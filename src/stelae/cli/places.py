@@ -38,7 +38,7 @@ ROWS_PANEL, STORE_PANEL, MACHINE_PANEL = "Rows", "The store", "This machine, and
 PathOption = Annotated[
     Path | None,
     typer.Option(
-        "--path", metavar="DIR", help="The directory of an embedded store. Or: STELAE_PATH.", rich_help_panel=_PANEL
+        "--path", metavar="DIR", help="The store's directory. Or: STELAE_PATH, or stelae.toml.", rich_help_panel=_PANEL
     ),
 ]
 ClusterOption = Annotated[

@@ -97,6 +97,8 @@ def create_new_table(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave one that is there as it is.")] = False,
     json: JsonOption = False,
 ) -> None:
+    if hash_ and split:
+        raise InvalidArgument("--split is for a table in the order of keys; with --hash say --tablets N")
     if tablets is not None and not hash_:
         raise InvalidArgument("--tablets goes with --hash; a table in the order of keys takes --split KEY")
     settings: dict[str, Any] = {"partition": "hash" if hash_ else "range", "tablets": tablets}
@@ -128,7 +130,7 @@ def _declared_key(text: str) -> dict[str, str]:
 
 
 def _groups(columns_: list[str], cells_: list[str], purge: list[str]) -> list[GroupSpec]:
-    policies = d.merged(d.by_group(purge, "--purge", d.policy_text, example="events: max-age=7d"), "--purge")
+    policies = d.once_by_group(purge, "--purge", d.policy_text, example="events: max-age=7d")
     typed = d.by_group(columns_, "--columns", d.typed_columns, example="profile: name string")
     families = d.cells_groups(cells_)
     if not typed and not families:

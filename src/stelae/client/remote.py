@@ -37,7 +37,7 @@ from stelae.client.backend import (
 )
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.client.remote_lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings, answered
-from stelae.client.remote_reads import ItemStream, RemotePins, RemoteScan, joined
+from stelae.client.remote_reads import ItemStream, RemotePins, RemoteScan, joined_bodies
 from stelae.client.remote_writes import WriteLane, write_alone, write_groups, write_in_order
 from stelae.model.errors import Closed, Unavailable
 from stelae.model.ids import Row, TableId, Txn
@@ -251,7 +251,7 @@ class RemoteBackend:
             return answered(method, frame)
 
     def _whole(self, method: WireMethod[Q, A], message: Q, body: bytes = b"") -> bytes | memoryview:
-        return joined(ItemStream(self._lines, method, message, body, timeout_s=self._settings.answer_s))
+        return joined_bodies(ItemStream(self._lines, method, message, body, timeout_s=self._settings.answer_s))
 
     def _watched(self, method: WireMethod[Q, m.ProgressItem], message: Q, progress: Progress | None) -> bytes:
         result: list[bytes | memoryview] = []

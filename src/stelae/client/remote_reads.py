@@ -189,7 +189,7 @@ class RemotePins:
             self._lines.give(line)
 
 
-def joined(items: Iterator[tuple[Any, bytes | memoryview]]) -> bytes | memoryview:
+def joined_bodies(items: Iterator[tuple[Any, bytes | memoryview]]) -> bytes | memoryview:
     """The bodies of a stream as one."""
     parts = [data for _, data in items]
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -40,7 +40,7 @@ class WriteGroup:
     """Blocks that are sent together."""
 
     message: WriteMessage
-    body: bytes
+    body: bytes | memoryview
     blocks: tuple[OrderedBlock, ...]
 
     @property
@@ -50,7 +50,7 @@ class WriteGroup:
 
 def write_groups(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Iterator[WriteGroup]:
     """Encoded when they are asked for."""
-    waiting: list[tuple[OrderedBlock, bytes]] = []
+    waiting: list[tuple[OrderedBlock, bytes | memoryview]] = []
     size = 0
 
     def group() -> WriteGroup:

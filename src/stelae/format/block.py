@@ -128,7 +128,7 @@ _TINY_DECODER = msgspec.msgpack.Decoder(_TinyBody, ext_hook=unpack_extension)
 _VALUE_DECODER = msgspec.msgpack.Decoder(ext_hook=unpack_extension)
 
 
-def encode_block(block: Block) -> bytes:
+def encode_block(block: Block) -> bytes | memoryview:
     match block:
         case SmallBlock(schema_version, mutations):
             body = _SmallBody(schema_version, [_store(mutation) for mutation in mutations])
@@ -137,7 +137,7 @@ def encode_block(block: Block) -> bytes:
             return encode_columnar(block, bytes((BLOCK_VERSION, _COLUMNAR)))
 
 
-def decode_block(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Block:
+def decode_block(data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Block:
     if not 2 <= len(data) <= limits.block_bytes_max:
         raise InvalidArgument(f"block: {len(data)} bytes; a block has from 2 to {limits.block_bytes_max}")
     if data[0] != BLOCK_VERSION:
@@ -149,7 +149,7 @@ def decode_block(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Block:
     raise InvalidArgument(f"block: no encoding {data[1]}")
 
 
-def _decode_small(data: bytes) -> SmallBlock:
+def _decode_small(data: bytes | memoryview) -> SmallBlock:
     try:
         body: _SmallBody | _TinyBody
         if len(data) <= NESTED_BYTES_MAX:

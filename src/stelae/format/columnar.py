@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -51,16 +52,24 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Header)
 
 
-def encode_columnar(block: ColumnarBlock, prefix: bytes) -> bytes:
+def encode_columnar(block: ColumnarBlock, prefix: bytes) -> bytes | memoryview:
+    """Copied once, into a buffer of the right size."""
     header = _ENCODER.encode(_Header(block.schema_version, int(block.op), block.nulls_written))
-    sink = pa.BufferOutputStream()
-    sink.write(prefix + struct.pack("<I", len(header)) + header)
-    with pa.ipc.new_stream(sink, block.batch.schema) as stream:
-        stream.write_batch(block.batch)
-    return sink.getvalue().to_pybytes()
+    begin = prefix + struct.pack("<I", len(header)) + header
+    counted = pa.MockOutputStream()
+    _write_batch(counted, begin, block.batch)
+    buffer = pa.allocate_buffer(counted.size())
+    _write_batch(pa.FixedSizeBufferWriter(buffer), begin, block.batch)
+    return memoryview(buffer).cast("B").toreadonly()
 
 
-def decode_columnar(data: bytes, offset: int) -> ColumnarBlock:
+def _write_batch(sink: Any, begin: bytes, batch: pa.RecordBatch) -> None:
+    sink.write(begin)
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+
+
+def decode_columnar(data: bytes | memoryview, offset: int) -> ColumnarBlock:
     """The block whose header length stands at the offset."""
     begin = offset + 4
     end = begin + int.from_bytes(data[offset:begin], "little")

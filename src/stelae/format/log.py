@@ -61,6 +61,9 @@ class LogKind(IntEnum):
     CHANGE = 3
 
 
+_LARGE_BYTES = 64 * 1024
+
+
 class LogRecord(NamedTuple):
     kind: LogKind
     table: TableId
@@ -69,7 +72,7 @@ class LogRecord(NamedTuple):
     txn: Txn
     client: ClientId
     sequence: ClientSequence
-    payload: bytes
+    payload: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +130,24 @@ class SegmentWriter:
 
     def group(self, records: Sequence[LogRecord]) -> bytes:
         """The next group, to be appended after everything returned before. An empty one only says what is synced."""
+        return b"".join(self.group_parts(records))
+
+    def group_parts(self, records: Sequence[LogRecord]) -> list[bytes | memoryview]:
+        """The same in pieces, to be appended one behind the other: what is large is not copied."""
         if self._end == 0:
             raise InvalidArgument("a segment begins with its header")
-        parts = []
+        parts: list[bytes | memoryview] = []
         at = self._end + GROUP_HEADER_BYTES
         for record in records:
-            parts.append(_record_bytes(record, self.first_txn, at))
-            at += len(parts[-1])
+            header = _record_header(record, self.first_txn, at)
+            parts += (header, record.payload)
+            at += len(header) + len(record.payload)
         length = at - self._end - GROUP_HEADER_BYTES
         if length > GROUP_BYTES_MAX:
             raise InvalidArgument(f"a group of {length} bytes is too large; at most {GROUP_BYTES_MAX}")
         header = _GROUP.pack(GROUP_MAGIC, length, len(records), self.first_txn, self._end, self._synced)
         self._end = at
-        return b"".join((_sealed(header), *parts))
+        return _gathered([_sealed(header), *parts])
 
     def mark_synced(self) -> None:
         """Everything returned so far is on disk: the next group says so."""
@@ -150,7 +158,22 @@ def _sealed(header: bytes) -> bytes:
     return header + _CRC.pack(crc32c(header))
 
 
-def _record_bytes(record: LogRecord, first_txn: Txn, offset: int) -> bytes:
+def _gathered(parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Small pieces that lie next to each other as one; large ones as they are."""
+    found: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
+    for part in parts:
+        if len(part) < _LARGE_BYTES:
+            small.append(part)
+        else:
+            found += (b"".join(small), part)
+            small = []
+    if small:
+        found.append(b"".join(small))
+    return found
+
+
+def _record_header(record: LogRecord, first_txn: Txn, offset: int) -> bytes:
     kind, table, tablet, epoch, txn, client, sequence, payload = record
     length = RECORD_HEADER_BYTES + len(payload)
     if length > GROUP_BYTES_MAX:
@@ -160,7 +183,7 @@ def _record_bytes(record: LogRecord, first_txn: Txn, offset: int) -> bytes:
     except struct.error as error:
         raise InvalidArgument(f"a log record's ids are numbers of 64 bits: {error}") from None
     crc = crc32c(payload, crc32c(body, _place_crc(first_txn, offset, length)))
-    return _LENGTH_CRC.pack(length, crc) + body + payload
+    return _LENGTH_CRC.pack(length, crc) + body
 
 
 def _place_crc(first_txn: int, offset: int, length: int) -> int:

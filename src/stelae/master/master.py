@@ -8,9 +8,10 @@ tables still to be unloaded, those whose grace period is over).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
 from stelae.catalog.objects import Table
@@ -53,6 +54,8 @@ from stelae.registry.tablet_records import (
     take_tablet_ids,
     write_tablets,
 )
+
+T = TypeVar("T")
 
 _REFUSED = (AlreadyExists, InvalidArgument, InvalidSchema, NotFound)
 """Nothing was done."""
@@ -310,6 +313,11 @@ class Master:
             for each in report.tablets
         ]
         await self._record(new, old)
+
+    async def undisturbed(self, look: Callable[[], T]) -> T:
+        """What is seen while no table or tablet is being changed."""
+        async with self._changing:
+            return look()
 
     def check(self) -> list[str]:
         """What is wrong with the tablets of some table, in words."""

@@ -38,8 +38,9 @@ class LogFile(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
-    def append(self, data: Buffer) -> int:
-        """Put bytes at the end; the offset where they begin. Raises DiskFull, DiskFailed."""
+    def append(self, *data: Buffer) -> int:
+        """Put bytes at the end, one piece behind the other; the offset where they begin. Raises DiskFull,
+        DiskFailed."""
         ...
 
     def sync(self) -> None:

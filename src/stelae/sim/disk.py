@@ -67,9 +67,9 @@ class SimLogFile:
     def size_bytes(self) -> int:
         return len(self._inode.data)
 
-    def append(self, data: Buffer) -> int:
+    def append(self, *data: Buffer) -> int:
         self._check_open()
-        return self._disk._append(self._name, self._inode, bytes(memoryview(data)))
+        return self._disk._append(self._name, self._inode, b"".join(bytes(memoryview(part)) for part in data))
 
     def sync(self) -> None:
         self._check_open()

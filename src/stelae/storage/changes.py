@@ -40,7 +40,7 @@ def encode_change(change: TableChange) -> bytes:
     return _ENCODER.encode(change)
 
 
-def decode_change(data: bytes, txn: Txn) -> TableChange:
+def decode_change(data: bytes | memoryview, txn: Txn) -> TableChange:
     try:
         return _DECODER.decode(data)
     except msgspec.MsgspecError as error:

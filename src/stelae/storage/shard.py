@@ -163,7 +163,7 @@ class Shard:
         tablet: TabletId,
         block: WrittenBlock,
         *,
-        payload: bytes | None = None,
+        payload: bytes | memoryview | None = None,
         max_txn: Txn | None = None,
         urgent: bool = False,
         client: ClientId = NO_CLIENT,

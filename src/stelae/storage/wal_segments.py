@@ -122,7 +122,7 @@ class WalSegments:
         return size_bytes > SEGMENT_HEADER_BYTES and size_bytes + more_bytes > self._segment_bytes_max
 
     def _append_synced(self, active: _Active, records: Sequence[LogRecord]) -> None:
-        active.file.append(active.writer.group(records))
+        active.file.append(*active.writer.group_parts(records))
         active.file.sync()
         active.writer.mark_synced()
         self._end = active.writer.durable_end

@@ -134,6 +134,12 @@ def counters(db: stelae.Database) -> stelae.Table:
     return db.create_table("counters", {"id": "int64"}, [stelae.columns("data", columns), stelae.cells("c")])
 
 
+def test_a_value_that_is_too_large_is_refused(counters: stelae.Table) -> None:
+    with pytest.raises(stelae.InvalidArgument, match="'text'"):
+        counters.put({"id": 1, "text": "x" * (17 * 2**20)})
+    assert counters.count() == 0
+
+
 def test_increments(counters: stelae.Table) -> None:
     by = {"small": 1, "big": 1, "real": 0.5, "single": 0.5, "money": Decimal("0.10")}
     first = {"small": 1, "big": 101, "real": 0.5, "single": 0.5, "money": Decimal("0.10")}
@@ -201,6 +207,15 @@ def test_a_batch_is_flushed_on_the_way(users: stelae.Table, limit: dict[str, Any
             batch.put({"id": f"u{number}", "name": "x" * 50})
         assert users.exists("u0")
     assert users.count() == 4
+
+
+def test_a_batch_goes_to_all_tablets(users: stelae.Table) -> None:
+    keys = ["z", "a", "h", "b", "q", "g"]
+    with users.batch() as batch:
+        for key in keys:
+            batch.put({"id": key, "name": key})
+    assert [row["name"] for row in users.scan()] == sorted(keys)
+    assert [row and row["name"] for row in users.get_many(keys)] == keys
 
 
 def test_an_exception_discards_what_is_unflushed(users: stelae.Table) -> None:

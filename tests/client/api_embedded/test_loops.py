@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -222,10 +222,17 @@ def test_a_cancelled_scan_leaves_the_store_usable(tmp_path: Path) -> None:
 
 def test_a_cancelled_put_may_still_happen(tmp_path: Path) -> None:
     async def test(db: stelae.aio.AsyncDatabase, users: stelae.aio.AsyncTable) -> None:
+        failing = put_before_async(db)
+        submit, promised = failing.behind.submit, Future[Any]()
+        failing.submit = lambda *args: promised  # type: ignore[attr-defined]
         task = asyncio.create_task(users.put({"id": "ann"}))
         await asyncio.sleep(0)
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not promised.cancelled()
+        promised.set_exception(stelae.Unavailable("nobody looks at this"))
+        failing.submit = submit  # type: ignore[attr-defined]
         await users.put({"id": "bob"})
         assert await users.exists("bob")
 

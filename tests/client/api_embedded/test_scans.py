@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 import stelae
 from stelae.client.keys import bounds_of
+from stelae.client.predicates import predicate_of
+from stelae.client.view import TableView
 from stelae.model.declare import columns, declare
 from stelae.model.errors import Retryable
+from stelae.model.ranges import RangeSet, single
 from tests.client.api_embedded.worlds import put_before
 from tests.effort import tries
 
@@ -93,6 +96,17 @@ def test_a_scan_that_cannot_be_is_told_when_it_is_made(users: stelae.Table, argu
 def test_an_expression_is_neither_true_nor_false(users: stelae.Table) -> None:
     with pytest.raises(stelae.InvalidArgument):
         bool(stelae.col("age") > 1)
+
+
+def test_conditions_on_the_key_narrow_the_rows(users: stelae.Table) -> None:
+    view = TableView(users.info)
+    for where, bounds in (
+        (stelae.col("id") == "b", {}),
+        ((stelae.col("id") >= "b") & (stelae.col("id") <= "b"), {}),
+        ('row = "b" and age > 1', {"start": "a"}),
+    ):
+        predicate, _ = predicate_of(view, where, **bounds)
+        assert predicate.rows == RangeSet((single(b"b"),))
 
 
 POINTS = [(place, at) for place in ("", "a", "a\x00", "ab", "b") for at in (-2, 0, 5)]

@@ -206,10 +206,28 @@ def test_an_old_handle_sees_each_alteration(db: stelae.Database, users: stelae.T
     assert users.schema.version == found["schema_version"]
 
 
+@pytest.mark.parametrize("column", ["name", "click:", "click:a"])
+def test_an_old_handle_does_not_take_a_changed_name_for_nothing(
+    db: stelae.Database, users: stelae.Table, column: str
+) -> None:
+    users.put({"id": "ann", "name": "Ann", "click:a": b"1"})
+    handles = [db.table("users") for _ in range(3)]
+    for handle in handles:
+        assert handle.get("ann", [column, "age"]) is not None
+        assert handle.get("ann", [column]) is not None
+    db.alter_table("users", rename_columns={"name": "full_name"}, rename_families={"click": "visit"})
+    with pytest.raises(stelae.InvalidArgument):
+        handles[0].get("ann", [column])
+    with pytest.raises(stelae.InvalidArgument):
+        handles[1].get("ann", [column, "age"])
+    with pytest.raises(stelae.InvalidArgument):
+        handles[2].get_many(["ann"], [column])
+
+
 def test_writes_of_an_old_handle_are_made_anew(db: stelae.Database, users: stelae.Table) -> None:
     writes: tuple[Callable[[], Any], ...] = (
         lambda: users.put({"id": "ann", "age": 1}),
-        lambda: users.put_many(iter([{"id": "ann", "age": 1}])),
+        lambda: users.put_many(iter([{"id": "ann", "age": 1}, {"id": "once"}])),
         lambda: users.put({"id": "new"}, if_absent=True),
         lambda: users.erase("new"),
         lambda: users.erase_many(iter(["ann"])),
@@ -220,6 +238,7 @@ def test_writes_of_an_old_handle_are_made_anew(db: stelae.Database, users: stela
         db.alter_table("users", add={"profile": {f"c{number}": "int8"}})
         write()
     assert users.get("ann", ["age"]) == {"id": "ann", "age": 6}
+    assert users.exists("once")
 
 
 @pytest.mark.parametrize(
