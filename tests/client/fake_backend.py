@@ -149,6 +149,10 @@ class FakeBackend:
         future.set_result(answer)
         return future
 
+    @property
+    def visible(self) -> Txn:
+        return self.now()
+
     def now(self) -> Txn:
         return self._told("now")
 

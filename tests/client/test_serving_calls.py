@@ -178,7 +178,7 @@ def test_each_call_says_and_gives_the_same(which: str, world: StoreWorld) -> Non
 
 
 def test_no_operation_is_left_out() -> None:
-    asked = {name for name in vars(Backend) if not name.startswith("_")} - {"is_local", "place"}
+    asked = {name for name in vars(Backend) if not name.startswith("_")} - {"is_local", "place", "visible"}
     assert asked <= set(dir(RemoteBackend))
     tried = {name for name in asked for which in CALLS if which.startswith(name)}
     assert asked - tried == {"close", "info", "newest_cached", "pin", "submit", "write"}

@@ -36,6 +36,7 @@ from stelae.client.backend import (
 )
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.model.errors import Closed, NotFound, StelaeError
+from stelae.model.hybrid import pack
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -228,9 +229,18 @@ class EmbeddedStore:
 
     # -- reading
 
-    def now(self) -> Txn:
-        self._check_open()
+    @property
+    def visible(self) -> Txn:
         return self._shard.visible
+
+    def now(self) -> Txn:
+        """As late as the clock says, if nothing is on its way: what is purged by its age is gone then."""
+        self._check_open()
+        shard = self._shard
+        wall = pack(self.running.world.clock.wall_ms())
+        if wall > shard.visible:
+            shard.ready(wall)
+        return shard.visible
 
     def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
         if self._closed or self.is_forked:
@@ -276,7 +286,7 @@ class EmbeddedStore:
     def pin(self, at: Txn | None = None) -> Pin:
         self._check_open()
         with self._shard.lock:
-            txn = self._shard.visible if at is None else at
+            txn = self.now() if at is None else at
             for table in self.running.catalog.latest.tables if at is not None else ():
                 self._shard.check_snapshot(table, txn)
             return StorePin(txn, self._shard.pinned(txn))

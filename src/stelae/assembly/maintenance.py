@@ -8,7 +8,7 @@ from typing import Any
 from stelae.assembly.opening import Running
 from stelae.client.backend import Progress, TableInfo, TableStats, TabletInfo
 from stelae.model.errors import InvalidArgument, NotFound
-from stelae.model.ids import Row, TableId, TabletId
+from stelae.model.ids import GroupId, Row, TableId, TabletId
 from stelae.storage.splitting import choose_split_row, size_of
 from stelae.storage.state import TabletState
 from stelae.storage.tablets import TabletAway
@@ -59,8 +59,11 @@ class Maintenance:
         upkeep = self._server.upkeep
         try:
             upkeep.drop_hidden(tablet)
-            while (found := upkeep.pick_compaction(tablet, whole_group=True)) is not None:
+            done: set[GroupId] = set()
+            # Once for each group: what is kept for the history's sake would be worth it again and again.
+            while (found := upkeep.pick_compaction(tablet, whole_group=True, without=done)) is not None:
                 check_open()
+                done.add(found[0])
                 upkeep.compact(tablet, *found, progress=count)
                 upkeep.save()
         except TabletAway:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from stelae.client.backend import ScanAsk, Values
+from stelae.client.predicates import condition_types
 from stelae.model.errors import NotFound, StelaeError, Unavailable
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros, Row, TableId, Txn
@@ -24,8 +25,7 @@ from stelae.model.predicate.keyranges import key_ranges
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.ranges import RangeSet
-from stelae.model.schema import ColumnsGroup, TableSchema
-from stelae.model.types import ColumnType
+from stelae.model.schema import TableSchema
 from stelae.ports.clock import Clock
 from stelae.storage.asking import Asking, Version
 from stelae.storage.points import RowReader, reader_for
@@ -151,7 +151,7 @@ class TableReader:
         predicate = ask.predicate
         where, rows = None, predicate.rows
         if predicate.where is not None:
-            where = check_types(predicate.where, types_of(schema))
+            where = check_types(predicate.where, condition_types(schema))
             rows = rows.intersect(_ranges(where, schema))
         asking = Asking(ask.at, _NO_FLOOR, micros_of(ask.at), predicate.time)
         request = ScanRequest(rows, predicate.columns, asking, where, ask.reverse)
@@ -210,15 +210,6 @@ class PinnedBatches:
 
 def _nothing() -> None:
     return
-
-
-def types_of(schema: TableSchema) -> dict[str, ColumnType]:
-    """Of the columns that a condition may name."""
-    types: dict[str, ColumnType] = {column.name: column.type for column in schema.key}
-    for group in schema.groups:
-        if isinstance(group, ColumnsGroup):
-            types |= {column.name: column.type for column in group.columns}
-    return types
 
 
 def _ranges(where: Expr, schema: TableSchema) -> RangeSet:

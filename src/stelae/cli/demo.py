@@ -20,8 +20,10 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 import stelae
 from stelae.adapters.clock import SystemClock
@@ -56,12 +58,15 @@ class _Demo:
         self._steps += 1
         heading = f"{self._steps}. {title}"
         if self.console.is_terminal:
-            self.console.rule(f"[bold]{heading}", align="left")
+            self.console.rule(Text(heading, "bold"), align="left")
         else:
-            self.console.print(f"\n== {heading}")
+            self.say(f"\n== {heading}")
         start = self.clock.monotonic_s()
         yield
-        self.console.print(f"[dim]{self.clock.monotonic_s() - start:.2f} s[/]")
+        self.say(f"[dim]{self.clock.monotonic_s() - start:.2f} s[/]")
+
+    def say(self, words: object) -> None:
+        self.console.print(words, highlight=False, soft_wrap=True)
 
     def timed(self, jobs: Sequence[Callable[[], Any]]) -> tuple[float, float]:
         """The median and the 99th percentile, in seconds."""
@@ -115,7 +120,7 @@ def run(rows: int, spark: bool, keep: Path | None, console: Console) -> None:
         table.add_row(name, figure)
     console.print(table)
     if keep is not None:
-        console.print(f"The store is in {keep}. Try: stelae scan {_ORDERS} --limit 5 --path {keep}")
+        demo.say(escape(f"The store is in {keep}. Try: stelae scan {_ORDERS} --limit 5 --path {keep}"))
 
 
 def _play(demo: _Demo, spark: bool) -> None:
@@ -155,7 +160,7 @@ def _load(demo: _Demo) -> None:
         ],
     )
     demo.db.create_table(_COUNTERS, key={"name": "string"}, groups=[stelae.columns("counts", {"count": "int64"})])
-    demo.console.print(repr(demo.orders), soft_wrap=True)
+    demo.say(escape(repr(demo.orders)))
     start, done = demo.clock.monotonic_s(), 0
     columns = (TextColumn("putting"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns, console=demo.console, transient=True, disable=not demo.console.is_terminal) as progress:
@@ -167,7 +172,7 @@ def _load(demo: _Demo) -> None:
             rate = done / (demo.clock.monotonic_s() - start)
             progress.update(task, completed=done, rate=f"{rate:,.0f} rows/s")
     took = demo.clock.monotonic_s() - start
-    demo.console.print(f"{demo.rows:,} rows in {took:.1f} s, all durable")
+    demo.say(f"{demo.rows:,} rows in {took:.1f} s, all durable")
     demo.figures.append(("put_many from Arrow, durable", f"{demo.rows / took:,.0f} rows/s"))
 
 
@@ -203,16 +208,16 @@ def _single_rows(demo: _Demo) -> None:
     orders = demo.orders
     news = [{"customer": "customer-new", "number": n, "item": ITEMS[n % 6], "state": "placed"} for n in range(_PUTS)]
     p50, p99 = demo.timed([lambda row=row: orders.put(row) for row in news])  # type: ignore[misc]
-    demo.console.print(f"put: half of {_PUTS} took less than {p50 * 1e3:.2f} ms, one in a hundred more than {_ms(p99)}")
+    demo.say(f"put: half of {_PUTS} took less than {p50 * 1e3:.2f} ms, one in a hundred more than {_ms(p99)}")
     demo.figures.append(("put of one row, durable", f"p50 {_ms(p50)}, p99 {_ms(p99)}"))
     keys = [_key(demo, n * 7_919 % demo.rows) for n in range(_GETS)]
     found: list[stelae.Row | None] = []
     p50, p99 = demo.timed([lambda key=key: found.append(orders.get(key)) for key in keys])  # type: ignore[misc]
     if [(row["customer"], row["number"]) if row else None for row in found] != keys:
         raise Corruption("a row was not found as it was written", _ORDERS)
-    demo.console.print(f"get: half of {_GETS:,} took less than {_us(p50)}, one in a hundred more than {_us(p99)}")
+    demo.say(f"get: half of {_GETS:,} took less than {_us(p50)}, one in a hundred more than {_us(p99)}")
     demo.figures.append(("get of one row", f"p50 {_us(p50)}, p99 {_us(p99)}"))
-    demo.console.print(found[-1], soft_wrap=True)
+    demo.say(escape(repr(found[-1])))
 
 
 def _ms(seconds: float) -> str:
@@ -233,13 +238,13 @@ def _one_row(demo: _Demo) -> None:
     try:
         orders.put({**read, "state": "cancelled"}, if_unchanged_since=read.txn)
     except Conflict:
-        demo.console.print("somebody paid since we looked, so it is not cancelled: [green]Conflict[/]")
+        demo.say("somebody paid since we looked, so it is not cancelled: [green]Conflict[/]")
     else:
         raise Corruption("a conflict was not noticed", _ORDERS)
     orders.update(key, lambda _: {"state": "sent"})
     history = [version.value for version in orders.history(key, columns=["state"])["state"]]
     then = orders.get(key, at=before)
-    demo.console.print(f"its states, newest first: {', '.join(history)}; with at= it is still {then and then['state']}")
+    demo.say(f"its states, newest first: {', '.join(history)}; with at= it is still {then and then['state']}")
 
 
 # -- processes
@@ -288,7 +293,7 @@ def _kill(demo: _Demo) -> None:
     found = demo.orders.get_many([(_KILLED_CUSTOMER, number) for number in promised])
     if len(promised) < _KILL_AFTER or any(row is None for row in found):
         raise Corruption("an acknowledged row is lost", _ORDERS)
-    demo.console.print(f"[green]all {len(promised)} acknowledged rows are there[/]; opened again in {_ms(took)}")
+    demo.say(f"[green]all {len(promised)} acknowledged rows are there[/]; opened again in {_ms(took)}")
     demo.figures.append(("open after kill -9", _ms(took)))
 
 
@@ -313,7 +318,7 @@ def _two_processes(demo: _Demo) -> None:
     count = row["count"] if row else None
     if not done or count != 2 * _INCREMENTS:
         raise Corruption(f"two processes added {_INCREMENTS} each, and the counter is {count}", _COUNTERS)
-    demo.console.print(f"{_INCREMENTS} times one each, at once: the counter is {count}")
+    demo.say(f"{_INCREMENTS} times one each, at once: the counter is {count}")
 
 
 # -- the whole
@@ -334,7 +339,7 @@ def _files(demo: _Demo) -> list[str]:
     directory = demo.directory / "fragments" / f"{demo.db.describe(_ORDERS)['id']:08x}"
     files = sorted(directory.glob("*.parquet"))
     size = sum(file.stat().st_size for file in files)
-    demo.console.print(f"{len(files)} Parquet file(s), {shown_bytes(size)}")
+    demo.say(f"{len(files)} Parquet file(s), {shown_bytes(size)}")
     demo.figures.append(("on disk, compacted", f"{size / demo.rows:.1f} bytes a row"))
     return [str(file) for file in files]
 
@@ -343,7 +348,7 @@ def _duckdb(demo: _Demo, files: list[str]) -> None:
     try:
         import duckdb
     except ImportError:
-        demo.console.print("DuckDB is not installed (pip install duckdb); passed over")
+        demo.say("DuckDB is not installed (pip install duckdb); passed over")
         return
     query = "select state, count(*), max(_txn) from read_parquet($1) group by state order by state"
     with duckdb.connect() as connection:
@@ -371,7 +376,7 @@ def _check(demo: _Demo) -> None:
     if report.problems:
         raise Corruption("; ".join(f"{each.where}: {each.words}" for each in report.problems), str(demo.directory))
     counts = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
-    demo.console.print(f"[green]whole[/]: {counts}", soft_wrap=True)
+    demo.say(f"[green]whole[/]: {counts}")
 
 
 def _print_rows(demo: _Demo, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

@@ -129,7 +129,7 @@ def _to_csv(found: FoundRows, file: Path) -> Iterator[int]:
     cells = [name for name in found.wanted if ":" in name]
     names = [*(name for name in found.scan.schema.names if name in found.types), *cells]
     schema = pa.schema([pa.field(name, _csv_type(found.types.get(name, Binary()))) for name in names])
-    options = csv.WriteOptions(quoting_style="none")
+    options = csv.WriteOptions(quoting_style="needed")
     with csv.CSVWriter(str(file), schema, write_options=options) as writer:
         for rows in _parts(found.scan):
             texts = {name: [csv_value(found.types, name, row.get(name)) for row in rows] for name in names}

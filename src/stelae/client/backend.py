@@ -184,6 +184,11 @@ class Backend(Protocol):
         """The newest snapshot: everything acknowledged before this call is in it."""
         ...
 
+    @property
+    def visible(self) -> Txn:
+        """A snapshot that everything acknowledged so far is in, and that every read from now on is at or above."""
+        ...
+
     def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
         """The row at a snapshot (None: now); None if it does not appear. Columns without a value have their default.
         SnapshotTooOld if history it needs may be gone."""

@@ -53,7 +53,7 @@ def quick_get(
         shape = view.whole if columns is None else view.shape(columns)
         row = view.row_of(key)
         if at is None:
-            txn = backend.now()
+            txn = backend.visible
             values = newest(view.id, row, shape.selectors)
         else:
             txn = txn_of(at)
@@ -260,7 +260,7 @@ def _newest_many(
     view: TableView, rows: Sequence[Row], shape: RowShape, at: Txn | None
 ) -> Callable[[Backend], tuple[Txn, list[Values | None]]]:
     def read(backend: Backend) -> tuple[Txn, list[Values | None]]:
-        txn = backend.now() if at is None else at
+        txn = backend.visible if at is None else at
         return txn, backend.newest_many(view.id, rows, shape.selectors, at)
 
     return read

@@ -59,7 +59,7 @@ def with_condition(schema: TableSchema, predicate: ScanPredicate, condition: Exp
     if not parts:
         return predicate
     where = combine(*parts)
-    implied = key_ranges(check_types(where, _types(schema)), schema.codec)
+    implied = key_ranges(check_types(where, condition_types(schema)), schema.codec)
     return replace(predicate, rows=predicate.rows.intersect(implied), where=where)
 
 
@@ -90,7 +90,7 @@ def _shape(view: TableView, said: Selectors, columns: Sequence[str] | None) -> R
     return RowShape(view.schema, selectors)
 
 
-def _types(schema: TableSchema) -> dict[str, ColumnType]:
+def condition_types(schema: TableSchema) -> dict[str, ColumnType]:
     """Everything a condition can name."""
     types: dict[str, ColumnType] = {column.name: column.type for column in schema.key}
     for group in schema.groups:

@@ -136,6 +136,10 @@ class RemoteBackend:
 
     # -- reading
 
+    @property
+    def visible(self) -> Txn:
+        return self.now()
+
     def now(self) -> Txn:
         return Txn(self._read(m.NOW, _NOTHING)[0].txn)
 

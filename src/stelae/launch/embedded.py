@@ -158,6 +158,11 @@ class _AttachedStore:
     def place(self) -> str:
         return str(self._opener.directory)
 
+    @property
+    def visible(self) -> Txn:
+        found: Txn = self._call(lambda backend: backend.visible)
+        return found
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

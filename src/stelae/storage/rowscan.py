@@ -25,13 +25,13 @@ from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
 from stelae.storage.asking import Asking
 from stelae.storage.fragments import Fragments
+from stelae.storage.in_step import Chunk, in_step
 from stelae.storage.markers import MarkersScan
 from stelae.storage.merge.order import Flags, Positions, order_records
 from stelae.storage.merge.pick import gathered
 from stelae.storage.parts import LEFT_OVER, declared
 from stelae.storage.scan_cells import CellsChunk, CellsQuestion, CellsScan, matching
 from stelae.storage.scan_columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
-from stelae.storage.side_by_side import Chunk, side_by_side
 from stelae.storage.state import TabletState
 from stelae.storage.windows import Piece, block_bounds
 
@@ -173,7 +173,7 @@ class RowScan:
     def _range(self, rows: RowRange) -> Iterator[RowBatch]:
         streams = list(self._streams(rows))
         reverse = self._request.reverse
-        joined = side_by_side([stream for stream, _ in streams], reverse=reverse)
+        joined = in_step([stream for stream, _ in streams], reverse=reverse)
         for chunks, covers in joined:
             batch = self._assembled(chunks, [part for _, part in streams], covers)
             if batch is not None:

@@ -11,8 +11,9 @@ The order that makes a crash harmless:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 
 from stelae.model.errors import InvalidArgument, NotFound
@@ -234,22 +235,20 @@ class Upkeep:
 
     # -- compaction
 
-    def pick_compaction(self, tablet: TabletId, *, whole_group: bool = False) -> tuple[GroupId, Pick] | None:
+    def pick_compaction(
+        self, tablet: TabletId, *, whole_group: bool = False, without: Collection[GroupId] = ()
+    ) -> tuple[GroupId, Pick] | None:
         """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it."""
         shard = self._shard
         with shard.lock:
             state = shard.state(tablet)
             busy = frozenset(self._busy)
         best: tuple[GroupId, Pick] | None = None
-        for group in state.schema.groups:
+        for group in (group for group in state.schema.groups if group.id not in without):
             files = [ref for ref in state.refs(group.id) if ref.file is not None]
             infos = describe(state, group, self._judged_at(state, files), shard.fragments)
-            prepared = bool(state.prepared)
-            found = (
-                pick_all(infos, busy=busy, has_prepared=prepared)
-                if whole_group
-                else pick(infos, shard.settings.picker, busy=busy, has_prepared=prepared)
-            )
+            choose = pick_all if whole_group else partial(pick, settings=shard.settings.picker)
+            found = choose(infos, busy=busy, has_prepared=bool(state.prepared))
             if found is not None and (best is None or found.score > best[1].score):
                 best = (group.id, found)
         return best

@@ -33,6 +33,9 @@ class TableRules:
     tablet_bytes: int
 
 
+_ROUNDS_MAX = 64
+"""Compactions of one tablet before others have their turn: the picker may be wrong about what would be gained."""
+
 META_RULES = TableRules(retention_us=0, tablet_bytes=64 * 2**20)
 
 
@@ -60,6 +63,7 @@ class Keeper:
         self._resizing = resizing
         states = server.shard.tablets().items()
         self._grown = dict.fromkeys(tablet for tablet, state in states if len(state.files()) > 1)
+        self._rounds: dict[TabletId, int] = {}
         self._lock = Lock()
         self._horizons = Lock()
         self._saved: dict[TableId, Txn] = {}
@@ -106,6 +110,7 @@ class Keeper:
         if not again:
             with self._lock:
                 self._grown.pop(tablet, None)
+                self._rounds.pop(tablet, None)
         return True
 
     def _compact_one(self, tablet: TabletId) -> bool:
@@ -116,7 +121,9 @@ class Keeper:
         self.advance_horizon(state.table, rules)
         self._server.upkeep.drop_hidden(tablet)
         found = self._server.upkeep.pick_compaction(tablet)
-        if found is not None:
+        with self._lock:
+            rounds = self._rounds[tablet] = self._rounds.get(tablet, 0) + 1
+        if found is not None and rounds <= _ROUNDS_MAX:
             self._server.upkeep.compact(tablet, *found)
             self._server.upkeep.save()
             self._garbage = True

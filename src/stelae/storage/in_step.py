@@ -13,7 +13,7 @@ from stelae.storage.scan_columns import ColumnsChunk
 Chunk: TypeAlias = ColumnsChunk | CellsChunk
 
 
-def side_by_side(streams: Sequence[Iterator[Chunk]], *, reverse: bool) -> Iterator[tuple[list[Chunk | None], RowRange]]:
+def in_step(streams: Sequence[Iterator[Chunk]], *, reverse: bool) -> Iterator[tuple[list[Chunk | None], RowRange]]:
     """Cut all streams at the same rows: each step gives what every stream has of one stretch."""
     if len(streams) == 1:
         for only in streams[0]:
