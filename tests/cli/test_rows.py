@@ -172,3 +172,10 @@ def test_control_characters_are_written_out(users: Cli) -> None:
     users.done("put", "users", "--json-line", '{"id": "x", "name": "a\\u001b[31mb\\n[red]c"}')
     for words in (("get", "users", "x"), ("scan", "users", "--prefix", "x")):
         assert "a\\x1b[31mb\\n[red]c" in users.done(*words)
+
+
+def test_what_is_no_terminal_has_no_width(users: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    users.done("put", "users", "x", f"name={'word ' * 60}")
+    assert "word " * 60 in users.done("get", "users", "x")
+    assert "word " * 60 in users.done("scan", "users", "--prefix", "x")

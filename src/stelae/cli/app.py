@@ -6,7 +6,6 @@ read the output is gone, of which nothing is said.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +42,6 @@ class _Verbs(TyperGroup):
             _tell(str(error))
             raise typer.Exit(1) from None
         except BrokenPipeError:
-            _forget_output()
             raise typer.Exit(PIPE_BROKEN) from None
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
@@ -56,15 +54,6 @@ class _Verbs(TyperGroup):
 
 def _tell(message: str) -> None:
     err().print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
-
-
-def _forget_output() -> None:
-    """So that the interpreter does not meet the broken pipe again when it ends."""
-    with open(os.devnull, "wb") as nowhere:
-        try:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        except (OSError, ValueError):
-            return  # no real stream
 
 
 app = typer.Typer(

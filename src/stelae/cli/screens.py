@@ -51,7 +51,7 @@ def err() -> Console:
 
 
 def _console(stream: Any) -> Console:
-    return _Screen(file=stream, width=None, highlight=False, soft_wrap=False)
+    return _Screen(file=stream, width=None if stream.isatty() else _NO_WIDTH, highlight=False, soft_wrap=False)
 
 
 def note(text: str) -> None:

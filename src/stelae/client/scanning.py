@@ -204,6 +204,7 @@ class ScanRun:
         plan, session = self._plan, self._session
         rows, expected = plan.predicate.rows, output_schema(plan.view.schema, plan.predicate.columns).names
         attempts: Attempts | None = None
+        given: pa.RecordBatch | None = None
         while not rows.is_empty and limit != 0:
             ask = ScanAsk(replace(plan.predicate, rows=rows), self._txn, plan.reverse, limit)
             stream: Iterator[pa.RecordBatch] = iter(())
@@ -216,8 +217,7 @@ class ScanRun:
                         continue
                     batch = batch if limit is None else batch.slice(0, limit)
                     limit = None if limit is None else limit - batch.num_rows
-                    last = self._rows_of(batch.slice(batch.num_rows - 1))[0].as_py()
-                    rows, attempts = _left(rows, last, reverse=plan.reverse), None
+                    given, attempts = batch, None
                     yield batch.select(plan.key_names) if plan.shape.keys_only else batch
                     if limit == 0:
                         return
@@ -225,6 +225,9 @@ class ScanRun:
             except SchemaChanged:
                 raise
             except Retryable as error:
+                if given is not None:
+                    last = self._rows_of(given.slice(given.num_rows - 1))[0].as_py()
+                    rows, given = _left(rows, last, reverse=plan.reverse), None
                 attempts = attempts or Attempts(session.patience)
                 session.pause(attempts.delay_s(error))
             finally:

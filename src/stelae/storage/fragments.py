@@ -50,6 +50,8 @@ class Fragment:
         self.file = file
         self.reader = reader
         self.spec: FragmentSpec = reader.footer.spec
+        self.point = point_column(self.spec)
+        """The column that a row is found by."""
         self.starts = reader.footer.starts
         self._cache = cache
         self.columns = {column.id: (column.name, parse_type(column.type)) for column in self.spec.columns}
@@ -124,7 +126,7 @@ class Fragment:
         return loaded, loaded.size_bytes
 
     def _read(self, block: int, columns: Iterable[str]) -> Block:
-        point = point_column(self.spec)
+        point = self.point
         names = list(dict.fromkeys([*columns, point]))
         table = self.reader.read_block(block, names)
         arrays = {name: _one_chunk(table.column(name)) for name in names}

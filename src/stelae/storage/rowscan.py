@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -78,6 +79,10 @@ class _Part:
 
 def output_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
     """What the batches of a scan look like."""
+    return _known(schema, columns).shown
+
+
+def _shown(schema: TableSchema, columns: Selectors) -> pa.Schema:
     fields = [pa.field(key.name, to_arrow(key.type), nullable=False) for key in schema.key]
     for part in _parts(schema, columns).values():
         fields += [pa.field(column.name, to_arrow(column.type)) for column in part.columns]
@@ -93,6 +98,10 @@ ReadShape: TypeAlias = tuple[tuple[str, int, str], ...]
 def fixed(schema: TableSchema, columns: Selectors) -> Selectors:
     """The same choice by the names there are now: what is added later is not part of it. Families of the wildcard group
     have no fixed names."""
+    return _known(schema, columns).fixed
+
+
+def _fixed(schema: TableSchema, columns: Selectors) -> Selectors:
     parts = _parts(schema, columns)
     if any(part.is_wildcard for part in parts.values()):
         return columns
@@ -117,17 +126,38 @@ def read_shape(schema: TableSchema, request: ScanRequest) -> ReadShape:
 
 
 _PARTS_MAX = 256
-_known_parts: dict[tuple[int, Selectors], tuple[TableSchema, dict[int, _Part]]] = {}
-"""By the schema's identity: to hash one would cost more than to look through it."""
+_chosen: dict[tuple[int, Selectors], _Choice] = {}
+
+
+class _Choice:
+    """What a choice of columns comes to, kept for the next scan. By the schema's identity: to hash one would cost more
+    than to look through it."""
+
+    def __init__(self, schema: TableSchema, columns: Selectors) -> None:
+        self.schema = schema
+        self._columns = columns
+        self.parts = _parts_of(schema, columns)
+
+    @cached_property
+    def shown(self) -> pa.Schema:
+        return _shown(self.schema, self._columns)
+
+    @cached_property
+    def fixed(self) -> Selectors:
+        return _fixed(self.schema, self._columns)
+
+
+def _known(schema: TableSchema, columns: Selectors) -> _Choice:
+    found = _chosen.get((id(schema), columns))
+    if found is None or found.schema is not schema:
+        if len(_chosen) >= _PARTS_MAX:
+            _chosen.clear()
+        found = _chosen[(id(schema), columns)] = _Choice(schema, columns)
+    return found
 
 
 def _parts(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
-    found = _known_parts.get((id(schema), columns))
-    if found is None or found[0] is not schema:
-        if len(_known_parts) >= _PARTS_MAX:
-            _known_parts.clear()
-        found = _known_parts[(id(schema), columns)] = (schema, _parts_of(schema, columns))
-    return found[1]
+    return _known(schema, columns).parts
 
 
 def _parts_of(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.format.fragment.writer import point_column
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.ids import ColumnId
@@ -114,7 +113,7 @@ class ColumnsScan:
         fragment = piece.fragment
         names = fragment.names_of(self._ids)
         keys = [column.name for column in fragment.spec.key]
-        columns = tuple(dict.fromkeys((*names, *keys, point_column(fragment.spec))))
+        columns = tuple(dict.fromkeys((*names, *keys, fragment.point)))
         block = self._pieces.blocks(piece, columns)[0]
         low, high = extent(block.rows, rows.intersect(piece.rows))
         values = []
