@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import stelae
 
 _SPARK_CALLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
+_END_S_MAX = 60.0
 _COMMAND = [sys.executable, "-c", "from stelae.cli.app import main; main()", "demo"]
 
 
@@ -57,14 +59,27 @@ def test_it_runs_and_leaves_what_it_was_asked_to(tmp_path: Path) -> None:
     assert again.returncode == 1
 
 
-@pytest.mark.parametrize("moment", ["== 2.", "== 4.", "== 5."])
-def test_interrupted_it_leaves_nothing(tmp_path: Path, moment: str) -> None:
+@pytest.mark.parametrize(
+    ("moment", "interrupt"),
+    [
+        pytest.param("== 2.", os.killpg, id="among-single-rows"),
+        pytest.param(" owns the store", os.killpg, id="with-a-writer"),
+        pytest.param(" owns the store", os.kill, id="with-a-writer-that-is-not-told"),
+        pytest.param("== 5.", os.killpg, id="while-a-process-starts"),
+        pytest.param(" attaches", os.kill, id="with-a-second-process-that-is-not-told"),
+    ],
+)
+def test_interrupted_it_leaves_nothing(tmp_path: Path, moment: str, interrupt: Callable[[int, int], None]) -> None:
     demo = started("--rows", "3000", "--no-spark", temporary=tmp_path, PYTHONUNBUFFERED="1")
     assert demo.stdout is not None
-    has_come = any(line.startswith(moment) for line in demo.stdout)
+    has_come = any(moment in line for line in demo.stdout)
     if has_come:
-        os.killpg(demo.pid, signal.SIGINT)
-    _, complaints = demo.communicate()
+        interrupt(demo.pid, signal.SIGINT)
+    try:
+        _, complaints = demo.communicate(timeout=_END_S_MAX)
+    except subprocess.TimeoutExpired:
+        os.killpg(demo.pid, signal.SIGKILL)
+        raise
     assert (has_come, demo.returncode) == (True, 130), complaints
     assert "Traceback" not in complaints
     assert not is_running(demo.pid)

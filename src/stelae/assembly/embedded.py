@@ -47,6 +47,9 @@ from stelae.storage.handles import NotCached, only_cached
 from stelae.storage.shard import Shard
 from stelae.storage.tablets import TabletAway
 
+_CATALOG_VERSIONS_MAX = 1_000
+"""So many versions of the catalog are read again at every opening, before they are put together."""
+
 _LOG_LEFT_BYTES = 4 * 2**20
 """A log so short is replayed in less time than it takes to write its rows to files."""
 
@@ -357,12 +360,28 @@ class EmbeddedStore:
 
     def _settle(self) -> None:
         """So little is left in the log that opening the store again takes no time; none of it, if it was all large."""
-        upkeep = self._server.upkeep
+        upkeep, catalog = self._server.upkeep, self.running.catalog
+        is_long = catalog.latest.version - catalog.earliest.version >= _CATALOG_VERSIONS_MAX
+        if is_long:
+            for table in self._with_older_schemas():
+                self._server.flush(table)
         self._server.flush_down_to(_LOG_LEFT_BYTES)
         # The log goes on with a segment that begins behind everything: what is before it can go, if nobody needs it.
         upkeep.collect_log()
         self._shard.drain()
         upkeep.collect_log()
+        if is_long and not self._with_older_schemas():
+            self._loop.run(catalog.compact())
+
+    def _with_older_schemas(self) -> set[TableId]:
+        """Tables of which something in the log was written for a schema that is not the newest: the catalog must be
+        able to name it."""
+        states = self._shard.tablets().values()
+        return {
+            state.table
+            for state in states
+            if any(memory.schema is not state.schema and not memory.is_empty for memory in state.memories)
+        }
 
 
 def _nothing() -> None:

@@ -282,6 +282,7 @@ def _kill(demo: _Demo) -> None:
     demo.db.close()
     promised: list[int] = []
     with demo.beside("write_until_killed") as writer:
+        demo.say(f"process {writer.pid} owns the store and writes, row by row")
         for line in _lines(writer.stdout):
             promised.append(int(line))
             if len(promised) == _KILL_AFTER:
@@ -307,6 +308,7 @@ def _lines(stream: IO[str] | None) -> Iterator[str]:
 def _two_processes(demo: _Demo) -> None:
     counters = demo.db.table(_COUNTERS)
     with demo.beside("count_beside") as other:
+        demo.say(f"process {other.pid} attaches to this one")
         ready = next(_lines(other.stdout), "")
         if other.stdin is not None and ready:
             other.stdin.write("go\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stelae.model.ids import Txn
+from stelae.model.ids import TableId, Txn
 from stelae.model.ranges import RowRange
 from stelae.storage.wal_replay import SegmentInfo
 
@@ -21,6 +21,7 @@ class MemoryInfo:
     txn_min: Txn
     rows: RowRange
     is_sealed: bool
+    table: TableId = TableId(0)  # noqa: RUF009 - a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ def oldest_first(memories: Sequence[MemoryInfo], chosen: int) -> int:
     """What must be flushed before the chosen one can be: the oldest of those that share rows with it, or with one that
     must go before it; itself, if there is none."""
     while True:
-        rows = memories[chosen].rows
+        table, rows = memories[chosen].table, memories[chosen].rows
         oldest = min(
-            (at for at, memory in enumerate(memories) if memory.rows.overlaps(rows)),
+            (at for at, memory in enumerate(memories) if memory.table == table and memory.rows.overlaps(rows)),
             key=lambda at: memories[at].txn_min,
         )
         if oldest == chosen:

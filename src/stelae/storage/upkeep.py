@@ -148,7 +148,8 @@ class Upkeep:
             states = list(shard.tablets().values())
             active = {id(state.active): state.tablet for state in states}
             memories = [m for m in shard.memories() if not m.is_empty]
-            infos = [MemoryInfo(m.size_bytes, m.txn_min, m.rows, id(m) not in active) for m in memories]
+            of = {id(m): state.table for state in states for m in state.memories}
+            infos = [MemoryInfo(m.size_bytes, m.txn_min, m.rows, id(m) not in active, of[id(m)]) for m in memories]
             at = choose_memory(infos, shard.segments(), shard.settings.serializer)
             if at is None:
                 return None
