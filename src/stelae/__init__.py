@@ -120,7 +120,9 @@ def open(  # noqa: A001 - the package is where this name belongs
     from stelae.launch.embedded import open_embedded
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
-    return Database(Session(open_embedded(path, memory_bytes=memory_bytes, read_only=read_only), patience))
+    return Database(
+        Session(open_embedded(path, memory_bytes=memory_bytes, read_only=read_only, release=__version__), patience)
+    )
 
 
 def connect(masters: str, *, timeout_s: float = 30.0) -> Database:

@@ -98,6 +98,7 @@ def test_whoever_is_attached_takes_over_from_an_owner_that_is_killed(tmp_path: P
             scan = iter(table.scan(at=snapshot))
             given = [next(scan)] if before.num_rows else []
             said = acknowledged(process, 20)
+            assert table.count() >= before.num_rows  # this call is the one that takes over
             given += list(scan)
             assert [row["id"] for row in given] == before.column("id").to_pylist()
             assert table.scan(at=snapshot).to_arrow().equals(before)

@@ -29,7 +29,7 @@ from stelae.model.ranges import RowRange, check_cover
 from stelae.registry.tablet_records import TabletPhase
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.state import TabletState
-from stelae.storage.upkeep import FRAGMENTS
+from stelae.storage.writing import fragment_names
 from stelae.tserver.lives import Life
 
 
@@ -92,7 +92,7 @@ class StoreCheck:
     # -- files
 
     def _check_files(self, progress: Progress | None) -> None:
-        present = {info.name: info.size_bytes for info in self._shard.blobs.list(FRAGMENTS)}
+        present = set(fragment_names(self._shard.blobs))
         needed = self._needed()
         done, total = 0, sum(file.seal.size_bytes for file, _ in needed.values())
         for name, (file, where) in needed.items():
@@ -107,7 +107,7 @@ class StoreCheck:
             done += file.seal.size_bytes
             if progress is not None:
                 progress(done, total)
-        unneeded = present.keys() - self._running.server.upkeep.needed_files() - needed.keys()
+        unneeded = present - self._running.server.upkeep.needed_files() - needed.keys()
         self._counts["unneeded fragments"] = len(unneeded)
 
     def _needed(self) -> dict[str, tuple[FragmentFile, str]]:

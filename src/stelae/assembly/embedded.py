@@ -50,6 +50,8 @@ from stelae.storage.tablets import TabletAway
 _CATALOG_VERSIONS_MAX = 1_000
 """So many versions of the catalog are read again at every opening, before they are put together."""
 
+_SEGMENTS_MAX = 8
+
 _LOG_LEFT_BYTES = 4 * 2**20
 """A log so short is replayed in less time than it takes to write its rows to files."""
 
@@ -365,13 +367,18 @@ class EmbeddedStore:
         if is_long:
             for table in self._with_older_schemas():
                 self._server.flush(table)
-        self._server.flush_down_to(_LOG_LEFT_BYTES)
+        self._server.flush_down_to(0 if self._is_log_in_pieces() else _LOG_LEFT_BYTES)
         # The log goes on with a segment that begins behind everything: what is before it can go, if nobody needs it.
         upkeep.collect_log()
         self._shard.drain()
         upkeep.collect_log()
         if is_long and not self._with_older_schemas():
             self._loop.run(catalog.compact())
+
+    def _is_log_in_pieces(self) -> bool:
+        """Whether many short segments are worth the files it takes to be rid of them."""
+        memories = sum(not memory.is_empty for memory in self._shard.memories())
+        return len(self._shard.segments()) > max(_SEGMENTS_MAX, memories // 4)
 
     def _with_older_schemas(self) -> set[TableId]:
         """Tables of which something in the log was written for a schema that is not the newest: the catalog must be

@@ -51,6 +51,11 @@ class Maintenance:
             self._compact_tablet(state.tablet, count, check_open)
         upkeep.save()
         upkeep.collect_files()
+        if erase_now:
+            # What was erased is in the log, too, as long as anything in it is needed.
+            self._server.flush_down_to(0)
+        upkeep.collect_log()
+        self._shard.drain()
         upkeep.collect_log()
         if progress is not None:
             progress(total, total)

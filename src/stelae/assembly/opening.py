@@ -17,11 +17,12 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from stelae.catalog.value import Catalog
+from stelae.format.log import read_log
 from stelae.master.master import Master, MasterSettings
-from stelae.model.errors import StelaeError, UnsupportedFormat
+from stelae.model.errors import Corruption, StelaeError, UnsupportedFormat
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TableId, TabletId, Txn
-from stelae.model.ranges import ALL_ROWS
+from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
 from stelae.model.schema import TableSchema
 from stelae.ports.blobs import BlobStore
 from stelae.ports.clock import Clock
@@ -32,6 +33,7 @@ from stelae.ports.rng import Rng
 from stelae.registry.catalog_service import CatalogService, CatalogSettings
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.meta import META0, META1, META_SCHEMA, ROOT_CONFIG_KEY
+from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
 from stelae.storage.cache import BlockCache
 from stelae.storage.config import TabletConfig, decode_config, encode_config
 from stelae.storage.fragments import Fragments
@@ -39,6 +41,7 @@ from stelae.storage.opening import open_shard
 from stelae.storage.shard import Shard, ShardSettings
 from stelae.storage.state import TabletState, new_tablet
 from stelae.storage.upkeep import Upkeep
+from stelae.storage.writing import fragment_names
 from stelae.tserver.configs import MetaConfigs, read_configs
 from stelae.tserver.keeper import Keeper, TableRules
 from stelae.tserver.server import TabletServer
@@ -154,6 +157,8 @@ def open_store(world: World, settings: StoreSettings) -> Running:
         root = run(_root(world.metastore))
         configs = MetaConfigs(lambda config: run(_save_root(world.metastore, config)), EMBEDDED)
         schemas_of = _schemas(catalog)
+        if root is None:
+            _check_new(world)
         stages = _Stages(root, world.blobs, catalog.latest)
         try:
             shard = open_shard(
@@ -171,6 +176,7 @@ def open_store(world: World, settings: StoreSettings) -> Running:
         finally:
             stages.close()
         try:
+            _check_whole(shard, catalog.latest, run(read_tablets(world.metastore)))
             configs.attach(shard, stages.saved)
             for table, horizon in run(_horizons(world.metastore, catalog.latest)):
                 shard.advance_horizon(table, horizon)
@@ -195,6 +201,39 @@ def open_store(world: World, settings: StoreSettings) -> Running:
         run(catalog.close())
         raise
     return Running(world, catalog, master, server, keeper, mark)
+
+
+def _check_new(world: World) -> None:
+    """A metastore that knows of nothing belongs to a new store: one without data."""
+    if fragment_names(world.blobs):
+        found = "fragments"
+    elif any(segment.records for segment in read_log(world.logs)):
+        found = "a log"
+    else:
+        return
+    raise Corruption(
+        f"it knows of no table, but there is {found} beside it: it was lost or replaced. Bring it back; nothing was "
+        "changed",
+        "the metastore",
+    )
+
+
+def _check_whole(shard: Shard, catalog: Catalog, records: Sequence[TabletRecord]) -> None:
+    """What is recorded as running has a config: if not, META rows were lost, with the log or with their files."""
+    here: dict[TableId, list[RowRange]] = {}
+    for state in shard.tablets().values():
+        here.setdefault(state.table, []).append(state.rows)
+    for record in records:
+        table = catalog.tables.get(record.table)
+        if table is None or record.phase is not TabletPhase.RUNNING:
+            continue
+        lost = RangeSet.of([record.rows]).subtract(RangeSet.of(here.get(record.table, ())))
+        if not lost.is_empty:
+            raise Corruption(
+                f"tablet {record.tablet} of table {catalog.qualified_name(table)!r} is recorded and has no config: was "
+                "the log removed? Bring it back; nothing was changed",
+                "the META tables",
+            )
 
 
 class _Stages:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from stelae.client.backend import ScanAsk, Values
 from stelae.client.predicates import condition_types
-from stelae.model.errors import NotFound, StelaeError, Unavailable
-from stelae.model.hybrid import micros_of
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, Unavailable
+from stelae.model.hybrid import micros_of, millis_of
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.expr import Expr
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 _NO_FLOOR = Txn(0)
 _RETRIES_MAX = 20
+AHEAD_MS_MAX = 1_000
+"""A read so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ a little."""
 
 
 class TableReader:
@@ -118,9 +120,9 @@ class TableReader:
             state = self._shard.state_at(table, row)
             try:
                 return read(reader_for(state, self._fragments, columns), row, self._asking(state, at, time))
-            except NotFound:
+            except NotFound as error:
                 if state is before:
-                    raise
+                    raise lost_file(error) from None
                 before = state
         raise NotFound(f"row {row!r}: its tablet changed faster than it could be read")
 
@@ -139,6 +141,12 @@ class TableReader:
         """Wait until all at or below the txn is decided; SnapshotTooOld if history it needs may be gone."""
         shard = self._shard
         shard.check_snapshot(table, at)
+        if at > shard.visible:
+            ahead_ms = millis_of(at) - max(self._clock.wall_ms(), millis_of(shard.clock.last))
+            if ahead_ms > AHEAD_MS_MAX:
+                raise InvalidArgument(
+                    f"at={at} lies {ahead_ms / 1_000:.1f} s in the future: what is written until then is not known yet"
+                )
         decided = shard.ready(at)
         if decided is not None:
             shard.drain()
@@ -171,6 +179,12 @@ class TableReader:
                 return
 
 
+def lost_file(error: NotFound) -> StelaeError:
+    """A file that a tablet needs now and that is not there."""
+    file, colon, _ = str(error).partition(": ")
+    return Corruption("the file is missing; `stelae check` says which table needs it", file) if colon else error
+
+
 class PinnedBatches:
     """Holds its snapshot from the beginning, until it is closed, has failed or has come to its end."""
 
@@ -196,6 +210,9 @@ class PinnedBatches:
         except Unavailable as error:
             self.close()
             raise self._explained(error) from None
+        except NotFound as error:
+            self.close()
+            raise lost_file(error) from None
         except BaseException:
             self.close()
             raise

@@ -149,6 +149,7 @@ class _AttachedStore:
         self._pins: weakref.WeakSet[_SharedPin] = weakref.WeakSet()
         self._writers = ThreadExecutor(_WRITERS, 100_000)
         self._is_closed = False
+        self._past: Backend | None = None
 
     @property
     def is_local(self) -> bool:
@@ -193,7 +194,7 @@ class _AttachedStore:
             store = self._opener.own()
             if store is not None:
                 self._current = cast(Backend, store)
-                lost.close()
+                self._past = lost  # closed with this store: others may still be in the middle of a call
             else:
                 _nap.wait(_NAP_S)
             for pin in list(self._pins):
@@ -246,6 +247,8 @@ class _AttachedStore:
         if self._pid == os.getpid():
             self._current.close()
             self._writers.close()
+            if self._past is not None:
+                self._past.close()
 
 
 def _scan(table: TableId, ask: ScanAsk, backend: Backend) -> Iterator[pa.RecordBatch]:

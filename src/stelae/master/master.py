@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from stelae.catalog.commands_spaces import CreateNamespace
 from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
+from stelae.catalog.decide import decide_batch
+from stelae.catalog.entries import TableCreated
 from stelae.catalog.objects import Table
 from stelae.master.maps import TabletMaps
 from stelae.master.plan import behind, forgettable, in_phase, overdue, prepared, settle
@@ -158,14 +161,17 @@ class Master:
         async with self._change():
             self._check_cuts(command, cuts)
             catalog = self._catalog.latest
-            if not command.decide(catalog):
+            # A name that begins with a namespace makes it, if it is not there.
+            commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
+            created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, TableCreated)]
+            if not created:
                 return found(catalog, command.table)
             ids = await take_tablet_ids(self._store, len(cuts) + 1)
-            table = TableId(catalog.next_id)
+            table = created[0].id
             records = prepared(ids, table, cut_ranges(cuts), self._clock.wall_ms())
             await self._record(records)
             try:
-                made = found(await self._catalog.execute(command), command.table)
+                made = found(await self._catalog.execute(*commands), command.table)
             except (UnknownOutcome, asyncio.CancelledError):
                 raise  # the table may be there: its tablets are settled before the next change, or at the next start
             except BaseException:

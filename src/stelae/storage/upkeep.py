@@ -32,9 +32,7 @@ from stelae.storage.records import Keeping, merged_records
 from stelae.storage.serializer import MemoryInfo, choose_memory
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
-from stelae.storage.writing import Shape, everything, file_name, fragment_spec, reported, shape_of, write_fragment
-
-FRAGMENTS = "fragments/"
+from stelae.storage.writing import Shape, everything, file_name, fragment_names, fragment_spec, shape_of, write_fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +220,8 @@ class Upkeep:
                 stop = None if rows.stop is None or ref.rows.stop is None else max(rows.stop, ref.rows.stop)
                 rows = replace(rows, start=min(rows.start, ref.rows.start), stop=stop)
             slabs = merged_records(refs, shard.fragments, rows, everything(schema, group), keeping)
-            if progress is not None:
-                slabs = reported(slabs, progress)
             spec = fragment_spec(table, schema, group, shape)
-            file = write_fragment(shard.blobs, name, spec, group, slabs, shard.fragments.reading)
+            file = write_fragment(shard.blobs, name, spec, group, slabs, shard.fragments.reading, progress)
         except BaseException:
             with shard.lock:
                 self._writing.discard(name)
@@ -387,7 +383,7 @@ class Upkeep:
     def collect_files(self, keep: Iterable[str] = ()) -> tuple[str, ...]:
         """Delete the fragments that nothing here, and nothing in `keep`, needs. For a store that has one owner."""
         shard = self._shard
-        names = [info.name for info in shard.blobs.list(FRAGMENTS)]
+        names = fragment_names(shard.blobs)
         needed = self.needed_files() | set(keep)
         gone = [name for name in names if name not in needed]
         for name in gone:

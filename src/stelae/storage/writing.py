@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,15 @@ def file_name(table: TableId, txn: Txn, token: str) -> str:
     return f"fragments/{table:08x}/{txn:016x}-{token}.parquet"
 
 
+FRAGMENTS = "fragments/"
+_FRAGMENT_NAME = re.compile(r"fragments/[0-9a-f]{8,16}/[0-9a-f]{16}-[0-9a-f]+\.parquet")
+
+
+def fragment_names(blobs: BlobStore) -> list[str]:
+    """Files that are called as ours are. What is not is somebody else's."""
+    return [info.name for info in blobs.list(FRAGMENTS) if _FRAGMENT_NAME.fullmatch(info.name)]
+
+
 def everything(schema: TableSchema, group: Group) -> Wanted:
     """All that a file of the group holds."""
     exists = schema.existence_group.id == group.id
@@ -75,13 +85,6 @@ def fragment_spec(table: TableId, schema: TableSchema, group: Group, shape: Shap
     return spec_of(table, schema, group, nulls=nulls, has_kind=shape.erases)
 
 
-def reported(slabs: Iterator[Slab], progress: Callable[[int], None]) -> Iterator[Slab]:
-    """The same slabs; whoever waits hears of each how many records it has."""
-    for slab in slabs:
-        progress(len(slab))
-        yield slab
-
-
 def write_fragment(
     blobs: BlobStore,
     name: str,
@@ -89,6 +92,7 @@ def write_fragment(
     group: Group,
     slabs: Iterable[Slab],
     encoding: Executor | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> FragmentFile | None:
     """None, and no file, if there are no records. On any error nothing is left but what the store gives back by
     itself."""
@@ -97,6 +101,8 @@ def write_fragment(
         writer = FragmentWriter(sink, spec, group.options, encoding)
         codec = spec.codec()
         for slab in slabs:
+            if progress is not None:
+                progress(len(slab))
             if len(slab):
                 writer.write(to_batch(slab, spec, codec))
         footer, seal = writer.close()

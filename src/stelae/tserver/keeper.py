@@ -33,6 +33,8 @@ class TableRules:
     tablet_bytes: int
 
 
+_SEGMENTS_MAX = 3
+
 _ROUNDS_MAX = 64
 """Compactions of one tablet before others have their turn: the picker may be wrong about what would be gained."""
 
@@ -86,6 +88,11 @@ class Keeper:
         if self._unsaved:
             self._server.upkeep.save()
             self._server.upkeep.collect_log()
+            if len(self._server.shard.segments()) > _SEGMENTS_MAX:
+                # A few META rows must not hold the log of everybody.
+                self._server.flush(META1)
+                self._server.flush(META0)
+                self._server.upkeep.collect_log()
             self._unsaved = False
         return False
 

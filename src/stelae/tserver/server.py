@@ -46,6 +46,10 @@ _LOADING = (
 )
 
 
+_META_LEVELS = 4
+"""What is flushed is said in META rows, which are in memory again: those of meta1 in meta0, those in the metastore."""
+
+
 class RowsFlushed(NamedTuple):
     table: TableId
     rows: RowRange
@@ -228,10 +232,13 @@ class TabletServer:
 
     def flush_down_to(self, left_bytes: int) -> None:
         """The largest memories into files, until no more than that is left to be replayed. Saved once, at the end."""
-        with self._flushing:
-            while (tablet := self._largest(left_bytes)) is not None:
-                self.upkeep.flush(self._sealed_oldest(tablet))
-        self.upkeep.save()
+        for _ in range(_META_LEVELS):
+            with self._flushing:
+                while (tablet := self._largest(left_bytes)) is not None:
+                    self.upkeep.flush(self._sealed_oldest(tablet))
+            self.upkeep.save()
+            if self._largest(left_bytes) is None:
+                return
 
     def _sealed_oldest(self, tablet: TabletId) -> Memory:
         """What of a tablet must be flushed first: memories that it shares may lie over older ones of others."""
