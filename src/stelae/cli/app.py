@@ -108,7 +108,7 @@ def inspect(
 
 @app.command(rich_help_panel=MACHINE_PANEL, epilog="Example: stelae demo --rows 200000 --no-spark")
 def demo(
-    rows: Annotated[int, typer.Option(min=1_000, max=20_000_000, help="How many orders to make.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(min=1_000, max=20_000_000, help="How many orders to make.")] = 300_000,
     spark: Annotated[bool, typer.Option(help="Read the result with Spark too.")] = True,
     keep: Annotated[Path | None, typer.Option(help="Leave the files in this (new) directory.")] = None,
 ) -> None:
