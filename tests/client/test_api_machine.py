@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import stelae
+from stelae.launch.local import LocalStore
 from tests.effort import tries
 
 KEYS = st.sampled_from(["", "a", "ab", "b", "c", "ca", "d"])
@@ -158,12 +161,50 @@ class ApiMachine(RuleBasedStateMachine):
         self.column = new
 
     @rule()
+    def compact(self) -> None:
+        self.table.compact()
+
+    @rule()
+    def truncate(self) -> None:
+        self.database.truncate_table("t")
+        self.model.clear()
+
+    @rule()
+    def drop_and_recall(self) -> None:
+        self.database.drop_table("t")
+        assert "t" not in self.database.tables()
+        self.database.recall_table("t")
+        self.table = self.database.table("t")
+
+    @rule(is_second=st.booleans())
+    def another_column(self, is_second: bool) -> None:
+        """One that comes and goes, and holds nothing when it comes again."""
+        name = "more" if is_second else "others"
+        self.database.alter_table("t", add={"data": {name: "int64 not null default 7"}})
+        self.table.put({"k": "zz", name: 8})
+        assert dict(self.table.get("zz") or {})[name] == 8
+        self.database.alter_table("t", drop=[name])
+        self.table.erase("zz")
+
+    @rule()
     def remember(self) -> None:
         self.past.append((self.database.now(), {key: dict(row) for key, row in self.model.items()}))
 
     @rule()
     def reopen(self) -> None:
         self.database.close()
+        self.open_again()
+
+    @rule()
+    def end_at_once(self) -> None:
+        """As a process that is killed ends: nothing is put in order."""
+        store = self.database.session.backend
+        if isinstance(store, LocalStore):
+            store.abandon()
+            self.database.close()
+            self.open_again()
+
+    def open_again(self) -> None:
         self.database = stelae.open(self.directory)
         self.table = self.database.table("t")
 
@@ -210,3 +251,54 @@ class ApiMachine(RuleBasedStateMachine):
 
 ApiMachine.TestCase.settings = settings(max_examples=tries(25), stateful_step_count=25)
 TestApiMachine = ApiMachine.TestCase
+
+OWNER = """
+import sys
+import stelae
+db = stelae.open(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+db.close()
+"""
+
+
+class AttachedMachine(ApiMachine):
+    """The same through another process, which is killed now and then: then this one takes over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner: subprocess.Popen[str] | None = None
+        self.hand_over()
+
+    @precondition(lambda self: self.owner is None)
+    @rule()
+    def hand_over(self) -> None:
+        self.database.close()
+        self.owner = subprocess.Popen(
+            [sys.executable, "-c", OWNER, str(self.directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.owner.stdout is not None
+        assert self.owner.stdout.readline() == "ready\n"
+        self.open_again()
+        assert not self.database.session.backend.is_local
+
+    @precondition(lambda self: self.owner is not None)
+    @rule()
+    def kill_the_owner(self) -> None:
+        self.end_owner()
+
+    def end_owner(self) -> None:
+        owner, self.owner = self.owner, None
+        if owner is not None and owner.stdin is not None and owner.stdout is not None:
+            owner.kill()
+            owner.stdin.close()
+            owner.stdout.close()
+            owner.wait()
+
+    def teardown(self) -> None:
+        self.end_owner()
+        super().teardown()
+
+
+AttachedMachine.TestCase.settings = settings(max_examples=tries(3), stateful_step_count=20)
+TestAttachedMachine = AttachedMachine.TestCase
