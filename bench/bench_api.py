@@ -374,6 +374,30 @@ def opening(rows: int) -> list[BenchRow]:
     ]
 
 
+def many_tables(count: int = 1_000) -> list[BenchRow]:
+    """Tables of four tablets each, with a few rows in every tablet."""
+    with place("tables") as path:
+        db = stelae.open(path / "stelae")
+        for number in range(count):
+            table = db.create_table(
+                f"t{number}", key={"id": "string"}, groups=[stelae.columns("g", {"n": "int64"})], splits=["g", "n", "t"]
+            )
+            table.put_many([{"id": name, "n": number} for name in ("a", "h", "o", "u")])
+        db.close()
+        start = time.perf_counter()
+        db = stelae.open(path / "stelae")
+        open_s = time.perf_counter() - start
+        if db.table("t7").count() != 4:
+            raise SystemExit("rows are missing")
+        time.sleep(2)
+        used_s = time.process_time()
+        time.sleep(5)
+        used_s = time.process_time() - used_s
+        db.close()
+    console.print(f"{count:,} tables of 4 tablets: an idle store takes {used_s / 5:.2%} of a core")
+    return [BenchRow(f"open {count:,} tables of 4 tablets", open_s, 5.0, "5 s", 1.0)]
+
+
 def amplification(rows: int, fields: int = 10) -> None:
     """How much is written and kept for what is put."""
     with place("space") as path:
@@ -415,7 +439,7 @@ def growth() -> list[BenchRow]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--only", default="put,single,get,scan,range,open,space")
+    parser.add_argument("--only", default="put,single,get,scan,range,open,tables,space")
     parser.add_argument("--growth", action="store_true", help="from 0.1 to 10 million rows")
     options = parser.parse_args()
     if options.growth:
@@ -428,6 +452,7 @@ def main() -> None:
         "scan": lambda: scans(options.rows),
         "range": lambda: ranges(options.rows),
         "open": lambda: opening(10 * options.rows),
+        "tables": many_tables,
     }
     rows: list[BenchRow] = []
     for name in options.only.split(","):

@@ -497,7 +497,7 @@ def test_an_id_is_one_requests(world: StoreWorld, peer: RawPeer) -> None:
     peer.send(FIND.ask(RequestId(1), NameMessage("again")))
     assert b"under way" in bytes(peer.receive().message)
     go.set()
-    assert peer.is_ended()
+    assert any(peer.is_ended() for _ in range(2))  # the answer to the first may still come before the end
 
 
 # -- hello

@@ -36,7 +36,9 @@ def test_names_with_a_namespace_and_html(db: stelae.Database) -> None:
     db.create_table("a<b", {"id": "string"}, [stelae.cells("c")])
     assert "a&lt;b" in db._repr_html_()
     with pytest.raises(stelae.NotFound, match="nowhere"):
-        db.create_table("nowhere.t", {"id": "string"}, [stelae.cells("c")])
+        db.table("nowhere.t")
+    db.create_table("nowhere.t", {"id": "string"}, [stelae.cells("c")])
+    assert db.table("nowhere.t").name == "nowhere.t"
 
 
 @pytest.mark.parametrize(
