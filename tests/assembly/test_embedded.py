@@ -113,7 +113,6 @@ def test_a_store_that_does_not_open_leaves_nothing_open(place: Place, monkeypatc
     info = place.create()
     place.put(info.id, 1)
     place.machine.end("kill")
-    place.machine.disk.fail("append", DiskFull)
 
     def broken(*_: object) -> None:
         raise Unavailable("simulated")

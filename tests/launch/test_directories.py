@@ -16,6 +16,7 @@ import pytest
 
 import stelae
 from stelae.assembly.opening import STORE_KEY
+from stelae.launch.checking import check_store
 from stelae.launch.metastores import InDirectory, open_metastore
 from stelae.ports.metastore import PutKey
 
@@ -236,7 +237,7 @@ def test_a_store_that_has_lost_a_part_is_not_taken_for_a_new_one(tmp_path: Path,
     place = tmp_path / "data" / lost
     aside = place.rename(tmp_path / "aside")
     before = contents(tmp_path / "data" / "fragments")
-    with pytest.raises(stelae.Corruption, match="nothing was changed"):
+    with pytest.raises(stelae.Corruption, match="left as it is"):
         stelae.open(tmp_path / "data")
     assert contents(tmp_path / "data" / "fragments") == before
     if place.is_dir():
@@ -303,3 +304,14 @@ def test_older_schemas_are_known_as_long_as_the_log_needs_them(tmp_path: Path, m
         rows = {row["id"]: row for row in db.table("t").scan()}
     assert sorted(rows) == [0, 1, 2, 10, 11, 12]
     assert [rows[10 + number][f"more{number}"] for number in range(3)] == [1, 1, 1]
+
+
+def test_a_check_changes_nothing(tmp_path: Path) -> None:
+    made(tmp_path / "data")
+    stray = tmp_path / "data" / "fragments" / "00000010" / "0000000000000001-aabbccddeeff.parquet"
+    stray.write_bytes(b"what a crash left")
+    before = contents(tmp_path / "data")
+    report = check_store(tmp_path / "data")
+    assert report.problems == ()
+    assert report.counts["unneeded fragments"] == 1
+    assert contents(tmp_path / "data") == before

@@ -107,3 +107,63 @@ def test_whoever_is_attached_takes_over_from_an_owner_that_is_killed(tmp_path: P
         table.put({"id": -1, "twice": -2, "f:q": b"-1"})
         assert dict(table.get(-1) or {})["twice"] == -2
         assert db.check().problems == ()
+
+
+HOLDER = """
+import sys
+import stelae
+db = stelae.open(sys.argv[1])
+snapshot = db.snapshot()
+print("ready", flush=True)
+sys.stdin.readline()
+print(dict(db.table("t").get("a", at=snapshot) or {}), flush=True)
+"""
+
+IDLE = """
+import sys
+import stelae
+db = stelae.open(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def started(program: str, path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_a_snapshot_is_kept_by_whoever_takes_over_though_its_holder_does_nothing(tmp_path: Path) -> None:
+    with started(IDLE, tmp_path / "data") as owner, stelae.open(tmp_path / "data") as db:
+        groups = [stelae.columns("g", {"v": "int64"})]
+        table = db.create_table("t", key={"k": "string"}, groups=groups, retention="0s")
+        table.put({"k": "a", "v": 1})
+        with started(HOLDER, tmp_path / "data") as holder:
+            owner.kill()
+            owner.wait()
+            table.put({"k": "a", "v": 2})  # takes over
+            table.erase("a")
+            table.compact(erase_now=True)  # after others have had the time to say what they hold
+            said, _ = holder.communicate("\n")
+        assert said == "{'k': 'a', 'v': 1}\n"
+
+
+def test_a_log_that_was_cut_short_since_it_was_closed_is_noticed(tmp_path: Path) -> None:
+    with stelae.open(tmp_path / "data") as db:
+        db.create_table("t", key={"k": "int64"}, groups=[stelae.columns("g", {"v": "int64"})])
+        for number in range(10):
+            db.table("t").put({"k": number, "v": number})
+    segment = max((tmp_path / "data" / "log").iterdir())
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-200])
+    with pytest.raises(stelae.Corruption, match=segment.name):
+        stelae.open(tmp_path / "data")
+    assert [file.name for file in (tmp_path / "data" / "log").iterdir()] == [segment.name]
+    assert segment.read_bytes() == whole[:-200]
+    segment.write_bytes(whole)
+    with stelae.open(tmp_path / "data") as db:
+        assert db.table("t").count() == 10

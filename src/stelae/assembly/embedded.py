@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Condition, RLock
 from typing import Any
@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from stelae.assembly.checking import StoreCheck
 from stelae.assembly.maintenance import Maintenance
-from stelae.assembly.opening import Running, StoreSettings
-from stelae.assembly.reads import TableReader
+from stelae.assembly.opening import Running, StoreSettings, note_closed_log
+from stelae.assembly.reads import StorePin, TableReader
 from stelae.assembly.writes import TableWriter
 from stelae.catalog.commands_tables import CreateTable, TableName
 from stelae.catalog.objects import Table, TableProperties
@@ -54,20 +54,6 @@ _SEGMENTS_MAX = 8
 
 _LOG_LEFT_BYTES = 4 * 2**20
 """A log so short is replayed in less time than it takes to write its rows to files."""
-
-
-class StorePin:
-    """A snapshot held in this process."""
-
-    def __init__(self, txn: Txn, holding: AbstractContextManager[Txn]) -> None:
-        self.txn = txn
-        self._holding: AbstractContextManager[Txn] | None = holding
-        holding.__enter__()
-
-    def close(self) -> None:
-        holding, self._holding = self._holding, None
-        if holding is not None:
-            holding.__exit__(None, None, None)
 
 
 class EmbeddedStore:
@@ -339,7 +325,7 @@ class EmbeddedStore:
             self._refuse_visits()
             with suppress(StelaeError):  # nothing acknowledged is lost: the log has it
                 self._settle()
-            self._let_go()
+            self._let_go(in_order=True)
 
     def abandon(self) -> None:
         """Close without putting anything in order."""
@@ -354,9 +340,14 @@ class EmbeddedStore:
             self._closed = True
             self._visits.wait_for(lambda: not self._visiting)
 
-    def _let_go(self) -> None:
+    def _let_go(self, *, in_order: bool = False) -> None:
         try:
-            self._shard.close()
+            if in_order:
+                self._shard.close()
+                with suppress(StelaeError):  # then it is not noticed if the end of the log is lost
+                    self._loop.run(note_closed_log(self.running.world.metastore, self._shard.segments()))
+            else:
+                self._shard.abandon()
         finally:
             self._loop.run(self.running.catalog.close())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Event
 from typing import Any
 
 from stelae.assembly.opening import Running
@@ -14,6 +15,8 @@ from stelae.storage.state import TabletState
 from stelae.storage.tablets import TabletAway
 from stelae.tserver.lives import Life
 
+_NAP_S = 0.1
+
 
 class Maintenance:
     def __init__(self, running: Running) -> None:
@@ -22,6 +25,7 @@ class Maintenance:
         self._server = running.server
         self._shard = running.server.shard
         self._maps = running.master.maps
+        self._waiting = Event()
 
     def flush(self, info: TableInfo) -> None:
         self._server.flush(info.id)
@@ -36,6 +40,9 @@ class Maintenance:
         rules = keeper.rules(table)
         if rules is None:
             raise NotFound(f"table {info.name!r} was dropped")
+        while erase_now and not keeper.forgets:
+            check_open()
+            self._waiting.wait(_NAP_S)
         keeper.advance_horizon(table, rules, to_now=erase_now)
         states = self._shard.of_table(table)
         total = sum(ref.file.stats.records for s in states for _, refs in s.groups for ref in refs if ref.file)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -19,7 +18,7 @@ import msgspec
 from stelae.catalog.value import Catalog
 from stelae.format.log import read_log
 from stelae.master.master import Master, MasterSettings
-from stelae.model.errors import Corruption, StelaeError, UnsupportedFormat
+from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TableId, TabletId, Txn
 from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
@@ -41,12 +40,14 @@ from stelae.storage.opening import open_shard
 from stelae.storage.shard import Shard, ShardSettings
 from stelae.storage.state import TabletState, new_tablet
 from stelae.storage.upkeep import Upkeep
+from stelae.storage.wal_replay import SegmentInfo
 from stelae.storage.writing import fragment_names
 from stelae.tserver.configs import MetaConfigs, read_configs
 from stelae.tserver.keeper import Keeper, TableRules
 from stelae.tserver.server import TabletServer
 
 STORE_KEY = "store"
+LOG_KEY = "log/closed"
 HORIZON_PREFIX = "horizon/"
 STORE_FORMAT = 1
 META0_TABLET = TabletId(1)
@@ -58,11 +59,22 @@ _CHANGES_MAX = 100
 T = TypeVar("T")
 
 
+def _nothing() -> None:
+    return
+
+
 class StoreMark(msgspec.Struct, frozen=True):
     """What the store is, written once."""
 
     format: int
     token: str
+
+
+class LogMark(msgspec.Struct, frozen=True):
+    """Where the log ended when the store was closed in order."""
+
+    segment: str
+    size_bytes: int
 
 
 class Loop(Protocol):
@@ -99,6 +111,8 @@ class StoreSettings:
     master: MasterSettings = field(default_factory=MasterSettings)
     author: str = ""
     overload_wait_s: float = 30.0
+    pins_wait_s: float = 5.0
+    """After an owner was killed, history is kept for so long: whoever holds a snapshot of it comes and says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +161,9 @@ class _ByMaster:
             self._loop.run(self.master.join(left, right))
 
 
-def open_store(world: World, settings: StoreSettings) -> Running:
-    """Blocking: for a thread that is not the loop's."""
+def open_store(world: World, settings: StoreSettings, proved: Callable[[], None] = _nothing) -> Running:
+    """Blocking: for a thread that is not the loop's. `proved` is called when all that was found has proved good, before
+    anything is changed."""
     clock = HybridClock(world.clock.wall_ms)
     run = world.loop.run
     mark = run(_marked(world.metastore, world.rng))
@@ -177,6 +192,10 @@ def open_store(world: World, settings: StoreSettings) -> Running:
             stages.close()
         try:
             _check_whole(shard, catalog.latest, run(read_tablets(world.metastore)))
+            closed = run(_closed_log(world.metastore))
+            _check_end(shard, closed)
+            proved()
+            run(_log_grows(world.metastore))
             configs.attach(shard, stages.saved)
             for table, horizon in run(_horizons(world.metastore, catalog.latest)):
                 shard.advance_horizon(table, horizon)
@@ -189,18 +208,24 @@ def open_store(world: World, settings: StoreSettings) -> Running:
                 lambda table: _rules(catalog.latest, table),
                 lambda table, txn: run(_save_horizon(world.metastore, table, txn)),
                 resizing,
+                _patience(world.clock, 0.0 if closed is not None or root is None else settings.pins_wait_s),
             )
             master = Master(world.metastore, catalog, LocalLink(server, world.aside), world.clock, settings.master)
             resizing.master = master
             run(master.start())
         except BaseException:
-            with suppress(StelaeError):  # what kept it from opening is what counts
-                shard.close()
+            shard.abandon()
             raise
     except BaseException:
         run(catalog.close())
         raise
     return Running(world, catalog, master, server, keeper, mark)
+
+
+def _patience(clock: Clock, wait_s: float) -> Callable[[], bool]:
+    """Whether so much time has passed."""
+    over_s = clock.monotonic_s() + wait_s
+    return lambda: clock.monotonic_s() >= over_s
 
 
 def _check_new(world: World) -> None:
@@ -212,8 +237,8 @@ def _check_new(world: World) -> None:
     else:
         return
     raise Corruption(
-        f"it knows of no table, but there is {found} beside it: it was lost or replaced. Bring it back; nothing was "
-        "changed",
+        f"it knows of no table, but there is {found} beside it: it was lost or replaced. Bring it back; the data was "
+        "left as it is",
         "the metastore",
     )
 
@@ -231,9 +256,23 @@ def _check_whole(shard: Shard, catalog: Catalog, records: Sequence[TabletRecord]
         if not lost.is_empty:
             raise Corruption(
                 f"tablet {record.tablet} of table {catalog.qualified_name(table)!r} is recorded and has no config: was "
-                "the log removed? Bring it back; nothing was changed",
+                "the log removed? Bring it back; the data was left as it is",
                 "the META tables",
             )
+
+
+def _check_end(shard: Shard, closed: LogMark | None) -> None:
+    """A log that was closed in order ends where it was closed: what is missing was cut off since."""
+    if closed is None or not closed.segment:
+        return
+    found = {info.name: info.size_bytes for info in shard.segments()}.get(closed.segment)
+    if found is None or found < closed.size_bytes:
+        raise Corruption(
+            f"was closed at byte {closed.size_bytes} and "
+            + ("is missing" if found is None else f"is whole up to byte {found} only")
+            + ": bring it back; the data was left as it is",
+            closed.segment,
+        )
 
 
 class _Stages:
@@ -292,6 +331,21 @@ async def _catalog(world: World, time: HybridClock, settings: StoreSettings) -> 
 def _schemas(catalog: CatalogService) -> Callable[[TableId], Sequence[TableSchema]]:
     meta = (META_SCHEMA,)
     return lambda table: meta if table in (META0, META1) else catalog.schemas.of(table)
+
+
+async def _closed_log(store: Metastore) -> LogMark | None:
+    entry = await store.get(LOG_KEY)
+    return None if entry is None else msgspec.json.decode(entry.value, type=LogMark)
+
+
+async def _log_grows(store: Metastore) -> None:
+    await store.txn([], [DeleteKey(LOG_KEY)])
+
+
+async def note_closed_log(store: Metastore, segments: Sequence[SegmentInfo]) -> None:
+    """The log ends here, until somebody opens the store again."""
+    mark = LogMark(segments[-1].name, segments[-1].size_bytes) if segments else LogMark("", 0)
+    await store.txn([], [PutKey(LOG_KEY, msgspec.json.encode(mark))])
 
 
 async def _root(store: Metastore) -> TabletConfig | None:

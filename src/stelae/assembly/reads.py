@@ -231,3 +231,17 @@ def _nothing() -> None:
 
 def _ranges(where: Expr, schema: TableSchema) -> RangeSet:
     return key_ranges(where, schema.codec)
+
+
+class StorePin:
+    """A snapshot held in this process."""
+
+    def __init__(self, txn: Txn, holding: AbstractContextManager[Txn]) -> None:
+        self.txn = txn
+        self._holding: AbstractContextManager[Txn] | None = holding
+        holding.__enter__()
+
+    def close(self) -> None:
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            holding.__exit__(None, None, None)

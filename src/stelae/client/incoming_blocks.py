@@ -6,6 +6,7 @@ and less than a quarter of the bytes a block may have: only a single row may hav
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ BLOCK_ROWS_MAX = 65_536
 SMALL_ROWS_MAX = 64
 """So few rows are a block of mutations: a batch of columns costs more than it saves, to send and to keep in memory."""
 
+_BINARY = pa.binary()
+_OFFSETS = struct.Struct("<ii")
 _MUTATION_BYTES = 32
 _VALUE_BYTES = 16
 _PLAIN = frozenset((type(None), bool, int, float))
@@ -217,8 +220,17 @@ def _small_block(schema: TableSchema, said: Sequence[SaidRow]) -> OrderedBlock:
 
 def ordered_small(schema: TableSchema, mutations: Sequence[Mutation]) -> OrderedBlock:
     """Of mutations in the order of their rows."""
-    rows = pa.array([mutation.row for mutation in mutations], pa.binary())
+    if len(mutations) == 1:
+        rows = _one(mutations[0].row)
+    else:
+        rows = pa.array([mutation.row for mutation in mutations], _BINARY)
     return OrderedBlock(SmallBlock(schema.version, tuple(mutations)), rows)
+
+
+def _one(row: bytes) -> pa.Array:
+    """An array of one value: a tenth of what Arrow takes to look through a list."""
+    offsets = _OFFSETS.pack(0, len(row))
+    return pa.Array.from_buffers(_BINARY, 1, [None, pa.py_buffer(offsets), pa.py_buffer(row)])
 
 
 def batch_of(

@@ -133,6 +133,11 @@ class RemotePin:
     def txn(self) -> Txn:
         return self._txn
 
+    @property
+    def is_held(self) -> bool:
+        """Not if the owner it was asked of is gone: another owner does not know of it."""
+        return self._line.is_fit
+
     def close(self) -> None:
         was_open, self._is_open = self._is_open, False
         if was_open:

@@ -49,7 +49,7 @@ class PinnedScan:
             for chunk in chunks:
                 rows += chunk
                 if len(rows) > count:
-                    return rows[:count], run.token_behind(rows[count - 1])
+                    return rows[:count], run.token_behind(rows[count - 1], count)
         return rows, None
 
     def table(self) -> pa.Table:

@@ -108,7 +108,8 @@ def _behind(plan: ScanPlan, token: PageToken) -> ScanPlan:
         narrower = with_condition(view.schema, predicate, after_key(view.schema, last, reverse=plan.reverse))
     else:
         narrower = replace(predicate, rows=_left(predicate.rows, token.row, reverse=plan.reverse))
-    return replace(plan, predicate=narrower, token=token)
+    limit = None if plan.limit is None else max(0, plan.limit - token.given)
+    return replace(plan, predicate=narrower, token=token, limit=limit)
 
 
 def snapshot_of(plan: ScanPlan, at: object) -> Txn | None:
@@ -166,11 +167,13 @@ class ScanRun:
                     row.update(versions)
                 yield rows
 
-    def token_behind(self, row: FoundRow) -> str:
+    def token_behind(self, row: FoundRow, count: int) -> str:
+        """After a page of so many rows, of which this is the last."""
         plan = self._plan
         key = tuple(row[name] for name in plan.key_names)
         codec = _plain_codec(plan.view) if plan.by_key else plan.view.schema.codec
-        return str(PageToken(plan.view.id, self._txn, codec.encode(key), plan.reverse, plan.by_key))
+        given = count + (0 if plan.token is None else plan.token.given)
+        return str(PageToken(plan.view.id, self._txn, codec.encode(key), plan.reverse, plan.by_key, given))
 
     def count(self) -> int:
         with closing(self._plain()) as stream:
@@ -235,14 +238,15 @@ class ScanRun:
 
     def _sorted(self) -> Batches:
         plan, codec = self._plan, _plain_codec(self._plan.view)
-        held = pa.Table.from_batches([], plan.batch_schema.append(pa.field(_SORT_KEY, pa.binary())))
+        held: pa.Table | None = None
         with closing(self._streamed(None)) as stream:
             for batch in stream:
-                more = batch.append_column(_SORT_KEY, self._rows_of(batch, codec))
-                held = pa.concat_tables([held, pa.Table.from_batches([more.cast(held.schema)])])
+                more = pa.Table.from_batches([batch.append_column(_SORT_KEY, self._rows_of(batch, codec))])
+                held = more if held is None else pa.concat_tables([held, more])
                 if plan.limit is not None and held.num_rows > plan.limit:
                     held = self._in_order(held)[: plan.limit]
-        yield from self._in_order(held).drop_columns([_SORT_KEY]).to_batches(_SORTED_BATCH_ROWS)
+        if held is not None:
+            yield from self._in_order(held).drop_columns([_SORT_KEY]).to_batches(_SORTED_BATCH_ROWS)
 
     def _in_order(self, held: pa.Table) -> pa.Table:
         order = "descending" if self._plan.reverse else "ascending"

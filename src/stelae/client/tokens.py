@@ -18,13 +18,15 @@ _MAGIC = "s1."
 
 
 class PageToken(msgspec.Struct, frozen=True, array_like=True):
-    """`row` is the encoded key; where `by_key` it is that of the key without a token of its hash."""
+    """`row` is the encoded key; where `by_key` it is that of the key without a token of its hash. `given`: how many
+    rows came before it, of which a `limit=` counts all."""
 
     table: int
     txn: int
     row: bytes
     reverse: bool
     by_key: bool
+    given: int = 0
 
     def __str__(self) -> str:
         return _MAGIC + urlsafe_b64encode(msgspec.msgpack.encode(self)).decode("ascii")

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from stelae.client.backend import TableInfo, Values
 from stelae.client.incoming import blocks_of, key_values, mutations_of
-from stelae.client.incoming_blocks import OrderedBlock, SaidRow, Sizes, small_blocks, weighed
+from stelae.client.incoming_blocks import OrderedBlock, SaidRow, Sizes, ordered_small, small_blocks, weighed
 from stelae.client.incoming_dicts import said
+from stelae.client.incoming_single import PlainPuts
 from stelae.client.keys import row_maker
 from stelae.client.names import OTHER_CELLS, Names
 from stelae.client.outgoing import FoundRow
@@ -94,6 +95,7 @@ class TableView:
         "_calls",
         "_has_not_null",
         "_names",
+        "_plain_puts",
         "_shapes",
         "id",
         "info",
@@ -115,6 +117,7 @@ class TableView:
         self.whole = RowShape(schema, None)
         self._shapes: dict[tuple[str, ...], RowShape] = {}
         self._names = Names(schema)
+        self._plain_puts = PlainPuts(Names(schema))
         self._calls = 0
         columns = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
         self._has_not_null = not all(column.nullable for column in columns)
@@ -177,6 +180,9 @@ class TableView:
 
     def put_blocks(self, row: Mapping[str, Any], ts: int | None) -> Sequence[OrderedBlock]:
         """Of one dict, checked."""
+        plain = self._plain_puts.put(row, None if ts is None else check_ts(ts))
+        if plain is not None:
+            return (ordered_small(self.schema, plain),)
         mutations = self._said(row, ts)
         first = mutations[0]
         if len(mutations) == 1 and isinstance(first, Put) and self._is_plain(first):

@@ -1,4 +1,4 @@
-"""`stelae check`: opens a store, or attaches to it, and has all of it read."""
+"""`stelae check`: attaches to a store, or opens a copy of its metadata, and has all of it read: nothing is changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_store(path: str | os.PathLike[str], progress: Progress | None = None) 
     if not os.path.exists(os.path.join(path, METASTORE_FILE)):
         raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
     try:
-        backend = open_embedded(path)
+        backend = open_embedded(path, read_only=True)
     except Corruption as error:
         return CheckReport((Problem("store", error.file, str(error)),), {})
     try:

@@ -26,6 +26,7 @@ from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
 from stelae.adapters.sockets import UnixTransport
 from stelae.adapters.sockets_blocking import UnixConnector
+from stelae.adapters.threads import StepThread
 from stelae.assembly.opening import StoreSettings
 from stelae.client.backend import Backend, Pin, ScanAsk
 from stelae.client.incoming_blocks import OrderedBlock
@@ -43,6 +44,7 @@ SOCKET_FILE = "socket"
 _NAP_S = 0.02
 _TAKE_OVER_S = 30.0
 _WRITERS = 16
+_WATCH_S = 1.0
 _nap = Event()
 _clock = SystemClock()
 
@@ -150,6 +152,7 @@ class _AttachedStore:
         self._writers = ThreadExecutor(_WRITERS, 100_000)
         self._is_closed = False
         self._past: Backend | None = None
+        self._watching: StepThread | None = None
 
     @property
     def is_local(self) -> bool:
@@ -209,8 +212,26 @@ class _AttachedStore:
 
     def pin(self, at: Txn | None = None) -> Pin:
         pin = _SharedPin(self._call(lambda backend: backend.pin(at)))
-        self._pins.add(pin)
+        with self._lock:
+            self._pins.add(pin)
+            if self._watching is None:
+                self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
         return pin
+
+    def _watch(self) -> bool:
+        """Whoever holds snapshots notices the end of the owner without asking for anything, and pins them again."""
+        backend = self._current
+        if not self._pins or self._is_closed or backend.is_local:
+            return False
+        try:
+            backend.now()
+        except Unavailable:
+            self._find_again(backend)
+        with self._lock:
+            for pin in list(self._pins):
+                if not getattr(pin.pin, "is_held", True):
+                    self._pin_again(pin)
+        return False
 
     def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
         current = self._current
@@ -245,6 +266,8 @@ class _AttachedStore:
                 return
             self._is_closed = True
         if self._pid == os.getpid():
+            if self._watching is not None:
+                self._watching.close()
             self._current.close()
             self._writers.close()
             if self._past is not None:
@@ -274,6 +297,8 @@ def open_embedded(
 ) -> Backend:
     """The store in a directory, which is made if it is not there (unless it is only to be read). Opened twice by one
     process it is the same store; opened by another, it is shared."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):  # type: ignore[redundant-expr]
+        raise InvalidArgument(f"a store is opened by the path of its directory, not by {path!r}")
     directory = Path(path).absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")

@@ -27,6 +27,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine, os_errors
 from stelae.adapters.logfiles import LocalLogFiles
+from stelae.adapters.logfiles_deferred import DeferredLogFiles
 from stelae.adapters.metastore_sqlite import SqliteMetastore
 from stelae.adapters.ownership import Ownership
 from stelae.adapters.rng import SystemRng
@@ -83,10 +84,10 @@ class LocalStore(EmbeddedStore):
             self._ends.append(lambda: loop.run(metastore.close()))
             reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
             self._ends.append(reading.close)
-            logs = LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX)
+            logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX))
             blobs = LocalBlobStore(directory, read_only=read_only)
             world = World(logs, blobs, metastore, clock, SystemRng(), loop, reading)
-            super().__init__(open_store(world, settings), settings, str(directory))
+            super().__init__(open_store(world, settings, logs.settle), settings, str(directory))
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
                 self._start_threads()

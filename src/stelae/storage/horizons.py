@@ -26,6 +26,11 @@ class Horizons:
     def horizon(self, table: TableId) -> Txn:
         return self._horizons.get(table, TXN_MIN)
 
+    def held_back(self, to: Txn) -> Txn:
+        """How far towards it the horizon may go now."""
+        with self._lock:
+            return min((to, *self._pins.values()))
+
     def advance_horizon(self, table: TableId, to: Txn) -> Txn:
         """History below may be dropped from here on, but for what pinned readers need."""
         with self._lock:

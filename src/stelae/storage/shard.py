@@ -359,6 +359,13 @@ class Shard:
     def config(self, state: TabletState) -> TabletConfig:
         return config_of(state, self.name)
 
+    def abandon(self) -> None:
+        """As if the process had ended here: nothing more is written."""
+        with self.lock:
+            self._closed = True
+        self.wal.let_go()
+        self.fragments.close()
+
     def close(self) -> None:
         """All accepted blocks are decided; nothing is let in any more. What is still read opens its files again."""
         with self.lock:

@@ -154,6 +154,12 @@ class Wal:
         segment, the drain after that tries again."""
         self._roll_wanted = not self._closed
 
+    def let_go(self) -> None:
+        """As if the process had ended here: nothing more is written."""
+        with self._lock:
+            self._closed = True
+        self._segments.let_go()
+
     def close(self) -> None:
         """Write what is queued, then end the log so that later damage to any record is seen as corruption.
 

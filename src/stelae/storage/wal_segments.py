@@ -153,6 +153,12 @@ class WalSegments:
             self.infos += (SegmentInfo(file.name, first_txn, Txn(0), file.size_bytes, is_active=True),)
         return self._active
 
+    def let_go(self) -> None:
+        active, self._active = self._active, None
+        if active is not None:
+            with suppress(*DISK_ERRORS):
+                active.file.close()
+
     def _retire(self) -> None:
         """Nothing is appended to the active segment any more."""
         active, self._active = self._active, None

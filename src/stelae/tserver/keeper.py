@@ -49,8 +49,13 @@ class Resizing(Protocol):
     def join(self, left: TabletId, right: TabletId) -> None: ...
 
 
+def _always() -> bool:
+    return True
+
+
 class Keeper:
-    """`rules_of` gives None for a table that is gone."""
+    """`rules_of` gives None for a table that is gone. `forgets`: whether history may be dropped already; after a crash
+    others are given a while to say which snapshots they hold."""
 
     def __init__(
         self,
@@ -58,7 +63,9 @@ class Keeper:
         rules_of: Callable[[TableId], TableRules | None],
         save_horizon: SaveHorizon,
         resizing: Resizing,
+        forgets: Callable[[], bool] = _always,
     ) -> None:
+        self._forgets = forgets
         self._server = server
         self._rules_of = rules_of
         self._save_horizon = save_horizon
@@ -158,20 +165,26 @@ class Keeper:
         return META_RULES if table in (META0, META1) else self._rules_of(table)
 
     def advance_horizon(self, table: TableId, rules: TableRules, *, to_now: bool = False) -> Txn:
-        """Up to where history may be dropped: the retention behind now, and never past a pin. What is saved may be
-        ahead of a pin, which ends with this process; what compactions go by is never ahead of what is saved."""
+        """Up to where history may be dropped: the retention behind now, and never past a pin. What compactions go by is
+        never ahead of what is saved."""
         shard = self._server.shard
+        if not self._forgets():
+            return shard.horizon(table)
         visible = shard.visible
         now_ms = millis_of(visible)
         kept_ms = 0 if to_now else rules.retention_us // 1_000
         wanted = visible if to_now else (pack(now_ms - kept_ms) if now_ms > kept_ms else TXN_MIN)
-        wanted = min(wanted, visible)
+        wanted = shard.horizons.held_back(min(wanted, visible))
         with self._horizons:
             known = max(self._saved.get(table, TXN_MIN), shard.horizon(table))
             if wanted > known and table not in (META0, META1):
                 self._save_horizon(table, wanted)
                 self._saved[table] = wanted
             return shard.advance_horizon(table, wanted)
+
+    @property
+    def forgets(self) -> bool:
+        return self._forgets()
 
     # -- sizes
 
