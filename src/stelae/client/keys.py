@@ -44,6 +44,8 @@ def row_maker(schema: TableSchema) -> RowMaker:
     match schema.key[0].type:
         case String():
             return _text_maker(schema)
+        case Binary():
+            return _bytes_maker(schema)
         case Int(64):
             return _int_maker(schema)
         case _:
@@ -57,6 +59,15 @@ def _text_maker(schema: TableSchema) -> RowMaker:
                 return Row(key.encode())
             except UnicodeEncodeError:
                 pass
+        return key_of(schema, key)
+
+    return row_of
+
+
+def _bytes_maker(schema: TableSchema) -> RowMaker:
+    def row_of(key: object) -> Row:
+        if type(key) is bytes and len(key) <= _SHORT_TEXT_MAX:
+            return Row(key)
         return key_of(schema, key)
 
     return row_of

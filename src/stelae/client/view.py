@@ -30,7 +30,7 @@ from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.mutation import Cell, Mutation, Put, WholeFamily
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, KeyColumn, TableSchema
-from stelae.model.types import Array, Map, String, Struct, Vector
+from stelae.model.types import Array, Binary, Int, Map, String, Struct, Vector
 from stelae.model.values import check_ts, show
 from stelae.storage.checks import check_block
 from stelae.storage.checks_rules import shown_row
@@ -94,6 +94,7 @@ class TableView:
     __slots__ = (
         "_calls",
         "_has_not_null",
+        "_key_kind",
         "_names",
         "_plain_puts",
         "_shapes",
@@ -112,8 +113,9 @@ class TableView:
         self.name = info.name
         self.schema = schema = info.schema
         self.row_of = row_maker(schema)
-        is_text = len(schema.key) == 1 and isinstance(schema.key[0].type, String)
-        self.key_name = schema.key[0].name if is_text else None
+        kind = {String: str, Binary: bytes, Int: int}.get(type(schema.key[0].type)) if len(schema.key) == 1 else None
+        self.key_name = None if kind is None else schema.key[0].name
+        self._key_kind = kind
         self.whole = RowShape(schema, None)
         self._shapes: dict[tuple[str, ...], RowShape] = {}
         self._names = Names(schema)
@@ -168,7 +170,7 @@ class TableView:
 
     def started(self, key: object, row: Row, txn: Txn) -> FoundRow:
         """The key columns of a row; values follow."""
-        if self.key_name is not None and type(key) is str:
+        if self.key_name is not None and type(key) is self._key_kind:
             found = FoundRow()
             found[self.key_name] = key
         else:
