@@ -21,7 +21,7 @@ from stelae.sim.rng import SimRng
 from tests.etcd import running_etcd
 
 T = TypeVar("T")
-PATIENCE_S = 60  # only a hang is so long
+PATIENCE_S = 180  # only a hang is so long
 
 _numbers = count()
 

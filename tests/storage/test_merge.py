@@ -682,7 +682,7 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(120))
+@settings(max_examples=tries(60))
 def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: int) -> None:
     """Each newer than the one below it, or just about not: in its txns, in its times, in the columns it has."""
     random = Random(seed)
@@ -937,7 +937,7 @@ def test_what_all_rows_share_is_seen_at_the_ends(some: list[list[bytes]], prefix
 @given(st.lists(st.lists(names, min_size=1, max_size=12), min_size=1, max_size=4), st.sampled_from([b"", b"s" * 17]))
 @example([[b"a", b"c"], [b"b"], [b"b", b"c"]], b"")
 @example([[b"abcdefghi", b"abcdefghj"], [b"abcdefghj"]], b"")
-@settings(max_examples=tries(120))
+@settings(max_examples=tries(60))
 def test_the_last_source_with_a_row_has_its_newest_record(some: list[list[bytes]], prefix: bytes) -> None:
     sources = [sorted({prefix + name for name in each}) for each in some]
     overlay = overlaid([sliced(each) for each in sources])
@@ -954,7 +954,7 @@ def test_the_last_source_with_a_row_has_its_newest_record(some: list[list[bytes]
 
 
 @given(st.lists(names, max_size=12), names, st.none() | names)
-@settings(max_examples=tries(120))
+@settings(max_examples=tries(60))
 def test_a_range_ends_where_its_rows_do(some: list[bytes], start: bytes, stop: bytes | None) -> None:
     rows = sorted(some)
     low, high = extent(sliced(rows), RowRange(start, stop))
@@ -963,7 +963,7 @@ def test_a_range_ends_where_its_rows_do(some: list[bytes], start: bytes, stop: b
 
 
 @given(st.lists(st.binary(min_size=9, max_size=9), min_size=1), st.lists(names, max_size=4), st.integers(0, 3))
-@settings(max_examples=tries(120))
+@settings(max_examples=tries(60))
 def test_words_order_as_the_rows_do(even: list[bytes], others: list[bytes], size: int) -> None:
     """Rows of one length are read where they lie, and others not: of all sources, or of none."""
     pieces = [sorted({b"shared" + row for row in each}) for each in (even, even[:size], others)]

@@ -225,8 +225,8 @@ class TableHandle:
 
             users.erase("ann", columns=["age", "click:"])
 
-        What is not newer than `ts` goes, by default all there is; or with `versions` those at exactly these times.
-        A row that is not there is no error.
+        What is not newer than `ts` goes, by default what has a time up to now; or with `versions` those at exactly
+        these times. A row that is not there is no error.
         """
         return self._session.run(self._rows.erase(key, columns, ts, versions))
 
