@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import lmdb
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -234,9 +235,17 @@ def gets(rows: int, fields: int = 10, count: int = 20_000) -> list[BenchRow]:
                 _ = [None if value is None else dict_of(key, value) for key, value in zip(keys, found, strict=True)]
 
         several = best(5, lambda: [table.get_many(keys) for keys in many], rocks_many)
+        env = lmdb.open(str(path / "lmdb"), map_size=64 * 2**30, sync=False)
+        with env.begin(write=True) as writing:
+            for key, value in peer.items():
+                writing.put(key, value)
+        with env.begin() as reading:
+            lmdb_s = min(seconds(lambda: [dict_of(key, reading.get(key) or b"") for key in hot]) for _ in range(5))
+        env.close()
         db.close()
         peer.close()
     return [
+        BenchRow(f"{count:,} gets of hot rows, {fields} fields", one[0], lmdb_s, "LMDB, unpacked to dicts"),
         BenchRow(f"{count:,} gets of hot rows, {fields} fields", *one, "RocksDB, unpacked to dicts", 0.5),
         BenchRow(f"10 get_many of 1,000 random rows of {rows:,}", *several, "RocksDB multi-get, to dicts", 1.0),
     ]

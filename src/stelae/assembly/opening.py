@@ -20,7 +20,7 @@ from stelae.format.log import read_log
 from stelae.master.master import Master, MasterSettings
 from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.hybrid import HybridClock
-from stelae.model.ids import TableId, TabletId, Txn
+from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
 from stelae.model.schema import TableSchema
 from stelae.ports.blobs import BlobStore
@@ -152,9 +152,9 @@ class _ByMaster:
         self._loop = loop
         self.master: Master | None = None
 
-    def split(self, tablet: TabletId, at: object) -> None:
+    def split(self, tablet: TabletId, at: Row) -> None:
         if self.master is not None:
-            self._loop.run(self.master.split(tablet, at))  # type: ignore[arg-type]
+            self._loop.run(self.master.split(tablet, at))
 
     def join(self, left: TabletId, right: TabletId) -> None:
         if self.master is not None:
