@@ -16,7 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from stelae.assembly.bulk import BulkJobs
 from stelae.assembly.checking import StoreCheck
+from stelae.assembly.closing import settle
 from stelae.assembly.maintenance import Maintenance
 from stelae.assembly.opening import Running, StoreSettings, note_closed_log
 from stelae.assembly.reads import StorePin, TableReader
@@ -34,6 +36,7 @@ from stelae.client.backend import (
     TabletInfo,
     Values,
 )
+from stelae.client.bulk import TTL_S_DEFAULT, CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.model.errors import Closed, NotFound, StelaeError
 from stelae.model.hybrid import pack
@@ -42,18 +45,11 @@ from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.registry.alterations import AlterAsk
 from stelae.storage.asking import Version
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.changes import Emptied
 from stelae.storage.handles import NotCached, only_cached
 from stelae.storage.shard import Shard
 from stelae.storage.tablets import TabletAway
-
-_CATALOG_VERSIONS_MAX = 1_000
-"""So many versions of the catalog are read again at every opening, before they are put together."""
-
-_SEGMENTS_MAX = 8
-
-_LOG_LEFT_BYTES = 4 * 2**20
-"""A log so short is replayed in less time than it takes to write its rows to files."""
 
 
 class EmbeddedStore:
@@ -73,6 +69,7 @@ class EmbeddedStore:
         )
         self._reader = TableReader(self._shard, running.world.clock, self._check_open)
         self._upkeep = Maintenance(running)
+        self._bulk = BulkJobs(running, place, lambda info, now: self._upkeep.move_horizon(info, now, self._check_open))
         self._infos: dict[TableId, TableInfo] = {}
         self._closing = RLock()
         self._closed = False
@@ -104,6 +101,7 @@ class EmbeddedStore:
     def compact_step(self) -> bool:
         if self.running.keeper.compact_step():
             return True
+        self._bulk.expire()
         if self.running.master.has_work:
             self._loop.run(self.running.master.tend())
         return False
@@ -315,6 +313,45 @@ class EmbeddedStore:
         with self._visit():
             return StoreCheck(self.running).run(progress)
 
+    # -- jobs that move much data
+
+    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
+        with self._visit(table):
+            txn = self.now() if at is None else at
+            self._reader.ready(table, txn)
+            return self._bulk.hold(self.info(table), txn, ttl_s)
+
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
+        with self._visit():
+            self._bulk.renew(ticket, ttl_s)
+
+    def release(self, ticket: str) -> None:
+        with self._visit():
+            self._bulk.release(ticket)
+        self.on_grown()
+
+    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
+        with self._visit(table):
+            return self._bulk.begin_load(self.info(table), job, batch, ttl_s)
+
+    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
+        with self._visit():
+            txn = self._bulk.commit_load(ticket, files, replaces=replaces)
+        self.on_grown()
+        return txn
+
+    def begin_compaction(
+        self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
+    ) -> CompactionTicket:
+        with self._visit(table):
+            return self._bulk.begin_compaction(self.info(table), full=full, erase_now=erase_now, ttl_s=ttl_s)
+
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
+        with self._visit():
+            adopted = self._bulk.adopt(ticket, number, file)
+        self.on_grown()
+        return adopted
+
     # -- the end
 
     def close(self) -> None:
@@ -324,7 +361,7 @@ class EmbeddedStore:
                 return
             self._refuse_visits()
             with suppress(StelaeError):  # nothing acknowledged is lost: the log has it
-                self._settle()
+                settle(self.running)
             self._let_go(in_order=True)
 
     def abandon(self) -> None:
@@ -350,36 +387,6 @@ class EmbeddedStore:
                 self._shard.abandon()
         finally:
             self._loop.run(self.running.catalog.close())
-
-    def _settle(self) -> None:
-        """So little is left in the log that opening the store again takes no time; none of it, if it was all large."""
-        upkeep, catalog = self._server.upkeep, self.running.catalog
-        is_long = catalog.latest.version - catalog.earliest.version >= _CATALOG_VERSIONS_MAX
-        if is_long:
-            for table in self._with_older_schemas():
-                self._server.flush(table)
-        self._server.flush_down_to(0 if self._is_log_in_pieces() else _LOG_LEFT_BYTES)
-        # The log goes on with a segment that begins behind everything: what is before it can go, if nobody needs it.
-        upkeep.collect_log()
-        self._shard.drain()
-        upkeep.collect_log()
-        if is_long and not self._with_older_schemas():
-            self._loop.run(catalog.compact())
-
-    def _is_log_in_pieces(self) -> bool:
-        """Whether many short segments are worth the files it takes to be rid of them."""
-        memories = sum(not memory.is_empty for memory in self._shard.memories())
-        return len(self._shard.segments()) > max(_SEGMENTS_MAX, memories // 4)
-
-    def _with_older_schemas(self) -> set[TableId]:
-        """Tables of which something in the log was written for a schema that is not the newest: the catalog must be
-        able to name it."""
-        states = self._shard.tablets().values()
-        return {
-            state.table
-            for state in states
-            if any(memory.schema is not state.schema and not memory.is_empty for memory in state.memories)
-        }
 
 
 def _nothing() -> None:

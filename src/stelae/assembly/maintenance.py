@@ -32,18 +32,23 @@ class Maintenance:
         self._server.upkeep.collect_log()
         self._running.keeper.grew(state.tablet for state in self._shard.of_table(info.id))
 
+    def move_horizon(self, info: TableInfo, to_now: bool, check_open: Callable[[], None]) -> None:
+        """As far as the table's retention allows, or to now, and never past a snapshot that somebody holds."""
+        keeper = self._running.keeper
+        rules = keeper.rules(info.id)
+        if rules is None:
+            raise NotFound(f"table {info.name!r} was dropped")
+        while to_now and not keeper.forgets:
+            check_open()
+            self._waiting.wait(_NAP_S)
+        keeper.advance_horizon(info.id, rules, to_now=to_now)
+
     def compact(
         self, info: TableInfo, erase_now: bool, progress: Progress | None, check_open: Callable[[], None]
     ) -> None:
-        table, keeper, upkeep = info.id, self._running.keeper, self._server.upkeep
+        table, upkeep = info.id, self._server.upkeep
         self._server.flush(table)
-        rules = keeper.rules(table)
-        if rules is None:
-            raise NotFound(f"table {info.name!r} was dropped")
-        while erase_now and not keeper.forgets:
-            check_open()
-            self._waiting.wait(_NAP_S)
-        keeper.advance_horizon(table, rules, to_now=erase_now)
+        self.move_horizon(info, erase_now, check_open)
         states = self._shard.of_table(table)
         total = sum(ref.file.stats.records for s in states for _, refs in s.groups for ref in refs if ref.file)
         done = 0

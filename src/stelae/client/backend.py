@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from stelae.catalog.objects import Table, TableProperties
+from stelae.client.bulk import BulkBackend
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, ScanPredicate, TimeRange
@@ -126,7 +127,7 @@ class Pin(Protocol):
     def close(self) -> None: ...
 
 
-class Backend(Protocol):
+class Backend(BulkBackend, Protocol):
     @property
     def is_local(self) -> bool: ...
 

@@ -19,6 +19,7 @@ import msgspec
 
 from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.value import BrokenCatalog
+from stelae.client import messages_bulk as bulk
 from stelae.client.backend import AlterAsk, TableStats
 from stelae.model.errors import StelaeError
 from stelae.ports.metastore import Compacted, LeaseExpired, UnknownOutcome
@@ -246,10 +247,18 @@ TABLETS = WireMethod("table.tablets", TableMessage, PieceItem, has_stream=True)
 STATS = WireMethod("table.stats", TableMessage, TableStats)
 METRICS = WireMethod("store.metrics", NothingMessage, PieceItem, has_stream=True)
 CHECK = WireMethod("store.check", NothingMessage, ProgressItem, has_stream=True)
+HOLD = WireMethod("bulk.hold", bulk.HoldMessage, PieceItem, has_stream=True)
+RENEW = WireMethod("bulk.renew", bulk.RenewMessage, NothingMessage)
+RELEASE = WireMethod("bulk.release", bulk.ReleaseMessage, NothingMessage)
+BEGIN_LOAD = WireMethod("bulk.begin_load", bulk.BeginLoadMessage, PieceItem, has_stream=True)
+COMMIT_LOAD = WireMethod("bulk.commit_load", bulk.CommitLoadMessage, TxnMessage)
+BEGIN_COMPACTION = WireMethod("bulk.begin_compaction", bulk.BeginCompactionMessage, PieceItem, has_stream=True)
+ADOPT = WireMethod("bulk.adopt", bulk.AdoptMessage, bulk.AdoptedMessage)
 
 STORE_MESSAGES = Messages(
     (
         *(FIND, INFO, NAMES, CREATE, ALTER, DROP, RECALL, TRUNCATE, WRITE, NOW, NEWEST, NEWEST_MANY, HISTORY, SCAN),
         *(PIN, UNPIN, FLUSH, COMPACT, SPLIT, JOIN, TABLETS, STATS, METRICS, CHECK),
+        *(HOLD, RENEW, RELEASE, BEGIN_LOAD, COMMIT_LOAD, BEGIN_COMPACTION, ADOPT),
     )
 )

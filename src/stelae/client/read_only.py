@@ -19,6 +19,10 @@ REFUSED = (
     "compact",
     "split",
     "join",
+    "begin_load",
+    "commit_load",
+    "begin_compaction",
+    "adopt",
 )
 
 

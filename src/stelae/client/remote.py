@@ -36,6 +36,7 @@ from stelae.client.backend import (
     Values,
 )
 from stelae.client.incoming_blocks import OrderedBlock
+from stelae.client.remote_bulk import RemoteBulk
 from stelae.client.remote_lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings, answered
 from stelae.client.remote_reads import ItemStream, RemotePins, RemoteScan, joined_bodies
 from stelae.client.remote_writes import WriteLane, write_alone, write_groups, write_in_order
@@ -58,7 +59,7 @@ ROWS_BYTES_MAX = 16 * 1024 * 1024
 _NOTHING = m.NothingMessage()
 
 
-class RemoteBackend:
+class RemoteBackend(RemoteBulk):
     """A `Backend`. `executor` runs what is submitted: one job at a time. `hello` says who attaches, and to which
     store. Safe for threads; not after a fork: attach again in the child."""
 

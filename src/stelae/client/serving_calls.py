@@ -6,16 +6,17 @@ A call gives one answer, a stream its items one at a time; both may block, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from stelae.client import messages as m
 from stelae.client import messages_bodies as bodies
 from stelae.client.backend import Backend, Progress, TableInfo, Values
+from stelae.client.serving_bulk import BULK_CALLS, BULK_STREAMS
+from stelae.client.serving_replies import DONE, Call, Reply, Stream, Watched, in_pieces
 from stelae.model.errors import Closed
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import TimeRange
@@ -23,20 +24,6 @@ from stelae.ports.transport import Frame, RequestId
 from stelae.wire.messages import WireMethod
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-
-
-class Reply(NamedTuple):
-    """An answer, or one item of a stream."""
-
-    message: msgspec.Struct
-    body: bytes | memoryview = b""
-
-
-Call: TypeAlias = Callable[[Backend, Any, bytes | memoryview], Reply]
-Stream: TypeAlias = Callable[[Backend, Any, bytes | memoryview], Iterator[Reply]]
-Watched: TypeAlias = Callable[[Backend, Any, Progress], bytes]
-
-_DONE = Reply(m.NothingMessage())
 
 
 def _txn(at: int | None) -> Txn | None:
@@ -49,22 +36,22 @@ def _info(info: TableInfo) -> Reply:
 
 def _drop(backend: Backend, asked: m.DropMessage, _: bytes | memoryview) -> Reply:
     backend.drop(asked.name, if_exists=asked.if_exists)
-    return _DONE
+    return DONE
 
 
 def _flush(backend: Backend, asked: m.TableMessage, _: bytes | memoryview) -> Reply:
     backend.flush(TableId(asked.table))
-    return _DONE
+    return DONE
 
 
 def _split(backend: Backend, asked: m.SplitMessage, _: bytes | memoryview) -> Reply:
     backend.split(TableId(asked.table), None if asked.at is None else Row(asked.at), asked.tablet)
-    return _DONE
+    return DONE
 
 
 def _join(backend: Backend, asked: m.JoinMessage, _: bytes | memoryview) -> Reply:
     backend.join(TableId(asked.table), Row(asked.at))
-    return _DONE
+    return DONE
 
 
 def _newest(backend: Backend, asked: m.NewestMessage, _: bytes | memoryview) -> Reply:
@@ -101,18 +88,14 @@ CALLS: dict[str, Call] = {
     m.SPLIT.name: _split,
     m.JOIN.name: _join,
     m.STATS.name: lambda backend, asked, _: Reply(backend.stats(TableId(asked.table))),
+    **BULK_CALLS,
 }
-
-
-def _pieces(parts: Iterable[bytes]) -> Iterator[Reply]:
-    for piece in bodies.pieces(parts):
-        yield Reply(m.PieceItem(), piece)
 
 
 def _newest_many(backend: Backend, asked: m.ManyMessage, body: bytes | memoryview) -> Iterator[Reply]:
     columns = bodies.taken_columns(asked.columns)
     found = backend.newest_many(TableId(asked.table), bodies.rows_from(body), columns, _txn(asked.at))
-    return _pieces(bodies.many_bytes(found))
+    return in_pieces(bodies.many_bytes(found))
 
 
 def _history(backend: Backend, asked: m.HistoryMessage, _: bytes | memoryview) -> Iterator[Reply]:
@@ -124,7 +107,7 @@ def _history(backend: Backend, asked: m.HistoryMessage, _: bytes | memoryview) -
         _txn(asked.at),
         TimeRange(asked.start, asked.stop),
     )
-    return _pieces([bodies.history_bytes(found)])
+    return in_pieces([bodies.history_bytes(found)])
 
 
 def _scan(backend: Backend, asked: m.ScanMessage, body: bytes | memoryview) -> Iterator[Reply]:
@@ -161,12 +144,13 @@ def _cut(part: m.ScanPart, data: memoryview) -> Iterator[Reply]:
 
 
 STREAMS: dict[str, Stream] = {
-    m.NAMES.name: lambda backend, _, __: _pieces([bodies.names_bytes(backend.names())]),
+    m.NAMES.name: lambda backend, _, __: in_pieces([bodies.names_bytes(backend.names())]),
     m.NEWEST_MANY.name: _newest_many,
     m.HISTORY.name: _history,
     m.SCAN.name: _scan,
-    m.TABLETS.name: lambda backend, asked, _: _pieces([bodies.tablets_bytes(backend.tablets(TableId(asked.table)))]),
-    m.METRICS.name: lambda backend, _, __: _pieces([bodies.values_bytes(backend.metrics())]),
+    m.TABLETS.name: lambda backend, asked, _: in_pieces([bodies.tablets_bytes(backend.tablets(TableId(asked.table)))]),
+    m.METRICS.name: lambda backend, _, __: in_pieces([bodies.values_bytes(backend.metrics())]),
+    **BULK_STREAMS,
 }
 
 
@@ -183,7 +167,7 @@ WATCHED: dict[str, Watched] = {
 UPKEEP = frozenset(
     method.name
     for method in (m.CREATE, m.ALTER, m.DROP, m.RECALL, m.TRUNCATE, m.FLUSH, m.SPLIT, m.JOIN, m.COMPACT, m.CHECK)
-)
+) | {m.HOLD.name, m.BEGIN_LOAD.name, m.COMMIT_LOAD.name, m.BEGIN_COMPACTION.name, m.ADOPT.name}
 """May take minutes."""
 
 

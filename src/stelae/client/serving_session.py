@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stelae.client import messages as m
 from stelae.client.messages_bodies import blocks_apart, checked_block, pieces
-from stelae.client.serving_calls import CALLS, STREAMS, UPKEEP, WATCHED, OpenStream, Reply, newest_cached
+from stelae.client.serving_calls import CALLS, STREAMS, UPKEEP, WATCHED, OpenStream, newest_cached
 from stelae.client.serving_jobs import HeldPins, begun
+from stelae.client.serving_replies import Reply
 from stelae.model.errors import Closed, StelaeError, Unavailable
 from stelae.model.ids import TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId

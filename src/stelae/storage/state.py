@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 from stelae.model.errors import InvalidArgument
@@ -341,11 +342,21 @@ def _rejoined(refs: Iterable[Ref]) -> list[Ref]:
     return result
 
 
-def with_prepared(state: TabletState, load: str, files: Mapping[GroupId, Sequence[FragmentFile]]) -> TabletState:
-    """Files written for the groups of the schema as it is now. Preparing a load again replaces what it was."""
-    refs = {id_: [Ref(file, state.rows, _whole_of(state.schema, id_)) for file in some] for id_, some in files.items()}
+def with_prepared(
+    state: TabletState,
+    load: str,
+    files: Mapping[GroupId, Sequence[FragmentFile]],
+    schemas: Sequence[TableSchema] = (),
+) -> TabletState:
+    """Files written for the groups of the first of the schemas, of which the last is the one of now; without any, for
+    those of now. Preparing a load again replaces what it was."""
+    written_for = schemas[0] if schemas else state.schema
+    refs = {id_: [Ref(file, state.rows, _whole_of(written_for, id_)) for file in some] for id_, some in files.items()}
+    groups = _tupled(refs)
+    for old, new in pairwise(schemas):
+        groups = _placed(groups, old, new)
     rest = without_prepared(state, load).prepared
-    return replace(state, prepared=(*rest, PreparedLoad(load, _tupled(refs))))
+    return replace(state, prepared=(*rest, PreparedLoad(load, groups)))
 
 
 def without_prepared(state: TabletState, load: str) -> TabletState:

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Lock
 
 from stelae.model.errors import InvalidArgument, NotFound
-from stelae.model.hybrid import TXN_MAX, TXN_MIN
+from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import Group, TableSchema
 from stelae.storage.blocks import FragmentFile
@@ -29,6 +28,7 @@ from stelae.storage.memory import Memory
 from stelae.storage.memory_columns import MemoryOfColumns
 from stelae.storage.parts import LEFT_OVER, whole
 from stelae.storage.records import Keeping, merged_records
+from stelae.storage.saving import ConfigSaving
 from stelae.storage.serializer import MemoryInfo, choose_memory
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
@@ -36,101 +36,26 @@ from stelae.storage.writing import Shape, everything, file_name, fragment_names,
 
 
 @dataclass(frozen=True, slots=True)
-class _Unsaved:
-    """Configs that are being saved. `since`: from which txn on the log is needed until they are."""
+class Merge:
+    """Files of one group of a tablet that are to become one, and what may be dropped of them."""
 
-    configs: list[TabletConfig]
-    dirty: set[TabletId]
-    removed: set[TabletId]
-    since: dict[TabletId, Txn]
+    state: TabletState
+    group: GroupId
+    refs: tuple[Ref, ...]
+    files: frozenset[str]
+    keeping: Keeping
 
 
-class Upkeep:
+class Upkeep(ConfigSaving):
     """One at a time for each memory and each pick; several threads may work on different ones."""
 
     def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = ()) -> None:
-        self._shard = shard
-        self._saved: dict[TabletId, TabletConfig] = {config.tablet: config for config in saved}
-        self._attempted: list[TabletConfig] = []
-        """What an error left saved, or not."""
-        self._saving = Lock()
-        # After a crash in the midst of a split or join, some configs are of ranges that others have taken over; and
-        # what the log has changed since a config was saved is in no config yet.
-        states = shard.tablets()
-        self._removed: set[TabletId] = self._saved.keys() - states.keys()
-        self._dirty = {
-            id_ for id_, state in states.items() if id_ in self._saved and shard.config(state) != self._saved[id_]
-        }
-        self._unsaved_from: dict[TabletId, Txn] = dict.fromkeys(self._dirty, TXN_MIN)
-        self._pending_from: dict[TabletId, Txn] = {}
+        super().__init__(shard, saved)
         self._writing: set[str] = set()
         self._busy: set[str] = set()
         self._flushing: set[int] = set()
-
-    # -- configs
-
-    def touch(self, tablets: Iterable[TabletId]) -> None:
-        with self._shard.lock:
-            self._dirty |= set(tablets)
-
-    def save(self) -> None:
-        """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
-        with self._saving:
-            while (taken := self._take_unsaved()) is None:
-                self._shard.drain()
-            self._save(taken)
-
-    def _save(self, taken: _Unsaved) -> None:
-        shard = self._shard
-        try:
-            if taken.configs or taken.removed:
-                shard.configs.save(taken.configs, sorted(taken.removed))
-        except BaseException:
-            with shard.lock:
-                self._dirty |= taken.dirty
-                self._removed |= taken.removed
-                for tablet, txn in taken.since.items():
-                    self._unsaved_from[tablet] = min(txn, self._unsaved_from.get(tablet, txn))
-                self._pending_from = {}
-            raise
-        with shard.lock:
-            self._pending_from = {}
-            self._attempted = []
-            for tablet in taken.removed:
-                self._saved.pop(tablet, None)
-            for config in taken.configs:
-                self._saved[config.tablet] = config
-
-    def _take_unsaved(self) -> _Unsaved | None:
-        """What is to be saved; None while a change is not decided yet that states already hold."""
-        shard = self._shard
-        with shard.lock:
-            if shard.is_changing:
-                return None
-            states = shard.tablets()
-            changed = [states[tablet] for tablet in self._dirty if tablet in states]
-            configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
-            taken = _Unsaved(configs, self._dirty, self._removed, self._unsaved_from)
-            self._dirty, self._removed, self._unsaved_from = set(), set(), {}
-            self._pending_from = taken.since
-            self._attempted += configs
-            return taken
-
-    def _changed(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
-        """Under the lock."""
-        self._shard.install(states, removed)
-        self._dirty |= {state.tablet for state in states}
-        self._removed |= set(removed)
-        self._removed -= {state.tablet for state in states}
-
-    def forget(self, tablets: Iterable[TabletId]) -> None:
-        """They are gone, with their data: nothing of them is kept, and their configs are removed by the next save."""
-        with self._shard.lock:
-            gone = set(tablets)
-            self._shard.install([], sorted(gone))
-            self._dirty, self._removed = self._dirty - gone, self._removed | gone
-            self._unsaved_from = {id_: txn for id_, txn in self._unsaved_from.items() if id_ not in gone}
-        self._shard.freed()
+        self.keeps: Callable[[str], bool] = _kept_by_nobody
+        """Whether a file that no tablet needs is needed by somebody else all the same."""
 
     # -- flushing
 
@@ -255,34 +180,51 @@ class Upkeep:
     ) -> FragmentFile | None:
         """Merge files into one and put it in their place. None if nothing was left of them, or if the tablet changed
         so much meanwhile that the work is of no use."""
+        merge = self.reserve(tablet, group, chosen)
+        if merge is None:
+            return None
+        file: FragmentFile | None = None
+        try:
+            schema = merge.state.schema
+            of = schema.group(group)
+            shape = shape_of(merge.refs, of, self._shard.fragments)
+            file = self._write(merge.state.table, schema, of, merge.refs, shape, merge.keeping, progress)
+            return file if self.adopt(merge, file) else None
+        finally:
+            self.give_up(merge)
+            with self._shard.lock:
+                if file is not None:
+                    self._writing.discard(file.name)
+
+    def reserve(self, tablet: TabletId, group: GroupId, chosen: Pick) -> Merge | None:
+        """What was picked, for one who merges it: nobody else does meanwhile. None if it is not there as it was."""
         shard = self._shard
         with shard.lock:
             state = shard.state(tablet)
-            files = set(chosen.files)
-            refs = [ref for ref in state.refs(group) if ref.file is not None and ref.file.name in files]
+            files = frozenset(chosen.files)
+            refs = tuple(ref for ref in state.refs(group) if ref.file is not None and ref.file.name in files)
             if {ref.file.name for ref in refs if ref.file} != files or files & self._busy or shard.is_changing:
                 return None
             self._busy |= files
-            keeping = self._keeping(state, group, refs, chosen)
-        file: FragmentFile | None = None
-        try:
-            of = state.schema.group(group)
-            shape = shape_of(refs, of, shard.fragments)
-            file = self._write(state.table, state.schema, of, refs, shape, keeping, progress)
-            with shard.lock:
-                current = shard.tablets().get(tablet)
-                if current is None:
-                    return None
-                try:
-                    self._changed([replaced(current, group, refs, [file] if file else [])])
-                except InvalidArgument:
-                    return None
-                return file
-        finally:
-            with shard.lock:
-                self._busy -= files
-                if file is not None:
-                    self._writing.discard(file.name)
+            return Merge(state, group, refs, files, self._keeping(state, group, refs, chosen))
+
+    def adopt(self, merge: Merge, file: FragmentFile | None) -> bool:
+        """Put a file in the place of what it was merged of (None: nothing is left of that), unless the tablet changed
+        so much that it does not fit any more."""
+        with self._shard.lock:
+            current = self._shard.tablets().get(merge.state.tablet)
+            if current is None:
+                return False
+            try:
+                self._changed([replaced(current, merge.group, merge.refs, [file] if file else [])])
+            except InvalidArgument:
+                return False
+            return True
+
+    def give_up(self, merge: Merge) -> None:
+        """It is done, or will not be."""
+        with self._shard.lock:
+            self._busy -= merge.files
 
     def _keeping(self, state: TabletState, group: GroupId, refs: Sequence[Ref], chosen: Pick) -> Keeping:
         """What is dropped is judged at the horizon, or just before the first txn of the group that is not among what
@@ -294,7 +236,7 @@ class Upkeep:
         ]
         horizon = Txn(min([self._judged_at(state, refs), *(txn - 1 for txn in outside)]))
         floor = state.floor_at(self._shard.horizon(state.table))
-        policy = state.schema.group(group).options.purge
+        policy = state.schema.group(group).options.purging_at(horizon)
         # Left-over puts of keys alone need the erasures of whole rows of whichever group keeps such puts, now or later.
         is_rooted = chosen.rooted and not state.prepared and not state.refs(LEFT_OVER)
         return Keeping(horizon, floor, is_rooted, policy)
@@ -380,12 +322,12 @@ class Upkeep:
             saved = {name for config in (*self._saved.values(), *self._attempted) for name in config.files()}
             return frozenset(named | saved | self._writing | self._busy)
 
-    def collect_files(self, keep: Iterable[str] = ()) -> tuple[str, ...]:
-        """Delete the fragments that nothing here, and nothing in `keep`, needs. For a store that has one owner."""
+    def collect_files(self) -> tuple[str, ...]:
+        """Delete the fragments that nothing here, and nobody else, needs. For a store that has one owner."""
         shard = self._shard
         names = fragment_names(shard.blobs)
-        needed = self.needed_files() | set(keep)
-        gone = [name for name in names if name not in needed]
+        needed = self.needed_files()
+        gone = [name for name in names if name not in needed and not self.keeps(name)]
         for name in gone:
             try:
                 shard.blobs.delete(name)
@@ -394,3 +336,7 @@ class Upkeep:
             shard.cache.drop_file(name)
         shard.fragments.forget(gone)
         return tuple(gone)
+
+
+def _kept_by_nobody(_: str) -> bool:
+    return False

@@ -53,12 +53,19 @@ def shape_of(refs: Sequence[Ref], group: Group, fragments: Fragments) -> Shape:
     return Shape(complete and not erases, erases)
 
 
+FRAGMENTS = "fragments/"
+
+
 def file_name(table: TableId, txn: Txn, token: str) -> str:
     """Names carry a hybrid time, by which whoever collects garbage knows what is too young to judge."""
-    return f"fragments/{table:08x}/{txn:016x}-{token}.parquet"
+    return f"{file_name_prefix(table, txn, token)}.parquet"
 
 
-FRAGMENTS = "fragments/"
+def file_name_prefix(table: TableId, txn: Txn, token: str) -> str:
+    """How the names of all files begin that one job writes; more hex digits and the suffix follow."""
+    return f"{FRAGMENTS}{table:08x}/{txn:016x}-{token}"
+
+
 _FRAGMENT_NAME = re.compile(r"fragments/[0-9a-f]{8,16}/[0-9a-f]{16}-[0-9a-f]+\.parquet")
 
 

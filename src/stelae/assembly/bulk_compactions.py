@@ -1,0 +1,156 @@
+"""Compactions that others carry out: what to merge is picked here, and what they made of it is put in its place here.
+
+A ticket lives in this process alone. If the store ends meanwhile, the work is of no use, and its files are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from stelae.assembly.bulk_files import check_written
+from stelae.assembly.opening import Running
+from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.client.backend import TableInfo
+from stelae.client.bulk import CompactionTicket, CompactionWork
+from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.ids import GroupId, TabletId
+from stelae.storage.blocks import FragmentFile
+from stelae.storage.config import encode_config
+from stelae.storage.tablets import TabletAway
+from stelae.storage.upkeep import Merge
+
+
+@dataclass(slots=True)
+class _Ticket:
+    prefix: str
+    expires_ms: int
+    merges: dict[int, Merge]
+
+
+class Compactions:
+    """Safe for threads."""
+
+    def __init__(self, running: Running, root: str, now_ms: Callable[[], int]) -> None:
+        self._running = running
+        self._root = root
+        self._now_ms = now_ms
+        self._shard = running.server.shard
+        self._upkeep = running.server.upkeep
+        self._lock = Lock()
+        self._tickets: dict[str, _Ticket] = {}
+
+    def keeps(self, name: str) -> bool:
+        return any(name.startswith(each.prefix) for each in list(self._tickets.values()))
+
+    def begin(self, info: TableInfo, ticket: str, prefix: str, ttl_s: float, *, full: bool) -> CompactionTicket:
+        """Of a table that is flushed, and whose horizon has been moved on."""
+        merges: list[Merge] = []
+        with self._lock:
+            self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {})
+        try:
+            for state in self._shard.of_table(info.id):
+                merges += self._reserved(state.tablet, full=full)
+        except BaseException:
+            self._end(ticket, merges)
+            raise
+        versions = {merge.state.schema.version for merge in merges}
+        if len(versions) > 1:
+            self._end(ticket, merges)
+            raise TabletAway(f"table {info.name!r} was altered meanwhile: begin again")
+        with self._lock:
+            self._tickets[ticket].merges = dict(enumerate(merges))
+        schema = merges[0].state.schema if merges else info.schema
+        return CompactionTicket(
+            ticket=ticket,
+            table=info.id,
+            root=self._root,
+            prefix=prefix,
+            table_bytes=CATALOG_SERIALIZERS.encode(replace(info.table, schema=schema)),
+            works=tuple(self._work(number, merge) for number, merge in enumerate(merges)),
+        )
+
+    def _reserved(self, tablet: TabletId, *, full: bool) -> list[Merge]:
+        found: list[Merge] = []
+        done: set[GroupId] = set()
+        try:
+            self._upkeep.drop_hidden(tablet)
+            while (picked := self._upkeep.pick_compaction(tablet, whole_group=full, without=done)) is not None:
+                done.add(picked[0])
+                merge = self._upkeep.reserve(tablet, *picked)
+                if merge is not None:
+                    found.append(merge)
+        except TabletAway:
+            return found  # it was split, joined or dropped meanwhile
+        return found
+
+    def _work(self, number: int, merge: Merge) -> CompactionWork:
+        files = [ref.file for ref in merge.refs if ref.file is not None]
+        return CompactionWork(
+            number=number,
+            config=encode_config(self._shard.config(merge.state)),
+            group=merge.group,
+            files=tuple(sorted(merge.files)),
+            horizon=merge.keeping.horizon,
+            floor=merge.keeping.floor,
+            is_rooted=merge.keeping.is_rooted,
+            records=sum(file.stats.records for file in files),
+            size_bytes=sum(file.seal.size_bytes for file in files),
+        )
+
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
+        with self._lock:
+            found = self._tickets.get(ticket)
+            if found is None:
+                raise NotFound(
+                    f"compaction {ticket!r} is not under way any more: it expired, or the store was opened anew"
+                )
+            merge = found.merges.pop(number, None)
+        if merge is None:
+            raise InvalidArgument(f"compaction {ticket!r} has no work {number}, or it is done")
+        try:
+            if file is not None:
+                check_written(self._shard.blobs, found.prefix, file)
+            adopted = self._upkeep.adopt(merge, file)
+        finally:
+            self._upkeep.give_up(merge)
+        if adopted:
+            self._upkeep.save()
+        self._running.keeper.garbage_left()
+        return adopted
+
+    def renew(self, ticket: str, ttl_s: float) -> None:
+        with self._lock:
+            found = self._tickets.get(ticket)
+            if found is None:
+                raise NotFound(
+                    f"compaction {ticket!r} is not under way any more: it expired, or the store was opened anew"
+                )
+            found.expires_ms = self._now_ms() + int(ttl_s * 1_000)
+
+    def release(self, ticket: str) -> bool:
+        """What is not adopted by now never will be."""
+        with self._lock:
+            found = self._tickets.get(ticket)
+        if found is None:
+            return False
+        self._end(ticket, list(found.merges.values()))
+        return True
+
+    def expire(self) -> bool:
+        now_ms = self._now_ms()
+        with self._lock:
+            over = [ticket for ticket, each in self._tickets.items() if each.expires_ms <= now_ms]
+        return bool([ticket for ticket in over if self.release(ticket)])
+
+    def _end(self, ticket: str, merges: list[Merge]) -> None:
+        with self._lock:
+            self._tickets.pop(ticket, None)
+        for merge in merges:
+            self._upkeep.give_up(merge)
+        self._running.keeper.garbage_left()
+
+
+def _gone(ticket: str) -> NotFound:
+    return NotFound(f"compaction {ticket!r} is not under way any more: it expired, or the store was opened anew")

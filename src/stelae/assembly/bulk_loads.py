@@ -1,0 +1,270 @@
+"""Bulk loads: files that others wrote become part of a table, all at one txn, once for each job.
+
+The commit, by steps that each survive a crash (see `registry.bulk_sessions`):
+1. Every tablet of the table is *prepared*: its config names the files that reach into it, unseen by readers.
+2. The record of the attempt says so.
+3. One record in the log makes all of it visible; it happened to every tablet, or to none.
+4. The record says that the job is done, and at which txn.
+Until 3 the attempt can be given up: the record forgets it first, then the tablets do. Files whose names begin as an
+attempt's do are kept while it lives; afterwards only what the tablets name is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from threading import RLock
+
+import msgspec
+
+from stelae.assembly.bulk_files import check_written
+from stelae.assembly.opening import Running
+from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.client.backend import TableInfo
+from stelae.client.bulk import LoadedFile, LoadTicket
+from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError
+from stelae.model.ids import GroupId, Row, TableId, Txn
+from stelae.model.ranges import RowRange
+from stelae.registry.bulk_sessions import Attempt, LoadRecord, read_loads, remove_load, write_load
+from stelae.storage.blocks import FragmentFile
+from stelae.storage.changes import Loaded
+from stelae.storage.opening import since
+from stelae.storage.shard import Commit, Shard
+from stelae.storage.state import with_prepared, without_prepared
+from stelae.storage.tablets import TabletAway
+
+DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
+"""How long it is known that a job was done."""
+
+JOB_LENGTH_MAX = 1_024
+
+
+class Loads:
+    """Safe for threads: one commit after the other."""
+
+    def __init__(self, running: Running, root: str, now_ms: Callable[[], int]) -> None:
+        self._running = running
+        self._root = root
+        self._now_ms = now_ms
+        self._run = running.world.loop.run
+        self._store = running.world.metastore
+        self._shard: Shard = running.server.shard
+        self._upkeep = running.server.upkeep
+        self._lock = RLock()
+        self._records: dict[tuple[TableId, str], LoadRecord] = {}
+        self._prefixes: dict[str, str] = {}
+
+    # -- after a restart
+
+    def recover(self) -> None:
+        """What was under way when the store ended, before anything is collected."""
+        now_ms, tables = self._now_ms(), self._running.catalog.latest
+        prepared = {load.load for state in self._shard.tablets().values() for load in state.prepared}
+        for record in self._run(read_loads(self._store)):
+            is_gone = record.table not in tables.tables and record.table not in tables.dropped
+            if is_gone or (record.attempt is None and now_ms - record.touched_ms > DONE_KEPT_MS):
+                self._run(remove_load(self._store, record))
+                continue
+            attempt = record.attempt
+            if attempt is not None and attempt.is_prepared and attempt.ticket not in prepared:
+                record = self._done(record, attempt, self._committed_at(record.table, attempt))
+                self._run(write_load(self._store, record))
+            self._keep(record)
+        self._forget(prepared - self._prefixes.keys())
+        self.expire()
+
+    def _committed_at(self, table: TableId, attempt: Attempt) -> Txn:
+        """By the files; if they have been merged already, it was before now."""
+        files = [file for state in self._shard.of_table(table) for file in state.files().values()]
+        txns = [file.txn for file in files if file.name.startswith(attempt.prefix) and file.txn is not None]
+        return max(txns, default=self._shard.visible)
+
+    # -- loads
+
+    def keeps(self, name: str) -> bool:
+        return any(name.startswith(prefix) for prefix in list(self._prefixes.values()))
+
+    def begin(self, info: TableInfo, job: str, batch: int, ticket: str, prefix: str, ttl_s: float) -> LoadTicket:
+        if not job or len(job) > JOB_LENGTH_MAX:
+            raise InvalidArgument(f"a job is named by 1 to {JOB_LENGTH_MAX} characters, not {len(job)}")
+        with self._lock:
+            record = self._records.get((info.id, job), LoadRecord(info.id, job, self._now_ms()))
+            with self._shard.lock:
+                states = self._shard.of_table(info.id)
+            if not states:
+                raise TabletAway(f"no tablet of table {info.name!r} is here")
+            schema = states[0].schema
+            done = record.done_txn if batch <= record.done_batch else None
+            if done is None:
+                self._give_up(record)
+                expires_ms = self._now_ms() + int(ttl_s * 1_000)
+                attempt = Attempt(ticket, batch, prefix, schema.version, expires_ms)
+                self._write(msgspec.structs.replace(record, attempt=attempt))
+            return LoadTicket(
+                ticket=ticket,
+                table=info.id,
+                name=info.name,
+                root=self._root,
+                prefix=prefix,
+                table_bytes=CATALOG_SERIALIZERS.encode(replace(info.table, schema=schema)),
+                starts=tuple(Row(state.rows.start) for state in states),
+                committed=done,
+            )
+
+    def commit(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool) -> Txn:
+        with self._lock:
+            record = self._of(ticket)
+            attempt = record.attempt
+            if attempt is None or attempt.ticket != ticket:
+                return record.done_txn
+            if attempt.expires_ms <= self._now_ms():
+                self._give_up(record)
+                raise self._refused(ticket)
+            self._check(attempt, files)
+            self._prepare(record.table, attempt, files)
+            committing: Commit | None = None
+            try:
+                self._upkeep.save()
+                record = msgspec.structs.replace(record, attempt=msgspec.structs.replace(attempt, is_prepared=True))
+                self._write(record)
+                committing = self._upkeep.commit(record.table, Loaded(ticket, replaces))
+                self._shard.drain()
+                txn = committing.durable.result()
+            except BaseException:
+                if committing is None or self._has_failed(committing):
+                    self._give_up(record)
+                else:  # something else ended the waiting, Ctrl-C say: it is in the log all the same
+                    self._keep(self._done(record, attempt, committing.txn))
+                raise
+            done = self._done(record, attempt, txn)
+            self._keep(done)
+            self._upkeep.save()
+            self._write(done)
+        self._running.keeper.grew(state.tablet for state in self._shard.of_table(record.table))
+        self._running.keeper.garbage_left()
+        return txn
+
+    def _has_failed(self, committing: Commit) -> bool:
+        self._shard.drain()
+        return committing.durable.exception() is not None
+
+    def _check(self, attempt: Attempt, files: Sequence[LoadedFile]) -> None:
+        """The files are there, whole, and this attempt's."""
+        for each in files:
+            check_written(self._shard.blobs, attempt.prefix, each.file)
+            if each.file.stats.txn_max or each.file.txn is not None:
+                raise InvalidArgument(f"file {each.file.name!r} has txns of its own: a load gives them")
+
+    def _prepare(self, table: TableId, attempt: Attempt, files: Sequence[LoadedFile]) -> None:
+        with self._shard.lock:
+            states = self._shard.of_table(table)
+            if not states:
+                raise TabletAway(f"no tablet of table {table} is here")
+            known = self._running.catalog.schemas.of(table)
+            schemas = since(known, attempt.schema_version, f"load {attempt.ticket}")
+            schemas = [schema for schema in schemas if schema.version <= states[0].schema.version]
+            groups = {group.id for group in schemas[0].groups}
+            for each in files:
+                if each.group not in groups:
+                    raise InvalidArgument(f"file {each.file.name!r} is of group {each.group}, which the table has not")
+            for state in states:
+                mine: dict[GroupId, list[FragmentFile]] = {}
+                for each in files:
+                    if each.file.stats.records and _reaches(each.file, state.rows):
+                        mine.setdefault(each.group, []).append(each.file)
+                self._upkeep.change(
+                    state.tablet, partial(with_prepared, load=attempt.ticket, files=mine, schemas=schemas)
+                )
+
+    def renew(self, ticket: str, ttl_s: float) -> None:
+        with self._lock:
+            record = next((r for r in self._records.values() if r.attempt and r.attempt.ticket == ticket), None)
+            if record is None or record.attempt is None:
+                raise NotFound(f"load {ticket!r} is not under way any more: it expired, was given up, or is done")
+            expires_ms = self._now_ms() + int(ttl_s * 1_000)
+            attempt = msgspec.structs.replace(record.attempt, expires_ms=expires_ms)
+            self._write(msgspec.structs.replace(record, attempt=attempt))
+
+    def release(self, ticket: str) -> bool:
+        """Give up, unless it is done. Whether there was anything to do."""
+        with self._lock:
+            record = next((r for r in self._records.values() if r.attempt and r.attempt.ticket == ticket), None)
+            if record is not None:
+                self._give_up(record)
+            return record is not None
+
+    def expire(self) -> bool:
+        with self._lock:
+            now_ms = self._now_ms()
+            over = [r for r in self._records.values() if r.attempt is not None and r.attempt.expires_ms <= now_ms]
+            for record in over:
+                self._give_up(record)
+            return bool(over)
+
+    # -- inside
+
+    def _of(self, ticket: str) -> LoadRecord:
+        for record in self._records.values():
+            if ticket == record.done_ticket or (record.attempt is not None and record.attempt.ticket == ticket):
+                return record
+        raise self._refused(ticket)
+
+    def _refused(self, ticket: str) -> StelaeError:
+        return Conflict(
+            f"load {ticket!r} was given up: it took longer than its ticket lives, another attempt at the same job has "
+            "begun, or it was let go; nothing of it was loaded"
+        )
+
+    def _done(self, record: LoadRecord, attempt: Attempt, txn: Txn) -> LoadRecord:
+        return LoadRecord(record.table, record.job, self._now_ms(), attempt.batch, attempt.ticket, txn)
+
+    def _give_up(self, record: LoadRecord) -> None:
+        """The record first: a crash in between leaves what no attempt claims."""
+        attempt = record.attempt
+        if attempt is None:
+            return
+        rest = msgspec.structs.replace(record, attempt=None)
+        if rest.done_batch < 0:
+            self._run(remove_load(self._store, rest))
+        else:
+            self._run(write_load(self._store, rest))
+        self._keep(rest)
+        self._prefixes.pop(attempt.ticket, None)
+        self._forget({attempt.ticket})
+        self._running.keeper.garbage_left()
+
+    def _forget(self, tickets: set[str]) -> None:
+        """Let go of what was prepared."""
+        changed = False
+        with self._shard.lock:
+            for state in self._shard.tablets().values():
+                for ticket in tickets & {load.load for load in state.prepared}:
+                    self._upkeep.change(state.tablet, partial(without_prepared, load=ticket))
+                    changed = True
+        if changed:
+            self._upkeep.save()
+
+    def _write(self, record: LoadRecord) -> None:
+        self._run(write_load(self._store, record))
+        self._keep(record)
+
+    def _keep(self, record: LoadRecord) -> None:
+        before = self._records.get((record.table, record.job))
+        attempt = record.attempt
+        if attempt is not None:
+            self._prefixes[attempt.ticket] = attempt.prefix
+        if (
+            before is not None
+            and before.attempt is not None
+            and (attempt is None or attempt.ticket != before.attempt.ticket)
+        ):
+            self._prefixes.pop(before.attempt.ticket, None)
+        if attempt is None and record.done_batch < 0:
+            self._records.pop((record.table, record.job), None)
+        else:
+            self._records[record.table, record.job] = record
+
+
+def _reaches(file: FragmentFile, rows: RowRange) -> bool:
+    return file.stats.last_row >= rows.start and (rows.stop is None or file.stats.first_row < rows.stop)

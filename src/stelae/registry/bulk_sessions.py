@@ -1,0 +1,125 @@
+"""What jobs hold of a store, and what they have loaded into it, as everybody may read it in the metastore.
+
+    bulk/hold/{ticket}                           a table at a snapshot, and the files it needs
+    bulk/load/{table id, 16 hex digits}/{job}    what a job has loaded, and its attempt under way; the job hashed
+
+A hold's files are written in chunks before it: there may be very many.
+
+The life of an attempt: *open* (files are being written), *prepared* (every tablet's config names them, unseen), then
+the commit in the log, then *committed* here. A store that finds an attempt prepared, and no tablet that still has it
+so, knows that the commit is in the log: only that lets go of what is prepared while the record says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from stelae.model.errors import Corruption
+from stelae.model.ids import SchemaVersion, TableId, Txn
+from stelae.ports.metastore import DeleteKey, DeletePrefix, Metastore, PutKey
+from stelae.registry.chunks import Manifest, read_chunks, write_chunks
+
+HOLDS_PREFIX = "bulk/hold/"
+HELD_FILES_PREFIX = "bulk/held/"
+LOADS_PREFIX = "bulk/load/"
+_PAGE = 500
+
+
+class HoldRecord(msgspec.Struct, frozen=True):
+    ticket: str
+    table: TableId
+    txn: Txn
+    expires_ms: int
+    files: Manifest
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One driver's work on a job. `prefix`: how its files' names begin."""
+
+    ticket: str
+    batch: int
+    prefix: str
+    schema_version: SchemaVersion
+    expires_ms: int
+    is_prepared: bool = False
+
+
+class LoadRecord(msgspec.Struct, frozen=True):
+    """Batches up to `done_batch` are loaded, the last by `done_ticket` at `done_txn`."""
+
+    table: TableId
+    job: str
+    touched_ms: int
+    done_batch: int = -1
+    done_ticket: str = ""
+    done_txn: Txn = Txn(0)
+    attempt: Attempt | None = None
+
+
+R = TypeVar("R")
+
+_ENCODER = msgspec.json.Encoder()
+_HOLDS = msgspec.json.Decoder(HoldRecord)
+_LOADS = msgspec.json.Decoder(LoadRecord)
+
+
+def load_key(table: TableId, job: str) -> str:
+    return f"{LOADS_PREFIX}{table:016x}/{hashlib.sha256(job.encode()).hexdigest()[:32]}"
+
+
+async def write_hold(
+    store: Metastore, ticket: str, table: TableId, txn: Txn, expires_ms: int, files: Sequence[str]
+) -> HoldRecord:
+    manifest = await write_chunks(store, f"{HELD_FILES_PREFIX}{ticket}/", [name.encode() for name in files])
+    record = HoldRecord(ticket, table, txn, expires_ms, manifest)
+    await renew_hold(store, record)
+    return record
+
+
+async def renew_hold(store: Metastore, record: HoldRecord) -> None:
+    await store.txn([], [PutKey(HOLDS_PREFIX + record.ticket, _ENCODER.encode(record))])
+
+
+async def remove_hold(store: Metastore, ticket: str) -> None:
+    await store.txn([], [DeleteKey(HOLDS_PREFIX + ticket), DeletePrefix(f"{HELD_FILES_PREFIX}{ticket}/")])
+
+
+async def read_holds(store: Metastore) -> list[tuple[HoldRecord, frozenset[str]]]:
+    found = []
+    for key, value in await _all(store, HOLDS_PREFIX):
+        record = _decoded(_HOLDS, key, value)
+        names = frozenset(part.decode() for part in await read_chunks(store, record.files))
+        found.append((record, names))
+    return found
+
+
+async def write_load(store: Metastore, record: LoadRecord) -> None:
+    await store.txn([], [PutKey(load_key(record.table, record.job), _ENCODER.encode(record))])
+
+
+async def remove_load(store: Metastore, record: LoadRecord) -> None:
+    await store.txn([], [DeleteKey(load_key(record.table, record.job))])
+
+
+async def read_loads(store: Metastore) -> list[LoadRecord]:
+    return [_decoded(_LOADS, key, value) for key, value in await _all(store, LOADS_PREFIX)]
+
+
+def _decoded(decoder: msgspec.json.Decoder[R], key: str, value: bytes) -> R:
+    try:
+        return decoder.decode(value)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the record of a job cannot be read: {error}", key) from None
+
+
+async def _all(store: Metastore, prefix: str) -> list[tuple[str, bytes]]:
+    read = await store.range(prefix, limit=_PAGE)
+    found = [(entry.key, entry.value) for entry in read.entries]
+    while read.more:
+        read = await store.range(prefix, start=found[-1][0] + "\0", limit=_PAGE, revision=read.revision)
+        found += [(entry.key, entry.value) for entry in read.entries]
+    return found

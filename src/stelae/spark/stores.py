@@ -1,0 +1,41 @@
+"""The store as each process of a job sees it: the driver through its database, tasks through the files alone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.model.errors import InvalidArgument
+from stelae.storage.cache import BlockCache
+from stelae.storage.fragments import Fragments
+
+if TYPE_CHECKING:
+    from stelae.client.backend import Backend
+    from stelae.client.database import Database
+
+_TASK_CACHE_BYTES = 64 * 2**20
+
+
+def backend_of(db: Database) -> Backend:
+    """What is behind a database that `stelae.open` gave."""
+    session: Any = getattr(db, "_session", None)
+    if session is None or not hasattr(session, "backend"):
+        raise InvalidArgument(f"not a database: {db!r}; give what stelae.open returned")
+    backend: Backend = session.backend
+    return backend
+
+
+def blobs_of(root: str, *, writing: bool = False) -> LocalBlobStore:
+    """The files of a store, for a task."""
+    return _blobs(root, writing)
+
+
+@lru_cache(maxsize=16)
+def _blobs(root: str, writing: bool) -> LocalBlobStore:
+    return LocalBlobStore(root, read_only=not writing)
+
+
+def fragments_of(root: str) -> Fragments:
+    """For one task: `close` it at the end."""
+    return Fragments(blobs_of(root), BlockCache(_TASK_CACHE_BYTES))
