@@ -147,6 +147,11 @@ class LocalBlobStore:
             make_directories(self._temps)
             self._sweep()
 
+    @property
+    def root(self) -> str:
+        """The directory, as everybody on this machine may name it."""
+        return self._root
+
     def _check_writable(self, name: str) -> None:
         if self._read_only:
             raise PermissionDenied(f"{name}: the store in {self._root} was opened read-only")

@@ -86,6 +86,7 @@ class Holds:
             root=self._root,
             table=CATALOG_SERIALIZERS.encode(table),
             configs=tuple(encode_config(self._shard.config(state)) for state in states),
+            store=self._running.mark.token,
         )
 
     def _in_files(self, info: TableInfo, at: Txn, ticket: str) -> list[TabletState]:

@@ -32,7 +32,8 @@ TTL_S_MAX = 30 * 24 * 3_600.0
 
 class HeldTable(msgspec.Struct, frozen=True):
     """A table at `txn`, in files alone: whoever has this reads it without asking anybody. `root`: the directory that
-    the files' names are relative to. `horizon`: the oldest snapshot that these files can answer for."""
+    the files' names are relative to. `horizon`: the oldest snapshot that these files can answer for. `store`: which
+    store it is, by a token that no other has."""
 
     ticket: str
     txn: Txn
@@ -41,6 +42,7 @@ class HeldTable(msgspec.Struct, frozen=True):
     root: str
     table: bytes
     configs: tuple[bytes, ...]
+    store: str = ""
 
     def description(self) -> Table:
         """The table as the catalog had it; its schema is the one of all references."""
