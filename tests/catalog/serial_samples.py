@@ -3,6 +3,7 @@ missing, and no others: bytes of a released version are never written again."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS, SnapshotHead
 from stelae.catalog.value import CatalogVersion
 from stelae.model import schema as s
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion, TableId, Txn
-from stelae.model.purge import parse_purge
+from stelae.model.purge import PastPolicy, parse_purge
 from stelae.model.types import String, parse_type
 
 DIRECTORY = Path(__file__).parent.parent / "golden" / "catalog"
@@ -79,6 +80,17 @@ SAMPLES: dict[ObjectType, Any] = {
     ObjectType.SNAPSHOT_HEAD: SnapshotHead(7, 987_654_321, 3, 21),
 }
 
+LATER_SAMPLES: dict[tuple[ObjectType, int], Any] = {
+    (ObjectType.GROUP_OPTIONS, 2): replace(
+        OPTIONS, past=(PastPolicy(None, Txn(5)), PastPolicy(parse_purge("max-history=1"), Txn(123_456_789)))
+    ),
+}
+"""Values that need a later version of their serializer: those that do not are still written in the first."""
+
+
+def sample_of(type_: ObjectType, version: int) -> Any:
+    return LATER_SAMPLES.get((type_, version), SAMPLES[type_])
+
 
 def file_of(type_: ObjectType, version: int) -> Path:
     return DIRECTORY / f"{type_.name.lower()}.{version}.bin"
@@ -89,7 +101,7 @@ def main() -> None:
     for serializer in CATALOG_SERIALIZERS.serializers:
         file = file_of(serializer.object_type, serializer.version)
         if not file.exists():
-            file.write_bytes(CATALOG_SERIALIZERS.encode(SAMPLES[serializer.object_type]))
+            file.write_bytes(CATALOG_SERIALIZERS.encode(sample_of(serializer.object_type, serializer.version)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,13 +13,17 @@ from stelae.catalog import commands_indexes as i
 from stelae.catalog import commands_spaces as s
 from stelae.catalog import commands_tables as t
 from stelae.catalog.check import check_catalog
-from stelae.catalog.decide import Command
+from stelae.catalog.decide import Command, decide_batch
 from stelae.catalog.describe import differences
+from stelae.catalog.entries import GroupOptionsSet
 from stelae.catalog.objects import TableProperties
+from stelae.catalog.serial.snapshot import decode_snapshot, encode_snapshot
 from stelae.catalog.value import Catalog
 from stelae.model.declare import parse_column
-from stelae.model.errors import StelaeError
-from stelae.model.schema import TableSchema
+from stelae.model.errors import InvalidSchema, StelaeError
+from stelae.model.ids import Txn
+from stelae.model.purge import parse_purge
+from stelae.model.schema import GroupOptions, TableSchema
 from stelae.model.types import parse_type
 from tests.catalog.samples import USERS, after, create, users_schema, with_users
 
@@ -284,3 +289,51 @@ def test_a_table_is_recalled_by_its_own_namespace() -> None:
 def test_index_columns_are_found_in_any_case() -> None:
     made = after(BASE, i.CreateIndex("x", USERS, ("AGE", "Name")))
     assert len(made.index("default", "x").columns) == 2
+
+
+def altered(catalog: Catalog, *policies: str) -> Catalog:
+    return after(catalog, *(c.SetGroupOptions(USERS, "profile", purge=policy) for policy in policies))
+
+
+def past_of(catalog: Catalog) -> list[tuple[str, int]]:
+    options = catalog.table("default", "users").schema.groups[0].options
+    return [(str(past.policy), past.until) for past in options.past]
+
+
+def test_an_altered_policy_has_judged_all_before_the_activation() -> None:
+    first = altered(BASE, "max-age=1d")
+    assert past_of(first) == [("max-history=3", first.activation - 1)]
+    second = altered(after(first, create("another")), "none")
+    assert past_of(second) == [*past_of(first), ("max-age=1d", second.activation - 1)]
+    assert past_of(after(second, c.SetGroupOptions(USERS, "profile", bloom=False))) == past_of(second)
+    assert past_of(altered(second, "none")) == past_of(second)
+    assert check_catalog(decode_snapshot(encode_snapshot(second))) == second
+
+
+def test_within_one_version_only_the_last_policy_counts() -> None:
+    made = altered(BASE, "max-age=1d", "max-age=2d")
+    assert past_of(made) == [("max-history=3", made.activation - 1)]
+    assert past_of(altered(BASE, "max-age=1d", "max-history=3")) == []
+    following = altered(made, "max-age=3d")
+    assert past_of(following) == [*past_of(made), ("max-age=2d", following.activation - 1)]
+
+
+def test_the_entry_says_nothing_of_the_past_and_everybody_finds_the_same() -> None:
+    """So the bytes of a log are those of version 1, and logs that older releases wrote give the past as well."""
+    made = altered(BASE, "max-age=1d")
+    (entry,) = decide_batch(made, [c.SetGroupOptions(USERS, "profile", purge="max-age=2d", compression="lz4")])
+    assert isinstance(entry, GroupOptionsSet)
+    assert entry.options == GroupOptions(compression="lz4", purge=parse_purge("max-age=2d"))
+    applied = entry.apply(replace(made, activation=Txn(made.activation + 50)))
+    assert past_of(applied) == [*past_of(made), ("max-age=1d", made.activation + 49)]
+
+
+def test_a_policy_is_altered_so_many_times_and_not_more() -> None:
+    catalog = BASE
+    for days in range(c.PAST_POLICIES_MAX):
+        catalog = altered(catalog, f"max-age={days + 1}h")
+    assert len(past_of(check_catalog(catalog))) == c.PAST_POLICIES_MAX
+    with pytest.raises(InvalidSchema, match="table 'users': group 'profile': its purge policy was changed 32 times"):
+        altered(catalog, "none")
+    other = c.SetGroupOptions(USERS, "profile", bloom=False)
+    assert past_of(after(catalog, other)) == past_of(catalog)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import typing
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from stelae.catalog import entries
@@ -20,7 +22,7 @@ from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.catalog.value import BrokenCatalog
 from stelae.model.errors import InvalidArgument, UnsupportedFormat
 from tests.catalog.samples import with_users
-from tests.catalog.serial_samples import DIRECTORY, SAMPLES, file_of
+from tests.catalog.serial_samples import DIRECTORY, LATER_SAMPLES, SAMPLES, file_of, sample_of
 
 STORED = CATALOG_SERIALIZERS.serializers
 
@@ -28,13 +30,13 @@ STORED = CATALOG_SERIALIZERS.serializers
 @pytest.mark.parametrize("serializer", STORED, ids=lambda s: f"{s.object_type.name}-{s.version}")
 def test_golden_bytes_are_read_for_ever(serializer: Serializer) -> None:
     data = file_of(serializer.object_type, serializer.version).read_bytes()
-    assert repr(CATALOG_SERIALIZERS.decode(data)) == repr(SAMPLES[serializer.object_type])
+    assert repr(CATALOG_SERIALIZERS.decode(data)) == repr(sample_of(serializer.object_type, serializer.version))
 
 
-@pytest.mark.parametrize("type_", SAMPLES, ids=lambda t: t.name)
-def test_what_is_written_today_is_the_newest_golden_file(type_: ObjectType) -> None:
-    newest = max(serializer.version for serializer in STORED if serializer.object_type is type_)
-    assert CATALOG_SERIALIZERS.encode(SAMPLES[type_]) == file_of(type_, newest).read_bytes()
+@pytest.mark.parametrize("serializer", STORED, ids=lambda s: f"{s.object_type.name}-{s.version}")
+def test_what_is_written_today_is_the_golden_file_of_the_version_it_needs(serializer: Serializer) -> None:
+    sample = sample_of(serializer.object_type, serializer.version)
+    assert CATALOG_SERIALIZERS.encode(sample) == file_of(serializer.object_type, serializer.version).read_bytes()
 
 
 def test_every_type_has_a_serializer_a_sample_and_golden_files() -> None:
@@ -67,11 +69,13 @@ def test_the_registry_refuses_gaps(versions: list[int], message: str) -> None:
         SerializerRegistry([serializer(version) for version in versions])
 
 
-def test_the_newest_serializer_writes_and_all_read() -> None:
+def test_the_newest_serializer_that_is_needed_writes_and_all_read() -> None:
     old, new = serializer(1), serializer(2)
     both = SerializerRegistry([old, new])
     assert both.decode(SerializerRegistry([old]).encode("x")) == "x"
     assert both.encode("x")[4] == 2
+    rarely = SerializerRegistry([old, replace(new, is_needed=lambda value: value == "new")])
+    assert [rarely.encode(value)[4] for value in ("x", "new")] == [1, 2]
     many = SerializerRegistry([serializer(version) for version in range(1, 301)])
     assert many.decode(many.encode("y")) == "y"
 
@@ -107,9 +111,29 @@ def test_bad_bytes_say_what_is_wrong(data: bytes, error: type[Exception], messag
         CATALOG_SERIALIZERS.decode(data)
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (["zstd", 4096, False, True, None, [[None, -1]]], "-1 is not a txn"),
+        (["zstd", 4096, False, True, None, [["max-history=1", "soon"]]], "'soon' is not a txn"),
+        (["zstd", 4096, False, True, None, [[5, 1]]], "a purge policy is text"),
+        (["zstd", 4096, False, True, None, [[None]]], "not enough values to unpack"),
+        (["zstd", 4096, False, True, None, {}], "the fields are"),
+        (["zstd", 4096, False, 1, None, []], "the fields are"),
+        (["zstd", 4096, False, True, None], "not enough values to unpack"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_bad_past_policies_say_what_is_wrong(fields: list[object], message: str) -> None:
+    options = LATER_SAMPLES[ObjectType.GROUP_OPTIONS, 2]
+    header = CATALOG_SERIALIZERS.encode(options)[:5]
+    with pytest.raises(BadBytes, match=message):
+        CATALOG_SERIALIZERS.decode(header + msgspec.msgpack.encode(fields))
+
+
 def test_mutated_bytes_are_an_object_or_a_clear_error() -> None:
     chance = random.Random(4)
-    samples = [CATALOG_SERIALIZERS.encode(sample) for sample in SAMPLES.values()]
+    samples = [CATALOG_SERIALIZERS.encode(each) for each in (*SAMPLES.values(), *LATER_SAMPLES.values())]
     refused = 0
     for _ in range(20_000):
         data = bytearray(chance.choice(samples))

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidSchema
+from stelae.model.hybrid import pack
+from stelae.model.ids import Micros, Txn
 from stelae.model.purge import (
     AGE_US_MAX,
     POLICY_LENGTH_MAX,
@@ -14,11 +16,14 @@ from stelae.model.purge import (
     AnyOf,
     MaxAge,
     MaxHistory,
+    PastPolicy,
     PurgePolicy,
+    Reigns,
     parse_duration,
     parse_purge,
     print_duration,
     purges,
+    purges_newest,
 )
 
 leaves: st.SearchStrategy[PurgePolicy] = st.integers(1, 1000).map(MaxHistory) | st.integers(1, AGE_US_MAX).map(MaxAge)
@@ -132,3 +137,30 @@ def test_durations_print_and_parse_back(duration_us: int) -> None:
 def test_what_is_no_duration(bad: str) -> None:
     with pytest.raises(InvalidSchema, match="is not a duration"):
         parse_duration(bad)
+
+
+def test_a_snapshot_goes_by_the_policies_that_had_begun() -> None:
+    first, second = PastPolicy(MaxHistory(1), Txn(5)), PastPolicy(None, Txn(8))
+    several = Reigns((first, second), MaxAge(7))
+    assert several.at(Txn(0)) == several.at(Txn(5)) == MaxHistory(1)
+    assert several.at(Txn(6)) == several.at(Txn(8)) == Reigns((first,), None)
+    assert several.at(Txn(9)) == several
+
+
+@pytest.mark.parametrize(
+    ("ts", "txn_ms", "read_us", "is_gone"),
+    [
+        (6_000, 6, 10_000, False),  # not too old when the first policy ended
+        (4_999, 6, 10_000, True),  # too old
+        (4_999, 11, 10_000, False),  # committed when it was over
+        (4_999, 10, 10_000, True),  # just before
+        (4_999, 11, 25_000, True),  # too old for the second one
+        (5_000, 11, 25_000, False),
+    ],
+)
+def test_the_newest_version_goes_by_the_policies_of_its_time(ts: int, txn_ms: int, read_us: int, is_gone: bool) -> None:
+    past = (PastPolicy(None, pack(3)), PastPolicy(MaxAge(5_000), pack(10)), PastPolicy(MaxHistory(1), pack(12)))
+    now = MaxAge(20_000)
+    assert purges_newest(Reigns(past, now), Micros(ts), pack(txn_ms), Micros(read_us)) is is_gone
+    assert purges_newest(now, Micros(ts), pack(txn_ms), Micros(read_us)) is (read_us - ts > 20_000)
+    assert not purges_newest(Reigns(past[:1], None), Micros(ts), pack(txn_ms), Micros(read_us))

@@ -9,9 +9,10 @@ import pytest
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, InvalidSchema
-from stelae.model.ids import ColumnId, GroupId, SchemaVersion
+from stelae.model.hybrid import TXN_MAX
+from stelae.model.ids import ColumnId, GroupId, SchemaVersion, Txn
 from stelae.model.limits import Limits
-from stelae.model.purge import AllOf, MaxHistory
+from stelae.model.purge import AllOf, MaxAge, MaxHistory, PastPolicy, Reigns
 from stelae.model.schema import (
     CellsGroup,
     Column,
@@ -42,6 +43,11 @@ def profile(**parts: object) -> TableSchema:
 
 def events(**parts: object) -> TableSchema:
     return changed(groups=(PROFILE, dataclasses.replace(EVENTS, **parts)))  # type: ignore[arg-type]
+
+
+def past(*counts: tuple[int, int]) -> GroupOptions:
+    """Of so many versions, until a txn."""
+    return GroupOptions(past=tuple(PastPolicy(MaxHistory(count), Txn(until)) for count, until in counts))
 
 
 def columns(*columns: Column) -> TableSchema:
@@ -138,6 +144,13 @@ BAD: list[tuple[TableSchema, str]] = [
         profile(options=GroupOptions(purge=AllOf((MaxHistory(1),)))),
         "group 'profile': purge policy 'max-history=1' is not in its canonical form",
     ),
+    (
+        profile(options=GroupOptions(past=(PastPolicy(AllOf((MaxHistory(1),)), Txn(1)),))),
+        "group 'profile': purge policy 'max-history=1' is not in its canonical form",
+    ),
+    (profile(options=past((1, 3), (2, 3))), "group 'profile': the past purge policies are not in the order of"),
+    (profile(options=past((1, -1))), "group 'profile': the past purge policies are not in the order of their ends"),
+    (profile(options=past((1, TXN_MAX))), "group 'profile': the past purge policies are not in the order of"),
     (columns(dataclasses.replace(X, id=ColumnId(1))), "'x' of group 'profile' has the same id 1 as key column 'id'"),
     (columns(dataclasses.replace(X, id=ColumnId(21))), "'x' of group 'profile': id 21 is not from 1 to the last id 20"),
     (columns(dataclasses.replace(X, id=ColumnId(0))), "'x' of group 'profile': id 0 is not from 1"),
@@ -178,3 +191,19 @@ def test_there_are_enough_bad_schemas() -> None:
 def test_limits_are_settings() -> None:
     with pytest.raises(InvalidSchema, match="allowed are 1 to 1"):
         check_schema(USERS, Limits(columns_max=1))
+
+
+def test_options_remember_the_policies_before_them() -> None:
+    one, two, three = (GroupOptions(purge=MaxHistory(count)) for count in (1, 2, 3))
+    assert (one.purging, one.purging_at(Txn(5))) == (MaxHistory(1), MaxHistory(1))
+    altered = two.after(one, Txn(5))
+    assert altered.past == (PastPolicy(MaxHistory(1), Txn(5)),)
+    assert altered.purging == Reigns(altered.past, MaxHistory(2))
+    assert (altered.purging_at(Txn(5)), altered.purging_at(Txn(6))) == (MaxHistory(1), altered.purging)
+    again = one.after(altered, Txn(7))
+    assert again == dataclasses.replace(one, past=(*altered.past, PastPolicy(MaxHistory(2), Txn(7))))
+    check_schema(profile(options=again))
+    assert three.after(again, Txn(7)).past == again.past, "a policy that judged nothing leaves no trace"
+    assert two.after(again, Txn(7)) == altered, "nor does it if the one before it comes back"
+    assert GroupOptions(bloom=False, purge=MaxHistory(2)).after(altered, Txn(9)).past == altered.past
+    assert GroupOptions().after(GroupOptions(purge=MaxAge(1)), Txn(0)).past == (PastPolicy(MaxAge(1), Txn(0)),)

@@ -17,7 +17,9 @@ Decided here, where the words leave it open:
   judges it is that of the first group of columns, or where there is none of the first group.
 - A declared family that is renamed to a name in use under the wildcard takes the name over: what the wildcard had under
   it is gone for good. Joining both could give two versions of one cell with the same ts and txn.
-- A change of the policy is as if it had always been so: what the old one had dropped may be seen again.
+- A group's options say which policies it had before, and up to which txn each: a commit or read goes by the one of its
+  time, and at the end of its time a policy is asked once more. What a schema says of a group counts for all that is in
+  the group then: what moves to another group is judged as if it had always been there.
 - A truncation touches every row, so for conflicts it counts as the last commit of each.
 """
 
@@ -33,7 +35,7 @@ from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, 
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.purge import PurgePolicy, purges
 from stelae.model.ranges import RangeSet
-from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
+from stelae.model.schema import CellsGroup, ColumnsGroup, Group, GroupOptions, TableSchema
 from stelae.model.values import Value
 
 Member = ColumnId | str
@@ -161,7 +163,8 @@ class PlainTable:
                 name = _name(homes, place)
                 if place != EXISTS and not _wants(columns, name):
                     continue
-                alive = [v for v in _alive(place, touches, _policy(self.schema, homes, place), now) if v.ts in time]
+                judged = _alive(place, touches, _options(self.schema, homes, place), at, now)
+                alive = [v for v in judged if v.ts in time]
                 if alive and place == EXISTS:
                     exists = True
                 elif alive:
@@ -272,25 +275,30 @@ def _wants(columns: Collection[str] | None, name: str) -> bool:
     return columns is None or name in columns or (bool(colon) and f"{family}:" in columns)
 
 
-def _policy(schema: TableSchema, homes: dict[Member, tuple[str, Group]], place: Place) -> PurgePolicy | None:
+def _options(schema: TableSchema, homes: dict[Member, tuple[str, Group]], place: Place) -> GroupOptions:
     if place == EXISTS:
         first = next((group for group in schema.groups if isinstance(group, ColumnsGroup)), schema.groups[0])
-        return first.options.purge
+        return first.options
     group = schema.family_group(place.member) if isinstance(place.member, str) else homes[place.member][1]
-    return group.options.purge
+    return group.options
 
 
-def _alive(place: Place, touches: list[_Touch], policy: PurgePolicy | None, now_us: int) -> list[Version]:
+def _alive(place: Place, touches: list[_Touch], options: GroupOptions, at: Txn, now_us: int) -> list[Version]:
     """The versions of one place that are neither erased nor purged, newest first."""
+
+    def of_time(txn: Txn) -> PurgePolicy | None:
+        return next((past.policy for past in options.past if txn <= past.until), options.purge)
+
+    ends = [_Touch(past.until, {}, []) for past in options.past if past.until < at]
     alive: list[Version] = []
-    for touch in touches:
+    for touch in sorted([*touches, *ends], key=lambda touch: touch.txn):
         at_us = micros_of(touch.txn)
-        alive = _unpurged(policy, alive, at_us)
+        alive = _unpurged(of_time(touch.txn), alive, at_us)
         alive = [v for v in alive if not any(erasure.covers(place, v.ts) for erasure in touch.erasures)]
         alive += [Version(ts, touch.txn, value) for (where, ts), value in touch.puts.items() if where == place]
         alive.sort(key=lambda v: (v.ts, v.txn), reverse=True)
-        alive = _unpurged(policy, alive, at_us)
-    return _unpurged(policy, alive, now_us)
+        alive = _unpurged(of_time(touch.txn), alive, at_us)
+    return _unpurged(of_time(at), alive, now_us)
 
 
 def _unpurged(policy: PurgePolicy | None, alive: list[Version], at_us: int) -> list[Version]:

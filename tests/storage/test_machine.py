@@ -3,11 +3,11 @@
 After every step, every way to read gives what the model has: at the newest snapshot, and at one that is held. Scans
 that began earlier go on one batch at a time, and give exactly the rows of their snapshot.
 
-What is left out, because no answer would be wrong: a schema change under which a version is judged by another purge
-policy than before, once a compaction has dropped anything. The model then judges all of history anew, and what is
-dropped cannot come back. Before that, and among groups of one policy, all kinds of changes are made. A conditional
-write may also pass where only a commit older than a schema change stands against it: a file that holds nothing which
-the schema still has is not looked at.
+What is left out, because no answer would be wrong: that a column or family moves between groups with different purge
+policies, now or before, once a compaction has dropped anything. The model then judges all of its history anew, and what
+is dropped cannot come back. Before that, and among groups of one policy, all kinds of changes are made; policies are
+altered at all times. A conditional write may also pass where only a commit older than a schema change stands against
+it: a file that holds nothing which the schema still has is not looked at.
 
 When it fails, hypothesis prints the steps as code. They are a test as they stand, once they are put into a function
 below: every name in them is known in this module. `test_a_failure_as_it_is_printed` was made so; its ids are plain
@@ -33,7 +33,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stelae.model.errors import Conflict, Unavailable
 from stelae.model.ids import ColumnId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
-from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PastPolicy
 from stelae.model.ranges import EVERYTHING, RangeSet
 from stelae.model.schema import (
     BLOCK_BYTES_MIN,
@@ -41,9 +41,11 @@ from stelae.model.schema import (
     Column,
     ColumnsGroup,
     Family,
+    Group,
     GroupOptions,
     KeyColumn,
     TableSchema,
+    check_schema,
 )
 from stelae.model.types import Array, Binary, Float, Int, String, Timestamp
 from stelae.storage.changes import Emptied, Loaded, TableChange
@@ -119,23 +121,34 @@ NUMBERS = st.integers(0, TABLETS_MAX - 1)
 # -- what is judged by which policy
 
 
-def _policies(schema: TableSchema) -> dict[ColumnId | str, PurgePolicy | None]:
+def _homes(schema: TableSchema) -> dict[ColumnId | str, Group]:
     """Of each column, family and family of the wildcard, and of rows that only exist."""
-    found: dict[ColumnId | str, PurgePolicy | None] = {"": schema.existence_group.options.purge}
+    found: dict[ColumnId | str, Group] = {"": schema.existence_group}
     for group in schema.groups:
         for part in group.columns if isinstance(group, ColumnsGroup) else group.families:
-            found[part.id] = group.options.purge
+            found[part.id] = group
     return found
 
 
 def is_neutral(old: TableSchema, new: TableSchema) -> bool:
-    """Whether all that both have is judged by the same policy under both."""
-    before, after = _policies(old), _policies(new)
+    """Whether all that both have stays in its group, or moves to one that has always had the same policy."""
+    before, after = _homes(old), _homes(new)
     declared = {f.name: f.id for g in old.groups if isinstance(g, CellsGroup) for f in g.families}
     for name in WILD_FAMILIES:
         if name in families_of(old) and name in families_of(new) and name not in declared:
-            before[name], after[name] = old.family_group(name).options.purge, new.family_group(name).options.purge
-    return all(after[member] == policy for member, policy in before.items() if member in after)
+            before[name], after[name] = old.family_group(name), new.family_group(name)
+    both = [(group, after[member]) for member, group in before.items() if member in after]
+    return all(a.id == b.id or a.options.purging == b.options.purging for a, b in both)
+
+
+def dated(new: TableSchema, old: TableSchema, until: Txn) -> TableSchema:
+    """With the policies that others take the place of, and up to when they counted."""
+    before = {group.id: group.options for group in old.groups}
+    groups = [
+        replace(group, options=group.options.after(before[group.id], until)) if group.id in before else group
+        for group in new.groups
+    ]
+    return check_schema(replace(new, groups=tuple(groups)))
 
 
 def carried(mutations: Sequence[Mutation], old: TableSchema, new: TableSchema) -> tuple[Mutation, ...]:
@@ -406,7 +419,7 @@ class TabletMachine(RuleBasedStateMachine):
     def alterations(self) -> st.SearchStrategy[TableSchema]:
         """One that must not be made is none."""
         old = self.model.schema
-        made = alterations(old, ALTERATIONS).map(lambda made: made[1])
+        made = alterations(old, (*ALTERATIONS, "set purge", "set purge")).map(lambda made: made[1])
         return made.map(lambda new: new if self._may_become(new) else old)
 
     def _may_become(self, new: TableSchema) -> bool:
@@ -416,16 +429,22 @@ class TabletMachine(RuleBasedStateMachine):
         return not self.has_dropped or is_neutral(old, new)
 
     def _alter(self, schema: TableSchema) -> None:
-        """Blocks that wait were checked against the schema before: they come first."""
+        """Blocks that wait were checked against the schema before: they come first. Some may have come since it was
+        decided; and after some, the clock is seen to go on at once."""
         old = self.model.schema
         if schema.version != old.version + 1:
             return
         self.drain()
+        engine = self.engine
+        moments = (engine.shard.clock.last, engine.visible, *self.held)
+        schema = dated(schema, old, max(moments[schema.version % len(moments)], engine.horizon))
         self.altered_at = self.engine.shard.clock.last
         if self.load is not None:
             self.load = carried(self.load, old, schema)
         self.engine.alter(schema)
         self.model.alter(schema)
+        if schema.version % 3:
+            engine.wait_for(engine.shard.clock.tick())
 
     # bulk loads
 

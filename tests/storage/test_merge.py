@@ -30,7 +30,7 @@ from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, TableId, Tab
 from stelae.model.mutation import Columns, EraseVersion, Mutation, Put
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors
-from stelae.model.purge import MaxAge, MaxHistory, PurgePolicy, parse_purge
+from stelae.model.purge import MaxAge, MaxHistory, PastPolicy, PurgePolicy, Purging, Reigns, parse_purge
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import ROW_EXISTS, CellRecord, ColumnsRecord, Kind
 from stelae.model.schema import CellsGroup, ColumnsGroup, Group
@@ -252,7 +252,7 @@ class Question:
     at: Txn
     read_us: Micros
     floor: Txn = TXN_MIN
-    policy: PurgePolicy | None = None
+    policy: Purging = None
     time: TimeRange = ALL_TIME
 
     @property
@@ -542,12 +542,23 @@ def choose_policy(random: Random) -> PurgePolicy | None:
     return random.choice([None, random.choice(PURGES), random.choice(PURGES[:3])])
 
 
+def choose_purging(random: Random) -> Purging:
+    """One policy, or several after each other."""
+    ends = sorted(random.sample(TXNS, random.choice([0, 0, 1, 2])))
+    past = [PastPolicy(choose_policy(random), Txn(end - random.choice([0, 0, 1]))) for end in ends]
+    return Reigns(tuple(past), choose_policy(random)) if past else choose_policy(random)
+
+
+def standing(policy: Purging, at: Txn) -> Purging:
+    return policy.at(at) if isinstance(policy, Reigns) else policy
+
+
 def choose_question(random: Random) -> Question:
     at = random.choice([TXNS[-1], TXNS[-1], random.choice(TXNS)])
     read_us = Micros(micros_of(at) + random.choice([0, 1, 2_000, 60_000]))
     floor = random.choice([*[TXN_MIN] * 4, random.choice([txn for txn in TXNS if txn <= at])])
     time = random.choice([*[ALL_TIME] * 4, TimeRange(random.choice(TIMES), random.choice(TIMES))])
-    return Question(at, read_us, floor, choose_policy(random), time)
+    return Question(at, read_us, floor, standing(choose_purging(random), at), time)
 
 
 def choose_rows(random: Random) -> RowRange:
@@ -668,7 +679,13 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
         [ALL_TIME, TimeRange(near(random, times), near(random, times)), TimeRange(stop=max(times) + 1)]
     )
     read_us = Micros(max(TIMES))
-    policy = random.choice([None, MaxAge(max(1, read_us - near(random, times))), MaxHistory(1)])
+    now: PurgePolicy | None = random.choice([None, MaxAge(max(1, read_us - near(random, times))), MaxHistory(1)])
+    policy: Purging = now
+    if random.random() < 0.3:
+        end = Txn(near(random, txns))
+        aged: PurgePolicy = MaxAge(max(1, micros_of(end) - near(random, times)))
+        before = random.choice([aged, MaxHistory(1)])
+        policy = standing(Reigns((PastPolicy(before, end),), now), at)
     plain = Question(at, read_us, floor, policy, time)
     group = TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
@@ -715,7 +732,10 @@ def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: in
     every = [replace(column, default=random.choice([column.default, None])) for column in group.columns]
     chosen = tuple(random.sample(every, random.choice([1, 2, 3, 3])))
     at = random.choice([txns[-1], txns[-1], Txn(near(random, txns))])
-    plain = Question(at, Micros(max(times)), policy=random.choice([None, None, MaxHistory(1)]))
+    now = random.choice([None, None, MaxHistory(1)])
+    past = PastPolicy(MaxHistory(1), Txn(near(random, txns)))
+    policy = standing(Reigns((past,), now), at) if random.random() < 0.2 else now
+    plain = Question(at, Micros(max(times)), policy=policy)
     question = ColumnsQuestion(ALL_ROWS, chosen, random.choice([True, False]), plain.asking, plain.policy)
     reverse = random.choice([False, True])
     assert scan_columns(store, refs, question, reverse) == expected_columns(put_together(layers), question, plain)
@@ -771,12 +791,12 @@ def test_an_erasure_of_the_row_counts_whatever_is_asked(of_cells: bool, exists: 
 # -- compaction
 
 
-def histories(recs: Iterable[Rec], horizon: Txn, floor: Txn, policy: PurgePolicy | None) -> list[Any]:
+def histories(recs: Iterable[Rec], horizon: Txn, floor: Txn, policy: Purging) -> list[Any]:
     """All versions that can be seen at any snapshot from the horizon on, at its own time and later."""
     known = list(recs)
     snapshots = [horizon, *(txn for txn in TXNS if txn > horizon), Txn(TXNS[-1] + 5)]
     return [
-        by_the_rule(known, Question(at, Micros(micros_of(at) + later), floor, policy))
+        by_the_rule(known, Question(at, Micros(micros_of(at) + later), floor, standing(policy, at)))
         for at in snapshots
         for later in (0, 7_000)
     ]
@@ -789,7 +809,7 @@ def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -
     """Some files are merged, rooted if they hold all up to some txn, at growing horizons and floors, into a file that
     is merged with the next ones."""
     random = Random(seed)
-    recs, policy = records(random, size, of_cells), choose_policy(random)
+    recs, policy = records(random, size, of_cells), choose_purging(random)
     store = Store(of_cells, random.choice(BLOCK_SIZES), random)
     limit = random.choice(TXNS)
     old, new = [rec for rec in recs if rec.txn <= limit], [rec for rec in recs if rec.txn > limit]
@@ -802,7 +822,7 @@ def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -
         before = histories(known, horizon, floor, policy)
         rooted = random.choice([True, False])
         count = len(refs) if rooted else random.randint(0, len(refs))
-        keeping = Keeping(horizon, floor, rooted, policy)
+        keeping = Keeping(horizon, floor, rooted, standing(policy, horizon))
         refs = [*(store.compacted(refs[:count], keeping) if count else []), *refs[count:]]
         known = store.records([*refs, *later])
         assert histories(known, horizon, floor, policy) == before
@@ -816,7 +836,7 @@ def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -
 @settings(max_examples=tries(12))
 def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
-    recs, policy = records(random, size, of_cells), choose_policy(random)
+    recs, policy = records(random, size, of_cells), choose_purging(random)
     store = Store(of_cells, 64, random)
     refs = laid_out(store, recs, random)
     horizon = Txn(TXNS[-1] + 1)

@@ -19,7 +19,7 @@ from stelae.model.hybrid import COUNTER_MAX, counter_of, micros_of, millis_of, p
 from stelae.model.ids import ColumnId, GroupId, Micros, Row, SchemaVersion, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.predicate.plan import TimeRange
-from stelae.model.purge import parse_purge
+from stelae.model.purge import PastPolicy, parse_purge
 from stelae.model.ranges import RangeSet, RowRange, single
 from stelae.model.schema import (
     CellsGroup,
@@ -559,13 +559,37 @@ def test_a_column_named_as_a_family_of_the_wildcard_is_not_it() -> None:
     assert shown(table.read(pack(2), history=9)) == {"a": {"y:a": [(2000, b"2"), (1000, b"1")]}}
 
 
-def test_a_policy_counts_as_if_it_had_always_been() -> None:
-    table = full()
-    old = table.schema
-    for purge, count in (("max-history=1", 1), (None, 2)):
-        options = GroupOptions(purge=None if purge is None else parse_purge(purge))
-        table.alter(altered(table.schema, replace(profile(old), options=options), events(old)))
-        assert shown(table.read(pack(2), history=9))["a"]["age"] == BOTH["age"][:count]
+def test_a_policy_judges_its_own_time_and_what_is_left_of_the_time_before() -> None:
+    """Loosened after the first millisecond, tightened after the third."""
+    past = (
+        PastPolicy(parse_purge("max-history=1"), pack(1, 9)),
+        PastPolicy(parse_purge("max-history=3"), pack(3, 9)),
+    )
+    schema = users(purge="max-history=2")
+    group = replace(profile(schema), options=replace(profile(schema).options, past=past))
+    puts = [pack(1), pack(1, 1), pack(2), pack(3), pack(4)]
+    table = PlainTable(altered(schema, group, events(schema)))
+    for age, txn in enumerate(puts):
+        table.commit(txn, [put(ts=age, age=age)])
+
+    def ages(at: Txn) -> list[object]:
+        found = table.read(at, columns=["age"], history=9)
+        return [version.value for version in next(iter(found.values())).versions["age"]]
+
+    assert [ages(txn) for txn in puts] == [[0], [1], [2, 1], [3, 2, 1], [4, 3]]
+    assert [ages(at) for at in (pack(1, 9), pack(1, 10), pack(3, 9), pack(3, 10))] == [[1], [1], [3, 2, 1], [3, 2]]
+
+
+def test_a_policy_is_asked_when_its_time_ends() -> None:
+    """Too old by the end, and by then only: neither at the last commit, nor by the policy that follows."""
+    past = (PastPolicy(parse_purge("max-age=5ms"), pack(6)),)
+    schema = users()
+    group = replace(profile(schema), options=replace(profile(schema).options, past=past))
+    table = PlainTable(altered(schema, group, events(schema)))
+    table.commit(pack(1), [put(ts=0, age=1)])
+    assert [bool(table.read(at)) for at in (pack(1), pack(5), pack(6), pack(6, 1))] == [True, True, False, False]
+    table.commit(pack(7), [put(ts=0, age=2)])
+    assert shown(table.read(pack(9), history=9))["a"]["age"] == [(0, 2)]
 
 
 Commits = list[tuple[Txn, tuple[Mutation, ...]]]

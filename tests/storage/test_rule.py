@@ -9,9 +9,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stelae.model.hybrid import micros_of, millis_of, pack
-from stelae.model.ids import TS_MAX, TS_MIN, Micros
-from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, parse_purge, purges
+from stelae.model.hybrid import COUNTER_MAX, TXN_MAX, micros_of, millis_of, pack
+from stelae.model.ids import TS_MAX, TS_MIN, Micros, Txn
+from stelae.model.purge import (
+    AllOf,
+    AnyOf,
+    MaxAge,
+    MaxHistory,
+    PastPolicy,
+    PurgePolicy,
+    Purging,
+    Reigns,
+    parse_purge,
+    purges,
+)
 from stelae.storage.rule import Erased, Written, counts_versions, survivors
 from tests.effort import tries
 from tests.storage.workloads import POLICIES, START
@@ -30,6 +41,14 @@ erasures = st.builds(Erased, st.sampled_from(TIMES), st.sampled_from(TXNS), st.b
 policies = st.sampled_from([None if text is None else parse_purge(text) for text in POLICIES])
 
 
+@st.composite
+def reigns(draw: st.DrawFn) -> Reigns:
+    """Ends between commits, at them, and before and after all of them."""
+    moments = [txn + late for txn in TXNS for late in (-1, 0)] + [pack(START_MS + 60)]
+    ends = draw(st.lists(st.sampled_from(moments), min_size=1, max_size=3, unique=True))
+    return Reigns(tuple(PastPolicy(draw(policies), Txn(end)) for end in sorted(ends)), draw(policies))
+
+
 def ages_of(policy: PurgePolicy | None) -> Iterator[int]:
     match policy:
         case None | MaxHistory():
@@ -42,28 +61,34 @@ def ages_of(policy: PurgePolicy | None) -> Iterator[int]:
 
 
 def by_the_words(
-    versions: Sequence[Written], erased: Sequence[Erased], policy: PurgePolicy | None, read_us: Micros
+    versions: Sequence[Written], erased: Sequence[Erased], purging: Purging, read_us: Micros
 ) -> list[Written]:
-    """Nothing but the definition: time goes on from moment to moment, and at each the policy takes what it is true of,
-    for good."""
+    """Nothing but the definition: time goes on from moment to moment, and at each the policy of that time takes what it
+    is true of, for good."""
     alive: list[Written] = []
-
-    def purge(at_us: int) -> None:
-        alive.sort(key=lambda put: (put.ts, put.txn), reverse=True)
-        judged = [policy is not None and purges(policy, newer, at_us - put.ts) for newer, put in enumerate(alive)]
-        alive[:] = [put for put, is_gone in zip(alive, judged, strict=True) if not is_gone]
-
     commits = sorted({*(put.txn for put in versions), *(erasure.txn for erasure in erased)})
-    turns = {put.ts + age_us + late for put in versions for age_us in ages_of(policy) for late in (0, 1)}
-    for txn in commits:
-        for at_us in sorted({turn for turn in turns if turn < micros_of(txn)} | {micros_of(txn)}):
-            purge(at_us)
-        for until, _, is_exact in (erasure for erasure in erased if erasure.txn == txn):
-            alive[:] = [put for put in alive if put.ts > until or (is_exact and put.ts != until)]
-        alive += [put for put in versions if put.txn == txn]
-        purge(micros_of(txn))
-    for at_us in sorted({turn for turn in turns if turn < read_us} | {read_us}):
-        purge(at_us)
+
+    def reign(policy: PurgePolicy | None, until: Txn, end_us: int) -> None:
+        def purge_until(end_us: int) -> None:
+            for at_us in sorted({turn for turn in turns if turn < end_us} | {end_us}):
+                alive.sort(key=lambda put: (put.ts, put.txn), reverse=True)
+                judged = [policy and purges(policy, newer, at_us - put.ts) for newer, put in enumerate(alive)]
+                alive[:] = [put for put, is_gone in zip(alive, judged, strict=True) if not is_gone]
+
+        turns = {put.ts + age_us + late for put in versions for age_us in ages_of(policy) for late in (0, 1)}
+        while commits and commits[0] <= until:
+            txn = commits.pop(0)
+            purge_until(micros_of(txn))
+            for last, _, is_exact in (erasure for erasure in erased if erasure.txn == txn):
+                alive[:] = [put for put in alive if put.ts > last or (is_exact and put.ts != last)]
+            alive.extend(put for put in versions if put.txn == txn)
+            purge_until(micros_of(txn))
+        purge_until(end_us)
+
+    if isinstance(purging, Reigns):
+        for past in purging.past:
+            reign(past.policy, past.until, micros_of(past.until))
+    reign(purging.now if isinstance(purging, Reigns) else purging, TXN_MAX, read_us)
     return alive
 
 
@@ -73,13 +98,21 @@ def numbered(versions: Sequence[Written]) -> list[Written]:
     return [Written(ts, txn, number) for number, (ts, txn) in enumerate(unique)]
 
 
-@given(st.lists(puts, max_size=7), st.lists(erasures, max_size=4), policies, st.integers(0, 70_000), st.randoms())
-@settings(max_examples=tries(400))
+@pytest.mark.parametrize("purging", [policies, reigns()], ids=["one policy", "several"])
+@given(st.data(), st.lists(puts, max_size=7), st.lists(erasures, max_size=4), st.integers(0, 70_000), st.randoms())
+@settings(max_examples=tries(300))
 def test_survivors_are_what_the_words_say(
-    some: list[Written], erased: list[Erased], policy: PurgePolicy | None, after_us: int, random: Random
+    purging: st.SearchStrategy[Purging],
+    data: st.DataObject,
+    some: list[Written],
+    erased: list[Erased],
+    after_us: int,
+    random: Random,
 ) -> None:
-    versions = numbered(some)
+    versions, policy = numbered(some), data.draw(purging)
     last = max((*(put.txn for put in versions), *(erasure.txn for erasure in erased)), default=START)
+    if isinstance(policy, Reigns):
+        last = max(last, policy.past[-1].until)
     read_us = Micros(micros_of(last) + after_us)
     expected = by_the_words(versions, erased, policy, read_us)
     assert list(survivors(versions, erased, policy, read_us)) == expected
@@ -88,10 +121,10 @@ def test_survivors_are_what_the_words_say(
     assert list(survivors(versions, erased, policy, read_us)) == expected
 
 
-@given(st.lists(puts, min_size=1, max_size=5), st.lists(erasures, max_size=3), policies, st.data())
+@given(st.lists(puts, min_size=1, max_size=5), st.lists(erasures, max_size=3), policies | reigns(), st.data())
 @settings(max_examples=tries(150))
 def test_a_version_held_twice_is_one(
-    some: list[Written], erased: list[Erased], policy: PurgePolicy | None, data: st.DataObject
+    some: list[Written], erased: list[Erased], policy: Purging, data: st.DataObject
 ) -> None:
     versions = numbered(some)
     again = data.draw(st.lists(st.sampled_from(versions), max_size=4))
@@ -170,3 +203,70 @@ def test_counting_policies_are_told_from_others(policy: PurgePolicy | None) -> N
     )
     assert counts_versions(policy) == (policy is not None and "max-history" in str(policy))
     assert counts_versions(policy) or not counts
+
+
+def through(*past: tuple[str | None, int], now: str | None = None) -> Reigns:
+    """Policies, and the millisecond whose end was the end of each."""
+    parsed = [None if text is None else parse_purge(text) for text, _ in past]
+    ends = [pack(ms, COUNTER_MAX) for _, ms in past]
+    return Reigns(
+        tuple(PastPolicy(policy, end) for policy, end in zip(parsed, ends, strict=True)),
+        None if now is None else parse_purge(now),
+    )
+
+
+@pytest.mark.parametrize(
+    ("versions", "erasures", "reigns", "expected"),
+    [
+        pytest.param(
+            [at(1), at(2), at(4)], [], through(("max-history=1", 3), now="max-history=3"), [4, 2], id="loosened"
+        ),
+        pytest.param([at(1), at(2), at(4)], [], through(("max-history=1", 3)), [4, 2], id="taken away"),
+        pytest.param(
+            [at(1), at(2), at(4)], [], through(("max-history=3", 3), now="max-history=1"), [4], id="tightened"
+        ),
+        pytest.param([at(1)], [], through(("max-age=2ms", 4)), [], id="too old at the end of the reign"),
+        pytest.param([at(1)], [], through(("max-age=3ms", 4)), [1], id="not yet too old at the end of the reign"),
+        pytest.param([at(5, 1)], [], through(("max-age=2ms", 4)), [5], id="an old time that came after the reign"),
+        pytest.param(
+            [at(1), at(2)],
+            [erased(4, 2, is_exact=True)],
+            through(("max-history=1", 3)),
+            [],
+            id="what the past had taken does not come back when its successor goes",
+        ),
+        pytest.param(
+            [at(1), at(2)],
+            [erased(3, 2, is_exact=True)],
+            through((None, 3), now="max-history=1"),
+            [1],
+            id="what was alone when the policy came stays",
+        ),
+        pytest.param(
+            [at(1), at(2)],
+            [erased(4, 2, is_exact=True)],
+            through((None, 3), now="max-history=1"),
+            [],
+            id="a new policy takes what it finds before the next commit does anything",
+        ),
+        pytest.param(
+            [at(1), at(2), at(3)],
+            [],
+            through(("max-history=2", 3), ("max-history=1", 4), now="max-history=3"),
+            [3],
+            id="a policy counts, though nothing was committed in its time",
+        ),
+    ],
+)
+def test_examples_of_altered_policies(
+    versions: list[Written], erasures: list[Erased], reigns: Reigns, expected: list[int]
+) -> None:
+    for some in (versions, versions[::-1]):
+        assert [put.held for put in survivors(some, erasures, reigns, Micros(9_000))] == expected
+    assert [put.held for put in by_the_words(versions, erasures, reigns, Micros(9_000))] == expected
+
+
+@given(reigns())
+def test_several_policies_count_if_one_does(several: Reigns) -> None:
+    each = [several.now, *(past.policy for past in several.past)]
+    assert counts_versions(several) == any(counts_versions(policy) for policy in each)

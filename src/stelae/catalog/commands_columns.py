@@ -35,6 +35,8 @@ from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group,
 from stelae.model.types import ColumnType, widens
 from stelae.model.values import Value, coerce
 
+PAST_POLICIES_MAX = 32
+
 
 def _judged(catalog: Catalog, table: Table, entry: Entry) -> tuple[Entry, ...]:
     try:
@@ -280,7 +282,8 @@ class DropGroup:
 
 @dataclass(frozen=True, slots=True)
 class SetGroupOptions:
-    """What is None stays as it is; a purge text of "none" takes the policy away."""
+    """What is None stays as it is; a purge text of "none" takes the policy away. Nobody here knows whether files still
+    hold what a past policy purged, so none of them is ever forgotten, and their number has an end."""
 
     table: TableName
     group: str
@@ -296,13 +299,21 @@ class SetGroupOptions:
         changed = self._changed(group.options)
         if changed == group.options:
             return ()
-        return _judged(catalog, table, GroupOptionsSet(table.id, group.id, changed))
+        if changed.purge != group.options.purge and len(group.options.past) >= PAST_POLICIES_MAX:
+            raise InvalidSchema(
+                f"table {catalog.qualified_name(table)!r}: group {group.name!r}: its purge policy was changed "
+                f"{PAST_POLICIES_MAX} times, and no more is possible: each past policy is kept, since what it purged "
+                "is gone for good; copy the table to begin anew"
+            )
+        # What was before is known to whoever applies the entry, together with when it ended.
+        return _judged(catalog, table, GroupOptionsSet(table.id, group.id, replace(changed, past=())))
 
     def _changed(self, options: GroupOptions) -> GroupOptions:
         policy = options.purge
         if self.purge is not None:
             policy = None if str(self.purge).strip().lower() == "none" else parse_purge(self.purge)
-        return GroupOptions(
+        return replace(
+            options,
             compression=options.compression if self.compression is None else self.compression,
             block_bytes=options.block_bytes if self.block_bytes is None else self.block_bytes,
             in_memory=options.in_memory if self.in_memory is None else self.in_memory,

@@ -269,13 +269,17 @@ class GroupDropped:
 
 @dataclass(frozen=True, slots=True)
 class GroupOptionsSet:
+    """The policy before it has judged all that is older than the version's activation."""
+
     table: TableId
     group: GroupId
     options: GroupOptions
 
     def apply(self, catalog: Catalog) -> Catalog:
+        until = Txn(catalog.activation - 1)
+
         def change(group: Group) -> Group:
-            return replace(group, options=self.options) if group.id == self.group else group
+            return replace(group, options=self.options.after(group.options, until)) if group.id == self.group else group
 
         return _change_groups(catalog, self.table, change)
 

@@ -111,7 +111,7 @@ class CompactionWork(msgspec.Struct, frozen=True):
         return tuple(r for r in state.refs(self.group) if r.file is not None and r.file.name in self.files)
 
     def keeping(self, schema: TableSchema) -> Keeping:
-        policy = schema.group(self.group).options.purge
+        policy = schema.group(self.group).options.purging_at(self.horizon)
         return Keeping(self.horizon, self.floor, self.is_rooted, policy)
 
 

@@ -3,6 +3,9 @@
 Text: `max-history=3`, `max-age=7d`, joined by `and` (deletes only where both say so) and `or` (where either does);
 `and` binds tighter, parentheses group. Ages take a unit (us, ms, s, m, h, d, w); a bare number is microseconds.
 A policy parses from its text and prints back to one canonical text.
+
+A group's policy can be altered. What the old one had purged by then is gone for good, and reads of snapshots before
+then still go by it, so a group keeps its past policies, each with the last txn that it judged (`Reigns`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from stelae.model.errors import InvalidSchema
+from stelae.model.hybrid import micros_of
+from stelae.model.ids import Micros, Txn
 from stelae.model.values import show
 
 _UNITS = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000}
@@ -65,6 +70,35 @@ class AnyOf:
 PurgePolicy: TypeAlias = MaxHistory | MaxAge | AllOf | AnyOf
 
 
+@dataclass(frozen=True, slots=True)
+class PastPolicy:
+    """What commits and reads were judged by up to a txn. None: nothing was purged."""
+
+    policy: PurgePolicy | None
+    until: Txn
+
+
+@dataclass(frozen=True, slots=True)
+class Reigns:
+    """A policy and those before it, oldest first, at least one. Each takes the versions over that the one before has
+    left, at the time of the other's last txn."""
+
+    past: tuple[PastPolicy, ...]
+    now: PurgePolicy | None
+
+    def at(self, at: Txn) -> Purging:
+        """As it was at a snapshot: what came later does not count."""
+        if self.past[-1].until < at:
+            return self
+        over = tuple(each for each in self.past if each.until < at)
+        now = self.past[len(over)].policy if len(over) < len(self.past) else self.now
+        return Reigns(over, now) if over else now
+
+
+Purging: TypeAlias = PurgePolicy | Reigns | None
+"""How the versions of a group are judged. Nearly all groups keep the policy they were made with, or have none."""
+
+
 def print_duration(duration_us: int) -> str:
     """In the largest unit that holds it exactly."""
     unit = next((name for name, size in _UNITS.items() if duration_us % size == 0), "us") if duration_us else "s"
@@ -94,6 +128,17 @@ def purges(policy: PurgePolicy, newer: int, age_us: int) -> bool:
             return all(purges(part, newer, age_us) for part in parts)
         case AnyOf(parts):
             return any(purges(part, newer, age_us) for part in parts)
+
+
+def purges_newest(purging: PurgePolicy | Reigns, ts: Micros, txn: Txn, read_us: Micros) -> bool:
+    """Whether a version beside which there never was a newer one is gone. Where this is false of the least ts and txn
+    of several such versions, it is false of all of them."""
+    if not isinstance(purging, Reigns):
+        return purges(purging, 0, read_us - ts)
+    for each in purging.past:
+        if each.policy is not None and txn <= each.until and purges(each.policy, 0, micros_of(each.until) - ts):
+            return True
+    return purging.now is not None and purges(purging.now, 0, read_us - ts)
 
 
 def parse_purge(text: str) -> PurgePolicy:

@@ -8,18 +8,20 @@ Ids are given once and never again (`last_id`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, InvalidSchema, nearest
-from stelae.model.ids import ColumnId, GroupId, SchemaVersion
+from stelae.model.hybrid import TXN_MAX, TXN_MIN
+from stelae.model.ids import ColumnId, GroupId, SchemaVersion, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.printer import literal_text
-from stelae.model.purge import PurgePolicy, parse_purge
+from stelae.model.purge import PastPolicy, PurgePolicy, Purging, Reigns, parse_purge
 from stelae.model.values import Value, coerce, show
 
 COMPRESSIONS = ("zstd", "lz4", "none")
@@ -68,6 +70,27 @@ class GroupOptions:
     in_memory: bool = False
     bloom: bool = True
     purge: PurgePolicy | None = None
+    past: tuple[PastPolicy, ...] = ()
+    """What `purge` was before, oldest first."""
+
+    @property
+    def purging(self) -> Purging:
+        return Reigns(self.past, self.purge) if self.past else self.purge
+
+    def purging_at(self, at: Txn) -> Purging:
+        """What a read at a snapshot goes by."""
+        return Reigns(self.past, self.purge).at(at) if self.past else self.purge
+
+    def after(self, before: GroupOptions, until: Txn) -> GroupOptions:
+        """These options in the place of others, which judged everything up to a txn. A policy that never judged
+        anything, since another came at the same txn, leaves no trace."""
+        past = before.past
+        if self.purge != before.purge:
+            if not past or past[-1].until < until:
+                past = (*past, PastPolicy(before.purge, until))
+            elif past[-1].policy == self.purge:
+                past = past[:-1]
+        return replace(self, past=past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +249,17 @@ def _check_options(group: Group) -> None:
 
 def _check_purge(group: Group) -> None:
     """Policies are stored as their text."""
-    purge = group.options.purge
-    if purge is None:
-        return
-    if not isinstance(purge, PurgePolicy):
-        raise InvalidSchema(f"group {group.name!r}: {show(purge)} is no purge policy")
-    if parse_purge(str(purge)) != purge:
-        raise InvalidSchema(f"group {group.name!r}: purge policy {str(purge)!r} is not in its canonical form")
+    past = group.options.past
+    for purge in (group.options.purge, *(each.policy for each in past)):
+        if purge is None:
+            continue
+        if not isinstance(purge, PurgePolicy):
+            raise InvalidSchema(f"group {group.name!r}: {show(purge)} is no purge policy")
+        if parse_purge(str(purge)) != purge:
+            raise InvalidSchema(f"group {group.name!r}: purge policy {str(purge)!r} is not in its canonical form")
+    ends = [TXN_MIN - 1, *(each.until for each in past), TXN_MAX]
+    if any(later <= end for end, later in pairwise(ends)):
+        raise InvalidSchema(f"group {group.name!r}: the past purge policies are not in the order of their ends")
 
 
 def _check_column(column: Column) -> None:

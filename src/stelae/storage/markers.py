@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.model.ids import Row
-from stelae.model.purge import PurgePolicy
+from stelae.model.purge import Purging, Reigns
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.schema import GroupOptions
@@ -55,7 +55,7 @@ class MarkersScan:
         options: GroupOptions,
     ) -> None:
         self._asking = asking
-        self._policy = options.purge
+        self._policy = options.purging_at(asking.at)
         self._executor = fragments.reading
         self._windows = plan_windows([*kept, *(_erasures_of(ref) for ref in erasing)], fragments, rows)
         self._pieces = PieceReader(self._windows, keep=False)
@@ -90,9 +90,7 @@ def _as_column(slab: Slab) -> Slab:
 class MarkersReader:
     """The same for one row."""
 
-    def __init__(
-        self, kept: Sequence[Ref], erasing: Sequence[Ref], fragments: Fragments, policy: PurgePolicy | None
-    ) -> None:
+    def __init__(self, kept: Sequence[Ref], erasing: Sequence[Ref], fragments: Fragments, policy: Purging) -> None:
         self._refs = [*kept, *(_erasures_of(ref) for ref in erasing)]
         self._fragments = fragments
         self._policy = policy
@@ -107,7 +105,8 @@ class MarkersReader:
                     if mark is not None and asking.floor <= mark.txn <= asking.at:
                         puts += [put] if put is not None else []
                         erased += [erasure] if erasure is not None else []
-        alive = survivors(puts, erased, self._policy, asking.read_us) if puts else ()
+        policy = self._policy.at(asking.at) if isinstance(self._policy, Reigns) else self._policy
+        alive = survivors(puts, erased, policy, asking.read_us) if puts else ()
         return [Version(*put) for put in alive if put.ts in asking.time]
 
     def _marks(self, ref: Ref, row: Row) -> Iterator[tuple[Written | None, Erased | None]]:

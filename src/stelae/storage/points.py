@@ -47,15 +47,15 @@ class RowReader:
                     wanted = (*ids, ROW_EXISTS) if group is existing else ids
                     if wanted:
                         refs = state.refs(group.id)
-                        self._columns.append(ColumnsReader(refs, fragments, wanted, group.options.purge, self._names))
+                        self._columns.append(ColumnsReader(refs, fragments, wanted, group.options.purging, self._names))
                 case CellsGroup():
                     if group is existing or _may_match(group, columns):
                         refs = state.refs(group.id)
                         reads_rows = group is existing
-                        self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.options.purge))
+                        self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.options.purging))
         left = state.refs(LEFT_OVER)
         erasing = state.refs(existing.id)
-        self._markers = MarkersReader(left, erasing, fragments, existing.options.purge) if left else None
+        self._markers = MarkersReader(left, erasing, fragments, existing.options.purging) if left else None
         self._only = self._columns[0] if len(self._columns) == 1 and not self._cells else None
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:

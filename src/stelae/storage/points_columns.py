@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from stelae.model.ids import TS_MIN, ColumnId, Row
+from stelae.model.ids import TS_MIN, ColumnId, Row, Txn
 from stelae.model.predicate.plan import ALL_TIME
-from stelae.model.purge import PurgePolicy, purges
+from stelae.model.purge import PurgePolicy, Purging, Reigns, purges, purges_newest
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.values import Value
@@ -38,6 +38,7 @@ class _FromFile:
 
 _Named: TypeAlias = tuple[tuple[ColumnId, str], ...]
 _KNOWN_MAX = 4_096
+_NEVER = Txn(-1)
 _known_named: dict[_Named, _Named] = {}
 
 
@@ -55,12 +56,15 @@ class ColumnsReader:
         refs: Sequence[Ref],
         fragments: Fragments,
         wanted: tuple[ColumnId, ...],
-        policy: PurgePolicy | None,
+        purging: Purging,
         names: Mapping[ColumnId, str],
     ) -> None:
         self._wanted = wanted
         self._values_wanted = sum(id_ != ROW_EXISTS for id_ in wanted)
-        self._policy = policy
+        self._purging = purging
+        self._policy: PurgePolicy | None = purging.now if isinstance(purging, Reigns) else purging
+        # Of what was written since, the newest is judged by the policy alone.
+        self._altered_at = purging.past[-1].until if isinstance(purging, Reigns) else _NEVER
         self._memories: list[_FromMemory] = []
         self._files: list[_FromFile] = []
         for ref in refs:
@@ -86,7 +90,7 @@ class ColumnsReader:
         there = all(id_ in file.ids and id_ in file.fragment.columns for id_, _ in self._named)
         spec = file.fragment.spec
         return (
-            there and self._policy is None and spec.complete and not file.fragment.has_continued and bool(self._named)
+            there and self._purging is None and spec.complete and not file.fragment.has_continued and bool(self._named)
         )
 
     def quick(self, row: Row, asking: Asking) -> dict[str, Value] | None:
@@ -126,6 +130,8 @@ class ColumnsReader:
             return None
         if len(versions) == 1 and versions[0].kind is Kind.PUT and asking.time is ALL_TIME:
             only = versions[0]
+            if only.txn <= self._altered_at:
+                return None if self._was_purged(only, asking) else only.values
             if self._policy is not None and purges(self._policy, 0, asking.read_us - only.ts):
                 return None
             return only.values
@@ -148,7 +154,10 @@ class ColumnsReader:
                 continue
             if version.txn < asking.floor or version.ts <= self._ts_in_files:
                 return None
-            if self._policy is not None and purges(self._policy, 0, asking.read_us - version.ts):
+            if version.txn <= self._altered_at:
+                if self._was_purged(version, asking):
+                    return None
+            elif self._policy is not None and purges(self._policy, 0, asking.read_us - version.ts):
                 return None
             for id_, value in version.values.items():
                 if id_ in source.ids and id_ not in found:
@@ -157,6 +166,14 @@ class ColumnsReader:
             if missing <= 0 and found:
                 return found
         return None
+
+    def _was_purged(self, newest: ColumnsVersion, asking: Asking) -> bool:
+        """Of a version of the time of a past policy, beside which there never was a newer one."""
+        policy = self._policy_at(asking)
+        return policy is not None and purges_newest(policy, newest.ts, newest.txn, asking.read_us)
+
+    def _policy_at(self, asking: Asking) -> Purging:
+        return self._purging.at(asking.at) if isinstance(self._purging, Reigns) else self._purging
 
     def _versions(self, row: Row, asking: Asking, holders: Sequence[_FromMemory]) -> list[ColumnsVersion]:
         at, floor = asking.at, asking.floor
@@ -176,6 +193,7 @@ class ColumnsReader:
         self, versions: Sequence[ColumnsVersion], asking: Asking, limit: int
     ) -> dict[ColumnId, tuple[Version, ...]]:
         everywhere = [Erased(v.ts, v.txn, False) for v in versions if v.kind is Kind.ERASE_ROW]
+        policy = self._policy_at(asking)
         result: dict[ColumnId, tuple[Version, ...]] = {}
         for id_ in self._wanted:
             about = [version for version in versions if id_ in version.values]
@@ -183,7 +201,7 @@ class ColumnsReader:
             if puts:
                 own = [Erased(v.ts, v.txn, v.kind is Kind.ERASE_VERSION) for v in about if v.kind is not Kind.PUT]
                 erased = [*everywhere, *own]
-                alive = survivors(puts, erased, self._policy, asking.read_us)
+                alive = survivors(puts, erased, policy, asking.read_us)
                 kept = [Version(*put) for put in alive if put.ts in asking.time][:limit]
                 if kept:
                     result[id_] = tuple(kept)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from stelae.model.hybrid import TXN_MIN, micros_of
 from stelae.model.ids import Txn
-from stelae.model.purge import PurgePolicy
+from stelae.model.purge import Purging
 from stelae.model.ranges import RowRange
 from stelae.model.record import Kind
 from stelae.storage.fragments import Fragments
@@ -36,12 +36,12 @@ from stelae.storage.windows import PieceReader, ScanWindow, plan_windows, run_ah
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What may go: by default nothing."""
+    """What may go: by default nothing. `policy`: as it was at the horizon."""
 
     horizon: Txn = TXN_MIN
     floor: Txn = TXN_MIN
     is_rooted: bool = False
-    policy: PurgePolicy | None = None
+    policy: Purging = None
 
 
 def merged_records(

@@ -217,7 +217,7 @@ class RowScan:
             exists = group is existing
             if group.id not in self._parts and not (exists and _has_markers(state)):
                 continue
-            refs, policy = state.refs(group.id), group.options.purge
+            refs, policy = state.refs(group.id), group.options.purging_at(request.asking.at)
             match group:
                 case ColumnsGroup():
                     columns = ColumnsQuestion(

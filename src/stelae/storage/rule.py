@@ -10,6 +10,11 @@ Given all versions and erasures with txns inside the reader's window:
 Where no erasure is near, counts and ages only grow, so asking once at the end gives the same answer. And where the
 policy counts no versions, erasures cannot change what it says. Both are taken as short cuts here, and are why vectors
 can do nearly all rows (`merge`): this module is what they are tested against.
+
+Where a group's policy was altered, each policy judges the commits of its reign and what the one before has left, and is
+asked last of all at the end of its reign. The short cuts hold within each reign: it begins with some versions and only
+gets more. Compactions may drop what is gone at a snapshot: of what is left then, no past policy purges anything when it
+is asked again, since each version has no more newer ones beside it than it had.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from typing import Any, NamedTuple
 
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros, Txn
-from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, purges
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PastPolicy, PurgePolicy, Purging, Reigns, purges
 
 
 class Written(NamedTuple):
@@ -39,7 +44,7 @@ class Erased(NamedTuple):
     is_exact: bool
 
 
-def counts_versions(policy: PurgePolicy | None) -> bool:
+def counts_versions(policy: Purging) -> bool:
     match policy:
         case None | MaxAge():
             return False
@@ -47,12 +52,15 @@ def counts_versions(policy: PurgePolicy | None) -> bool:
             return True
         case AllOf(parts) | AnyOf(parts):
             return any(counts_versions(part) for part in parts)
+        case Reigns(past, now):
+            return counts_versions(now) or any(counts_versions(each.policy) for each in past)
 
 
-def survivors(
-    puts: Sequence[Written], erased: Sequence[Erased], policy: PurgePolicy | None, read_us: Micros
-) -> Sequence[Written]:
-    """What is alive, newest first. Puts come in any order; those with one (ts, txn) are one version, held twice."""
+def survivors(puts: Sequence[Written], erased: Sequence[Erased], policy: Purging, read_us: Micros) -> Sequence[Written]:
+    """What is alive, newest first. Puts come in any order; those with one (ts, txn) are one version, held twice. The
+    policy is the one at the reader's snapshot, with those before it."""
+    if isinstance(policy, Reigns):
+        return _through_reigns(_versions(puts), erased, policy, read_us)
     if len(puts) == 1 and not erased:
         if policy is None or not purges(policy, 0, read_us - puts[0].ts):
             return puts
@@ -61,7 +69,7 @@ def survivors(
     if not erased or not counts_versions(policy):
         seen = _seen(ordered, erased) if erased else ordered
         return seen if policy is None else _unpurged(seen, policy, read_us)
-    return _timeline(ordered, erased, policy, read_us) if policy is not None else ordered
+    return _timeline(ordered, erased, policy, read_us)
 
 
 def _versions(puts: Iterable[Written]) -> list[Written]:
@@ -87,31 +95,64 @@ def _seen(ordered: Sequence[Written], erased: Sequence[Erased]) -> list[Written]
     return seen
 
 
-def _unpurged(alive: list[Written], policy: PurgePolicy, at_us: Micros) -> list[Written]:
+def _through_reigns(ordered: list[Written], erased: Sequence[Erased], reigns: Reigns, read_us: Micros) -> list[Written]:
+    if erased and counts_versions(reigns):
+        return _timeline(ordered, erased, reigns.now, read_us, reigns.past)
+    alive = _seen(ordered, erased) if erased else ordered
+    for each in reigns.past:
+        if each.policy is not None:
+            old = [put for put in alive if put.txn <= each.until]
+            kept = _unpurged(old, each.policy, micros_of(each.until))
+            gone = {(put.ts, put.txn) for put in old[len(kept) :]}
+            alive = [put for put in alive if (put.ts, put.txn) not in gone] if gone else alive
+    return _unpurged(alive, reigns.now, read_us)
+
+
+def _unpurged(alive: list[Written], policy: PurgePolicy | None, at_us: Micros) -> list[Written]:
     """Whatever the policy is true of lies at the old end: older versions have more newer ones, and the greater age."""
+    if policy is None:
+        return alive
     kept = len(alive)
     while kept and purges(policy, kept - 1, at_us - alive[kept - 1].ts):
         kept -= 1
     return alive if kept == len(alive) else alive[:kept]
 
 
-def _timeline(ordered: list[Written], erased: Sequence[Erased], policy: PurgePolicy, read_us: Micros) -> list[Written]:
+def _timeline(
+    ordered: list[Written],
+    erased: Sequence[Erased],
+    policy: PurgePolicy | None,
+    read_us: Micros,
+    past: Sequence[PastPolicy] = (),
+) -> list[Written]:
     commits: dict[Txn, tuple[list[Written], list[Erased]]] = {}
     for put in ordered:
         commits.setdefault(put.txn, ([], []))[0].append(put)
     for erasure in erased:
         commits.setdefault(erasure.txn, ([], []))[1].append(erasure)
     alive: list[Written] = []
-    for txn in sorted(commits):
-        puts, erasures = commits[txn]
-        at_us = micros_of(txn)
-        alive = _unpurged(alive, policy, at_us)
-        for put in puts:
-            insort(alive, put, key=_newest_first)
-        if erasures:
-            alive = _seen(alive, erasures)
-        alive = _unpurged(alive, policy, at_us)
+    left = sorted(commits, reverse=True)
+    for reign in past:
+        while left and left[-1] <= reign.until:
+            txn = left.pop()
+            alive = _committed(alive, txn, *commits[txn], reign.policy)
+        alive = _unpurged(alive, reign.policy, micros_of(reign.until))
+    while left:
+        txn = left.pop()
+        alive = _committed(alive, txn, *commits[txn], policy)
     return _unpurged(alive, policy, read_us)
+
+
+def _committed(
+    alive: list[Written], txn: Txn, puts: list[Written], erasures: list[Erased], policy: PurgePolicy | None
+) -> list[Written]:
+    at_us = micros_of(txn)
+    alive = _unpurged(alive, policy, at_us)
+    for put in puts:
+        insort(alive, put, key=_newest_first)
+    if erasures:
+        alive = _seen(alive, erasures)
+    return _unpurged(alive, policy, at_us)
 
 
 def _newest_first(put: Written) -> tuple[int, int]:

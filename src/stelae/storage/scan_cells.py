@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.purge import PurgePolicy
+from stelae.model.purge import Purging
 from stelae.model.ranges import RowRange
 from stelae.storage.asking import Asking
 from stelae.storage.fragments import Fragments
@@ -43,13 +43,13 @@ class CellsChunk:
 @dataclass(frozen=True, slots=True)
 class CellsQuestion:
     """What is asked of a group: cells whose name a selector matches, so many versions of each; `exists`: rows with a
-    put of the key alone count too."""
+    put of the key alone count too. `policy`: as it was at the snapshot."""
 
     rows: RowRange
     selectors: Selectors
     exists: bool
     asking: Asking
-    policy: PurgePolicy | None
+    policy: Purging
     history: int = 1
     plainly: bool = False
 

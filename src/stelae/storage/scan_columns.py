@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
-from stelae.model.ids import ColumnId
-from stelae.model.purge import PurgePolicy, purges
+from stelae.model.ids import ColumnId, Micros
+from stelae.model.purge import Purging, purges_newest
 from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import Column
@@ -51,13 +51,13 @@ class ColumnsChunk:
 @dataclass(frozen=True, slots=True)
 class ColumnsQuestion:
     """What is asked of a group: these columns of these rows; `exists`: rows with a put of the key alone count too.
-    `skips`: whether a block of a plain file can be passed over."""
+    `policy`: as it was at the snapshot. `skips`: whether a block of a plain file can be passed over."""
 
     rows: RowRange
     columns: tuple[Column, ...]
     exists: bool
     asking: Asking
-    policy: PurgePolicy | None
+    policy: Purging
     skips: Callable[[Piece], bool] | None = None
     plainly: bool = False
 
@@ -201,7 +201,7 @@ def is_plain(piece: Piece, question: ColumnsQuestion, window: ScanWindow) -> boo
     ts_min, ts_max = _times(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
-    if question.policy is not None and purges(question.policy, 0, asking.read_us - ts_min):
+    if question.policy is not None and purges_newest(question.policy, Micros(ts_min), file.txn_min, asking.read_us):
         return False
     return (spec.nulls == "written" and _has_one(piece, question)) or _reads_all(piece, question)
 

@@ -5,8 +5,8 @@
     object = object type (2 bytes) | serializer version (varint) | payload (msgpack list of fields)
 
 Numbers are big-endian. Objects inside objects have headers of their own, so each type's serializer can grow alone. A
-type's versions are numbered from 1 without gaps; the newest writes, all read. Bytes of a released version never change:
-golden files hold every one.
+type's versions are numbered from 1 without gaps; all read, and the newest that a value needs writes it, so that older
+releases can read all that is not new. Bytes of a released version never change: golden files hold every one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class BadBytes(StelaeError):
 @dataclass(frozen=True, slots=True)
 class Serializer:
     """One version of one type: how its fields become plain values, and back. `since` is the release that first wrote
-    it: from then on it never changes."""
+    it: from then on it never changes. `is_needed`: whether an older version could not hold a value."""
 
     object_type: ObjectType
     version: int
@@ -89,6 +89,7 @@ class Serializer:
     kind: type[Any]
     write: Callable[[Any], list[Any]]
     read: Callable[[list[Any]], Any]
+    is_needed: Callable[[Any], bool] = lambda _: True
 
 
 class SerializerRegistry:
@@ -103,7 +104,10 @@ class SerializerRegistry:
             if sorted(versions) != list(range(1, len(versions) + 1)):
                 raise InvalidArgument(f"{type_.name} has serializers of versions {sorted(versions)}: there is a gap")
         self._readers: Mapping[ObjectType, dict[int, Serializer]] = by_type
-        self._writers = {versions[len(versions)].kind: versions[len(versions)] for versions in by_type.values()}
+        newest_first = [
+            [versions[number] for number in sorted(versions, reverse=True)] for versions in by_type.values()
+        ]
+        self._writers = {versions[0].kind: versions for versions in newest_first}
 
     @property
     def serializers(self) -> tuple[Serializer, ...]:
@@ -117,9 +121,10 @@ class SerializerRegistry:
         return _HEADER.pack(PROTOCOL_VERSION) + self.encode_part(value)
 
     def encode_part(self, value: object) -> bytes:
-        serializer = self._writers.get(type(value))
-        if serializer is None:
+        versions = self._writers.get(type(value))
+        if versions is None:
             raise InvalidArgument(f"{type(value).__name__} has no serializer")
+        serializer = next(each for each in versions if each.version == 1 or each.is_needed(value))
         payload = msgspec.msgpack.encode(serializer.write(value))
         return _HEADER.pack(serializer.object_type) + _varint(serializer.version) + payload
 

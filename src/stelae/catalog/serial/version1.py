@@ -15,6 +15,7 @@ import msgspec
 from stelae.catalog import entries as e
 from stelae.catalog import objects as o
 from stelae.catalog.serial.registry import ObjectType, Serializer, SerializerRegistry
+from stelae.catalog.serial.version2 import SINCE_VERSION_1
 from stelae.format.packing import pack_value, unpack_extension
 from stelae.model import schema as s
 from stelae.model.purge import parse_purge
@@ -222,4 +223,4 @@ _WHOLE: Sequence[Serializer] = (
     _of(T.SNAPSHOT_HEAD, SnapshotHead, version=NUMBER, activation=NUMBER, default_zone=NUMBER, next_id=NUMBER),
 )
 
-CATALOG_SERIALIZERS: SerializerRegistry = SerializerRegistry([*_OBJECTS, *_ENTRIES, *_WHOLE])
+CATALOG_SERIALIZERS: SerializerRegistry = SerializerRegistry([*_OBJECTS, *_ENTRIES, *_WHOLE, *SINCE_VERSION_1])

@@ -2,9 +2,9 @@
 
 An erasure hides what it covers and has a smaller txn. Walked newest first, a version is hidden if the greatest txn of
 the erasures passed so far is above its own: one running maximum per scope (a row, a family, a cell, one time of a
-column). The purge policy asks how many newer versions there are, a running count, and how old they are. Only where the
-policy counts versions and the row holds erasures does the order of commits matter: those rows go through the plain
-rule, one at a time.
+column). The purge policy asks how many newer versions there are, a running count, and how old they are; past policies
+are asked the same before it, one after the other, of what each had before it. Only where a policy counts versions and
+the row holds erasures does the order of commits matter: those rows go through the plain rule, one at a time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros
-from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, Purging, Reigns
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions
 from stelae.storage.merge.slab import Slab
@@ -26,7 +27,7 @@ from stelae.storage.rule import Erased, Written, counts_versions, survivors
 class Judging:
     """By which policy, and at what time, versions are judged. `plainly`: every row with erasures by the plain rule."""
 
-    policy: PurgePolicy | None
+    policy: Purging
     read_us: Micros
     plainly: bool = False
 
@@ -72,8 +73,10 @@ class _Rows:
             if hidden is not None:
                 flags &= ~hidden(index)
             self._once(flags)
-            if policy is not None:
-                flags &= ~self._purged(policy, flags)
+            if isinstance(policy, Reigns):
+                self._purge_through(policy, flags)
+            elif policy is not None:
+                flags &= ~self._purged(policy, flags, self._judging.read_us)
             if by_rule is not None:
                 flags[by_rule] = False
                 self._judge_plainly(flags, index, by_rule)
@@ -132,12 +135,20 @@ class _Rows:
         changes = np.concatenate(([True], (np.diff(self._row_ids) != 0) | (np.diff(codes) != 0)))
         return np.cumsum(changes, dtype=np.int64)[which]
 
-    def _purged(self, policy: PurgePolicy, flags: Flags) -> Flags:
-        """Asked of what is not hidden, at the read's own time."""
+    def _purge_through(self, reigns: Reigns, flags: Flags) -> None:
+        for each in reigns.past:
+            old = flags & (self._slab.txn <= each.until)
+            if each.policy is not None and old.any():
+                flags &= ~(old & self._purged(each.policy, old, micros_of(each.until)))
+        if reigns.now is not None:
+            flags &= ~self._purged(reigns.now, flags, self._judging.read_us)
+
+    def _purged(self, policy: PurgePolicy, flags: Flags, at_us: Micros) -> Flags:
+        """Asked of what is not hidden, at the read's own time or when the policy's ended."""
         seen: Ints = np.cumsum(flags) - flags
         begins = self._ordering.begins if self._ordering.cell_begins is None else self._ordering.cell_begins
         newer: Ints = seen - seen[np.flatnonzero(begins)][self._cell_ids - 1]
-        return _policy_says(policy, newer, self._judging.read_us - self._slab.ts)
+        return _policy_says(policy, newer, at_us - self._slab.ts)
 
     def _judge_plainly(self, flags: Flags, index: int, by_rule: Positions) -> None:
         slab, judging = self._slab, self._judging
