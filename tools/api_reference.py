@@ -173,7 +173,7 @@ def _is_code(paragraph: str) -> bool:
 
 
 def _error_lines() -> Iterator[str]:
-    for name, kind in vars(errors).items():
+    for name, kind in (vars(errors) | {each: getattr(stelae, each) for each in stelae.__all__}).items():
         if isinstance(kind, type) and issubclass(kind, errors.StelaeError):
             said = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
             where = name if name in stelae.__all__ else f"stelae.model.errors.{name}"

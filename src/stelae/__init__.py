@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from stelae.client.scan import Scan
     from stelae.client.snapshot import Snapshot
     from stelae.client.table import TableHandle as Table
+    from stelae.storage.scanner import SchemaChanged
 
 __version__ = "0.1.0.dev0"
 
@@ -60,6 +61,7 @@ __all__ = [
     "Retryable",
     "Row",
     "Scan",
+    "SchemaChanged",
     "Snapshot",
     "SnapshotTooOld",
     "StelaeError",
@@ -80,6 +82,7 @@ _HOMES = {
     "Database": ("stelae.client.database", "Database"),
     "Row": ("stelae.client.outgoing", "FoundRow"),
     "Scan": ("stelae.client.scan", "Scan"),
+    "SchemaChanged": ("stelae.storage.scanner", "SchemaChanged"),
     "Snapshot": ("stelae.client.snapshot", "Snapshot"),
     "Table": ("stelae.client.table", "TableHandle"),
     "Version": ("stelae.client.outgoing", "FoundVersion"),

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
@@ -82,8 +83,8 @@ def test_device_without_room_is_full() -> None:
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = LocalLogFiles(tmp_path)
     file = logs.create("log")
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:3], offset))
     assert file.append(b"0123456789") == 0
     assert file.append(b"abcd") == 10
     file.close()
@@ -107,9 +108,10 @@ def test_device_error_is_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
+        patch.setattr(os, "fdatasync", fail)
         with pytest.raises(DiskFailed, match="log"):
             file.sync()
+        patch.setattr(os, "fsync", fail)
         with pytest.raises(DiskFailed):
             logs.delete("log")
     file.close()
@@ -119,13 +121,16 @@ def test_device_error_is_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what was synced, in order."""
     names: list[str] = []
-    real = os.fsync
 
-    def record(fd: int) -> None:
-        names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
-        real(fd)
+    def recorded(real: Callable[[int], None]) -> Callable[[int], None]:
+        def record(fd: int) -> None:
+            names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+            real(fd)
 
-    monkeypatch.setattr(os, "fsync", record)
+        return record
+
+    monkeypatch.setattr(os, "fsync", recorded(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", recorded(os.fdatasync))
     return names
 
 
@@ -186,3 +191,34 @@ def test_strange_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("log")
     (tmp_path / "log").write_bytes(b"1")
     assert logs.list() == [LogFileInfo("log", 1)]
+
+
+def test_room_is_taken_ahead_and_given_back(tmp_path: Path) -> None:
+    logs = LocalLogFiles(tmp_path)
+    file = logs.create("log")
+    file.append(b"0123")
+    file.append(b"4567")
+    taken_bytes = (tmp_path / "log").stat().st_size
+    assert taken_bytes > 8
+    assert LocalLogFiles(tmp_path).read("log") == b"01234567".ljust(taken_bytes, b"\0")
+    assert logs.list() == [LogFileInfo("log", 8)]
+    assert logs.read("log") == b"01234567"
+    file.append(bytes(taken_bytes))
+    assert (tmp_path / "log").stat().st_size == file.size_bytes == 8 + taken_bytes
+    file.append(b"!")
+    assert (tmp_path / "log").stat().st_size > file.size_bytes
+    file.close()
+    assert (tmp_path / "log").stat().st_size == file.size_bytes == 9 + taken_bytes
+
+
+def test_a_file_system_without_room_ahead_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    file = LocalLogFiles(tmp_path).create("log")
+    file.append(b"0123")
+    file.append(b"4567")
+    file.sync()
+    assert (tmp_path / "log").read_bytes() == b"01234567"
+    file.close()

@@ -83,6 +83,8 @@ def array_list(type_: t.ColumnType, value: Any) -> list[Any]:
         ("int32", " 1", "write a whole number"),
         ("bool", "yes", "write true or false"),
         ("float64", "1,5", "write a number, as in 2.5"),
+        ("float64", "1e400", "'1e400' is out of range of float64; infinity is written as inf"),
+        ("float32", "-1e999", "out of range of float32"),
         ("decimal(5, 2)", "abc", "write a number, as in 1.20"),
         ("date", "31.1.2026", "write a day, as in 2026-01-31"),
         ("timestamp", "2026-01-31T12:00:00", "has no time zone"),
@@ -110,6 +112,8 @@ def test_wrong_words(type_: str, text: str, message: str) -> None:
         ("int32", '"4"', "'4' is not a int32"),
         ("float64", '"x"', '{"$float": "NaN"}'),
         ("float64", '{"$float": "odd"}', '{"$float": "NaN"}'),
+        ("float64", "1e400", "'1E+400' is out of range of float64"),
+        ("array<float64>", "[1, -1e400]", "it[1]: '-1E+400' is out of range"),
         ("float64", '{"$float": []}', '{"$float": "NaN"}'),
         ("decimal(5, 2)", "true", 'write a string, as in "1.20"'),
         ("binary", '{"$binary": "?"}', "is not base64"),
@@ -130,6 +134,17 @@ def test_numbers_are_exact() -> None:
     assert from_json(t.Float(64), given_, "it") == 0.1
     assert from_json(t.Int(64), decoded("9007199254740993", "it"), "it") == 9007199254740993
     assert math.isnan(from_json(t.Float(64), decoded('"NaN"', "it"), "it"))
+
+
+def test_only_what_is_called_infinite_is() -> None:
+    words = ["inf", "-Infinity", "1e308", None, "nan"]
+    column = typed_column({"x": t.Float(64)}, "x", pa.array(words, pa.string()), str)
+    assert same(column.to_pylist(), [math.inf, -math.inf, 1e308, None, math.nan])
+    for text in ("1e400", "-1e400"):
+        with pytest.raises(InvalidArgument, match=r"^row 1: column 'x'.*out of range"):
+            typed_column({"x": t.Float(64)}, "x", pa.array(["inf", text]), lambda at: f"row {at}")
+    with pytest.raises(InvalidArgument, match="out of range"):
+        typed_column({"x": t.Float(32)}, "x", pa.array(["1e39"]), str)
 
 
 def test_a_row_is_an_object() -> None:

@@ -97,6 +97,43 @@ def test_a_put_says_what_the_long_way_says(data: st.DataObject, which: str, ts: 
         assert short == outcome(lambda row=row: the_long_way(schema, row, ts))  # type: ignore[misc]
 
 
+PLAINEST = declare(
+    {"id": "binary"}, [columns("g", {"t": "string", "b": "binary", "i": "int32", "n": "int64", "f": "float64"})]
+)
+PLAINEST_VALUES: dict[str, Any] = {"id": b"a", "t": "x", "b": b"y", "i": 2**31 - 1, "n": -(2**63), "f": 1.5}
+PLAINEST_OTHERS: dict[str, tuple[Any, ...]] = {
+    "id": (b"", b"a" * 4096, b"a" * 4097, bytearray(b"a"), "a", None),
+    "t": ("", "größe", "\ud800", "x" * 70_000, None, b"x", np.str_("n")),
+    "b": (b"", b"y" * 70_000, bytearray(b"2"), memoryview(b"3"), "y", None),
+    "i": (0, -(2**31), 2**31, -(2**31) - 1, True, 7.0, 1.5, None),
+    "n": (2**63 - 1, 2**63, np.int64(4), False, "1"),
+    "f": (math.nan, -0.0, 2, True, None, np.float32(0.5)),
+}
+
+
+@settings(max_examples=tries(40))
+@given(st.data(), st.permutations(sorted(PLAINEST_VALUES)))
+def test_a_shape_that_was_met_before_is_not_trusted_with_other_values(data: st.DataObject, names: list[str]) -> None:
+    encoder = RowEncoder(PLAINEST)
+    kept = [name for name in names if name == "id" or data.draw(st.booleans())]
+    in_order = [name for name in PLAINEST_VALUES if name in kept]
+    for order in (kept, in_order):
+        plain = {name: PLAINEST_VALUES[name] for name in order}
+        others = [{**plain, name: value} for name in order for value in PLAINEST_OTHERS[name]]
+        for row in (plain, *others, plain):
+            short = outcome(lambda row=row: mutations_in(PLAINEST, encoder.put(row, 5)))  # type: ignore[misc]
+            assert short == outcome(lambda row=row: the_long_way(PLAINEST, row, 5))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["t", "b"])
+def test_a_shape_that_was_met_before_takes_no_larger_values(name: str) -> None:
+    plain = PlainPuts(Names(PLAINEST))
+    size = DEFAULT_LIMITS.block_bytes_max // 4 // 256
+    assert plain.put(PLAINEST_VALUES, None) is not None
+    assert plain.put({**PLAINEST_VALUES, name: PLAINEST_VALUES[name] * size}, None) is not None
+    assert plain.put({**PLAINEST_VALUES, name: PLAINEST_VALUES[name] * (size + 1)}, None) is None
+
+
 @settings(max_examples=tries(300))
 @given(st.data(), st.sampled_from(sorted(SCHEMAS)), st.sampled_from(["write", "skip"]))
 def test_few_dicts_and_many_say_the_same(data: st.DataObject, which: str, nulls: str) -> None:

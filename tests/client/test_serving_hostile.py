@@ -127,7 +127,7 @@ def told(world: StoreWorld, data: bytes) -> list[Frame]:
         peer.settimeout(60)
         with suppress(BrokenPipeError, ConnectionResetError):
             peer.sendall(data + FAREWELL)
-            if _is_waiting(data + FAREWELL):
+            if not _ends_with_farewell(data + FAREWELL):
                 peer.shutdown(socket.SHUT_WR)
         with suppress(ConnectionResetError):
             while all(frame.request_id != LAST for frame in found) and (received := peer.recv(65536)):
@@ -136,12 +136,12 @@ def told(world: StoreWorld, data: bytes) -> list[Frame]:
     return found
 
 
-def _is_waiting(data: bytes) -> bool:
-    """Whether whoever reads this waits for more of a frame."""
-    decoder = FrameDecoder()
+def _ends_with_farewell(data: bytes) -> bool:
+    """Whether whoever reads this finds the last request, and no part of a frame that is longer than it should be."""
+    decoder, found = FrameDecoder(), list[Frame]()
     with suppress(ProtocolError):
-        decoder.feed(data)
-    return decoder.pending_bytes > 0
+        found = decoder.feed(data)
+    return not decoder.pending_bytes and (decoder.fault is not None or any(each.request_id == LAST for each in found))
 
 
 def numbered(chosen: list[Frame]) -> list[bytes]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.format import layout
-from stelae.format.block import BLOCK_VERSION, SmallBlock, decode_block, encode_block
+from stelae.format.block import BLOCK_VERSION, SmallBlock, _decode_small, decode_block, decode_single, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument, UnsupportedFormat
@@ -45,6 +45,22 @@ def same(a: object, b: object) -> bool:
 def test_small_blocks_come_back(given_: list[Mutation]) -> None:
     block = SmallBlock(VERSION, tuple(given_))
     assert same(decode_block(encode_block(block)), block)
+
+
+@given(mutations, st.sampled_from([1, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1]))
+def test_a_single_put_is_read_at_once_and_nothing_else_is(mutation: Mutation, version: int) -> None:
+    data = encode_block(SmallBlock(SchemaVersion(version), (mutation,)))
+    for given_ in (data, memoryview(data)):
+        found = decode_single(given_)
+        if not isinstance(mutation, Put):
+            assert found is None
+        else:
+            assert found is not None
+            schema_version, row, columns_, values_, ts = found
+            assert schema_version == version
+            assert same(Put(row, tuple(zip(columns_, values_, strict=True)), ts), mutation)
+    assert decode_single(encode_block(SmallBlock(VERSION, (mutation, mutation)))) is None
+    assert decode_single(encode_block(SmallBlock(VERSION, ()))) is None
 
 
 @st.composite
@@ -89,10 +105,27 @@ SAMPLES = [
         )
     ),
     encode_block(ColumnarBlock(VERSION, ColumnarOp.PUT, True, plain_batch())),
+    encode_block(SmallBlock(VERSION, (Put(Row(b"row"), ((ColumnId(1), "x"), (ColumnId(2), [1, None])), Micros(5)),))),
 ]
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=["small", "columnar"])
+def test_a_single_put_of_any_bytes_is_what_the_general_way_makes_of_them() -> None:
+    chance = random.Random(5)
+    puts = 0
+    for _ in range(20_000):
+        data = bytearray(SAMPLES[2])
+        for _ in range(chance.randrange(1, 3)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        put = decode_single(bytes(data))
+        if put is not None:
+            puts += 1
+            version, row, columns_, values_, ts = put
+            pairs = tuple(zip(columns_, values_, strict=True))
+            assert same(SmallBlock(version, (Put(row, pairs, ts),)), _decode_small(bytes(data)))
+    assert 1_000 < puts < 19_000
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=["small", "columnar", "single"])
 def test_mutated_blocks_are_a_block_or_refused(sample: bytes) -> None:
     chance = random.Random(3)
     refused = 0
@@ -197,6 +230,8 @@ def with_field(type_: pa.DataType, name: str = "v", id_: int | None = 2) -> pa.R
             "1 columns with 0 values",
         ),
         (bytes((BLOCK_VERSION, 1)) + msgspec.msgpack.encode([7, [[3, b"r", 2**62]]]), "is no time"),
+        (small([7, [[1, b"r", [1], [2], TS_MAX + 1]]]), "is no time"),
+        (small([7, [[1, b"r", [1], [2], TS_MIN - 1]]]), "is no time"),
         (bytes((BLOCK_VERSION, 1)) + b"\x92\x07\x91\x95\x01\xc4\x01r\x91\x01" + b"\x91" * 5_000, "block: "),
         (
             bytes((BLOCK_VERSION, 1)) + b"\x92\x07\x91\x95\x01\xc4\x01r\x91\x01\x91\xc7\x03\x01NaN\xc0",

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import stelae
+from stelae.adapters.metastore_sqlite import SqliteMetastore
 from stelae.assembly.opening import STORE_KEY
 from stelae.launch.checking import check_store
 from stelae.launch.metastores import InDirectory, open_metastore
+from stelae.ports.clock import Clock
 from stelae.ports.metastore import PutKey
 
 OWNER = """
@@ -141,9 +146,50 @@ def test_a_store_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
 
     asyncio.run(from_the_future())
     before = contents(tmp_path / "data" / "fragments")
-    with pytest.raises(stelae.StelaeError, match="format 99"):
-        stelae.open(tmp_path / "data")
+    for read_only in (False, True):
+        with pytest.raises(stelae.StelaeError, match="format 99"):
+            stelae.open(tmp_path / "data", read_only=read_only)
     assert contents(tmp_path / "data" / "fragments") == before
+
+
+@pytest.mark.parametrize("damage", ["PRAGMA user_version = 99", "DROP TABLE store"])
+def test_an_error_names_the_directory_and_not_the_copy_that_was_read(tmp_path: Path, damage: str) -> None:
+    made(tmp_path / "data")
+    with closing(sqlite3.connect(tmp_path / "data" / "metastore.db")) as metastore:
+        metastore.execute(damage)
+        metastore.commit()
+    said = []
+    for read_only in (False, True):
+        with pytest.raises(stelae.StelaeError, match=re.escape(str(tmp_path / "data" / "metastore.db"))) as caught:
+            stelae.open(tmp_path / "data", read_only=read_only)
+        said.append((type(caught.value), str(caught.value), vars(caught.value)))
+    assert said[0] == said[1]
+
+
+def test_a_metastore_is_read_where_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a read-only mount, where SQLite cannot make the files it needs beside its own."""
+    made(tmp_path / "data", rows=1)
+    before, places = contents(tmp_path / "data"), []
+    plain = SqliteMetastore.open
+
+    async def refusing(path: Path, clock: Clock, *, read_only: bool = False) -> SqliteMetastore:
+        places.append(path.parent)
+        if path.parent == tmp_path / "data":
+            raise stelae.PermissionDenied(f"{path}: unable to open database file")
+        return await plain(path, clock, read_only=read_only)
+
+    monkeypatch.setattr(SqliteMetastore, "open", refusing)
+
+    async def read() -> list[str]:
+        async with open_metastore(InDirectory(tmp_path / "data"), read_only=True) as metastore:
+            return [entry.key for entry in (await metastore.range("")).entries]
+
+    assert STORE_KEY in asyncio.run(read())
+    assert contents(tmp_path / "data") == before
+    (tmp_path / "data" / "metastore.db").write_bytes(b"no database, by far" * 100)
+    with pytest.raises(stelae.Corruption, match=re.escape(str(tmp_path / "data" / "metastore.db"))):
+        asyncio.run(read())
+    assert [place.exists() for place in places] == [True, False, True, False]
 
 
 def test_a_missing_fragment_is_named(tmp_path: Path) -> None:
@@ -292,7 +338,7 @@ def test_a_table_makes_its_namespace(tmp_path: Path) -> None:
 
 
 def test_older_schemas_are_known_as_long_as_the_log_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.assembly.embedded._CATALOG_VERSIONS_MAX", 2)
+    monkeypatch.setattr("stelae.assembly.closing._CATALOG_VERSIONS_MAX", 2)
     for number in range(3):
         with stelae.open(tmp_path / "data") as db:
             db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("a", {"n": "int64"})], if_not_exists=True)

@@ -32,7 +32,8 @@ STEPS = st.lists(
 
 @dataclass
 class Model:
-    """One file by its promises: a synced beginning that stays, and a rest that may turn to zeros or go."""
+    """One file by its promises: a synced beginning that stays, and a rest that may turn to zeros or go. Zeros may
+    follow: room that was taken ahead."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: int = 0
@@ -40,7 +41,8 @@ class Model:
 
     def allows(self, found: bytes) -> bool:
         return (
-            self.synced <= len(found) <= len(self.data)
+            self.synced <= len(found)
+            and not any(found[len(self.data) :])
             and found[: self.synced] == self.data[: self.synced]
             and all(new in (old, 0) for new, old in zip(found, self.data, strict=False))
         )
@@ -103,13 +105,21 @@ def contents(disk: SimDisk) -> dict[str, bytes]:
     return {info.name: disk.read(info.name) for info in disk.list()}
 
 
+def roomless(disk: SimDisk, size_bytes: int) -> bytes:
+    """Of a log to which so much was appended, without the zeros behind that."""
+    found = disk.read("log")
+    assert not any(found[size_bytes:])
+    return found[:size_bytes]
+
+
 @given(st.integers(0, 2**32), STEPS)
 def test_crash_keeps_every_promise_and_invents_nothing(seed: int, steps: list[tuple[str, str, int]]) -> None:
     disk = SimDisk(SimRng(seed), page_bytes=PAGE)
     play = Play(disk)
     for step in steps:
         play.step(*step)
-    assert contents(disk) == {name: bytes(model.data) for name, model in play.models.items()}
+    now = {name: data.rstrip(b"\0") for name, data in contents(disk).items()}
+    assert now == {name: bytes(model.data) for name, model in play.models.items()}
     disk.crash()
     found = contents(disk)
     assert found.keys() <= play.models.keys()
@@ -169,7 +179,7 @@ def test_every_fate_of_a_never_synced_file_occurs() -> None:
         disk.crash()
         if not disk.list():
             return "gone"
-        found = disk.read("log")
+        found = roomless(disk, len(data))
         if found == data:
             return "whole"
         if not found:
@@ -207,10 +217,39 @@ def test_a_page_is_torn_either_way_around_its_synced_bytes() -> None:
         disk.crash()
         found = disk.read("log")
         assert found[:3] == b"syn"
-        return found[3:].replace(b"\0", b".").decode()
+        return found[3:8].replace(b"\0", b".").decode()
 
     seen = outcomes(tear, range(2000))
     assert {"", "12345", ".....", "123..", "..345", "12"} <= seen.keys()
+
+
+@pytest.mark.parametrize(
+    "end, is_closed, cut, fates",
+    [
+        (SimDisk.crash, False, False, {"exact", "zeros"}),
+        (SimDisk.crash, True, False, {"exact", "zeros"}),
+        (SimDisk.crash, True, True, {"exact"}),
+        (SimDisk.kill, False, False, {"exact", "zeros"}),
+        (SimDisk.kill, True, False, {"exact"}),
+    ],
+)
+def test_room_ahead_is_found_as_zeros_until_it_is_cut_off(
+    end: Callable[[SimDisk], None], is_closed: bool, cut: bool, fates: set[str]
+) -> None:
+    def fate(disk: SimDisk) -> str:
+        file = disk.create("log")
+        file.append(b"bytes")
+        file.sync()
+        assert disk.read("log") == b"bytes"
+        if is_closed:
+            file.close()
+        if cut:
+            disk.truncate("log", 5)
+        end(disk)
+        assert roomless(disk, 5) == b"bytes"
+        return "exact" if disk.read("log") == b"bytes" else "zeros"
+
+    assert outcomes(fate).keys() == fates
 
 
 def test_name_is_durable_from_the_first_sync_on() -> None:
@@ -236,7 +275,7 @@ def test_failed_sync_leaves_bytes_in_doubt_whatever_later_syncs_say() -> None:
         file.sync()
         assert disk.read("log") == b"A" * PAGE + b"B" * PAGE + b"C" * PAGE
         disk.crash()
-        found = disk.read("log")
+        found = roomless(disk, 3 * PAGE)
         assert found[:PAGE] == b"A" * PAGE
         assert found[2 * PAGE :] == b"C" * PAGE
         doubted = found[PAGE : 2 * PAGE]
@@ -264,7 +303,7 @@ def test_killed_process_leaves_its_bytes_unsynced_until_a_truncate() -> None:
     def unsynced(disk: SimDisk) -> SimDisk:
         disk.create("log").append(b"A" * PAGE)
         disk.kill()
-        assert disk.read("log") == b"A" * PAGE
+        assert roomless(disk, PAGE) == b"A" * PAGE
         return disk
 
     def trusting(disk: SimDisk) -> str:
@@ -314,8 +353,9 @@ def test_failed_truncate_may_be_found_done_undone_or_undone_later() -> None:
             disk.truncate("log", 4)
         before = len(disk.read("log"))
         disk.crash()
-        assert b"0123456789".startswith(disk.read("log"))
-        return f"{before} {len(disk.read('log'))}"
+        found = disk.read("log").rstrip(b"\0")
+        assert b"0123456789".startswith(found)
+        return f"{before} {len(found)}"
 
     assert outcomes(fate).keys() == {"10 10", "4 10", "4 4"}
 
@@ -403,7 +443,7 @@ def test_handles_end_with_their_process(end: Callable[[SimDisk], None]) -> None:
     with pytest.raises(Closed):
         file.sync()
     file.close()
-    assert disk.read("log") == b"bytes"
+    assert roomless(disk, 5) == b"bytes"
 
 
 def test_truncate_under_a_writer_is_refused() -> None:
@@ -477,7 +517,7 @@ def test_crash_inside_an_effect_finds_either_state(change: Callable[[SimDisk], N
             change(disk)
         disk.crash()
         try:
-            seen.add(len(disk.read("log")))
+            seen.add(len(disk.read("log").rstrip(b"\0")))
         except NotFound:
             seen.add(None)
     assert seen == {10, after}

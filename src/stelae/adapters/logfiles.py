@@ -1,7 +1,11 @@
-"""Log files in a directory of a local disk, with fsync.
+"""Log files in a directory of a local disk, with fdatasync.
 
 A name becomes durable with the file's first `sync`, which syncs the directory too. `truncate` and `delete` sync even
 when there is nothing left to cut or to remove, because a process may have died between such a change and its sync.
+
+Room for small appends is taken ahead: a sync that changes neither the size of a file nor where its blocks lie takes
+about half the time of one that does, since the file system has nothing to say about it in its own journal (decision
+9). Until the file is closed, zeros stand behind the last byte; `read` and `list` do not show them.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ import os
 from contextlib import suppress
 from io import FileIO
 from stat import S_ISREG
+from threading import Lock
+from weakref import WeakValueDictionary
 
 from typing_extensions import Buffer
 
@@ -20,11 +26,14 @@ from stelae.adapters.files import (
     stelae_error,
     sync_directory,
     sync_file,
-    write_all,
 )
 from stelae.model.errors import Closed, InvalidArgument
 from stelae.ports.logfiles import LogFileInfo
 from stelae.ports.names import check_log_name
+
+_AHEAD_BYTES = 4 * 2**20
+_LARGE_BYTES = _AHEAD_BYTES // 8
+"""What appends so much at once gains nothing from room taken ahead."""
 
 
 class LocalLogFile:
@@ -35,7 +44,11 @@ class LocalLogFile:
         self._name = name
         self._directory = directory
         self._size_bytes = 0
+        self._taken_bytes = 0
+        self._takes_ahead = hasattr(os, "posix_fallocate")
         self._name_durable = False
+        # Closing must not cut off what is being appended, nor let another file have the descriptor that is synced.
+        self._lock = Lock()
 
     @property
     def name(self) -> str:
@@ -45,32 +58,71 @@ class LocalLogFile:
     def size_bytes(self) -> int:
         return self._size_bytes
 
+    @property
+    def is_closed(self) -> bool:
+        return self._file.closed
+
     def append(self, *data: Buffer) -> int:
-        fd = self._fd()
-        offset = self._size_bytes
+        with self._lock:
+            fd = self._fd()
+            offset = self._size_bytes
+            parts = [memoryview(part).cast("B") for part in data]
+            more_bytes = sum([len(part) for part in parts])
+            if self._takes_ahead and offset + more_bytes > self._taken_bytes and more_bytes < _LARGE_BYTES:
+                self._take_ahead(fd)
+            try:
+                for part in parts:
+                    self._write(fd, part)
+            except OSError as error:
+                raise stelae_error(error, self._name) from error
+            return offset
+
+    def _write(self, fd: int, rest: memoryview) -> None:
+        """Every byte, however few the system takes at a time."""
+        while rest:
+            written = os.pwrite(fd, rest, self._size_bytes)
+            self._size_bytes += written
+            rest = rest[written:]
+
+    def _take_ahead(self, fd: int) -> None:
         try:
-            self._size_bytes += write_all(fd, *data)
-        except OSError as error:
-            self._size_bytes = os.fstat(fd).st_size
-            raise stelae_error(error, self._name) from error
-        return offset
+            os.posix_fallocate(fd, self._size_bytes, _AHEAD_BYTES)
+            self._taken_bytes = self._size_bytes + _AHEAD_BYTES
+        except OSError:
+            self._takes_ahead = False  # not on this file system, or the disk is nearly full
 
     def sync(self) -> None:
-        fd = self._fd()
-        with os_errors(self._name):
-            sync_file(fd)
-            if not self._name_durable:
-                sync_directory(self._directory)
-                self._name_durable = True
+        with self._lock:
+            fd = self._fd()
+            try:
+                _sync_data(fd)
+                if not self._name_durable:
+                    sync_directory(self._directory)
+                    self._name_durable = True
+            except OSError as error:
+                raise stelae_error(error, self._name) from error
 
     def close(self) -> None:
-        with os_errors(self._name):
-            self._file.close()
+        with self._lock, os_errors(self._name):
+            if not self._file.closed:
+                try:
+                    if self._taken_bytes > self._size_bytes:
+                        os.ftruncate(self._file.fileno(), self._size_bytes)
+                finally:
+                    self._file.close()
 
     def _fd(self) -> int:
         if self._file.closed:
             raise Closed(f"log file {self._name} is closed")
         return self._file.fileno()
+
+
+def _sync_data(fd: int) -> None:
+    """The bytes, and as much about the file as it takes to find them again."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        sync_file(fd)
 
 
 class LocalLogFiles:
@@ -80,21 +132,23 @@ class LocalLogFiles:
         """`suffix`: only files with such names are listed; others in the directory are somebody else's."""
         self._directory = os.path.abspath(directory)
         self._suffix = suffix
+        self._written: WeakValueDictionary[str, LocalLogFile] = WeakValueDictionary()
         with os_errors(self._directory):
             make_directories(self._directory)
 
     def create(self, name: str) -> LocalLogFile:
         path = self._path(name)
         with os_errors(path):
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
-        return LocalLogFile(FileIO(fd, "w"), name, self._directory)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory)
+        return file
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = self._path(name)
         if offset < 0 or (length is not None and length < 0):
             raise InvalidArgument(f"{path}: cannot read {length} bytes at {offset}")
         with os_errors(path), FileIO(path) as file:
-            size_bytes = os.fstat(file.fileno()).st_size
+            size_bytes = self._size_bytes(name, os.fstat(file.fileno()).st_size)
             here = max(size_bytes - offset, 0)
             if not here:
                 return b""
@@ -120,7 +174,7 @@ class LocalLogFiles:
                 except (InvalidArgument, FileNotFoundError):
                     continue
                 if S_ISREG(status.st_mode) and name.endswith(self._suffix):
-                    found.append(LogFileInfo(name, status.st_size))
+                    found.append(LogFileInfo(name, self._size_bytes(name, status.st_size)))
         return found
 
     def delete(self, name: str) -> None:
@@ -129,6 +183,11 @@ class LocalLogFiles:
             with suppress(FileNotFoundError):
                 os.unlink(path)
             sync_directory(self._directory)
+
+    def _size_bytes(self, name: str, on_disk_bytes: int) -> int:
+        """Without the room that is taken ahead."""
+        file = self._written.get(name)
+        return on_disk_bytes if file is None or file.is_closed else min(on_disk_bytes, file.size_bytes)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, check_log_name(name))

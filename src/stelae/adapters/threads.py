@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from threading import Event, Thread, current_thread
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
+from threading import Event, Lock, Thread, current_thread
 from typing import TypeVar
 
 from stelae.model.errors import Closed, InvalidArgument, StelaeError
@@ -20,10 +21,14 @@ _RETRY_S = 1.0
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own. A job that `close` comes before, or cancels, is Closed to who waits."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = Lock()
+        self._ending = Lock()
+        self._is_closing = False
+        self._is_stopping = False
         self._thread = Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -35,23 +40,41 @@ class LoopThread:
         """Wait for a job that runs on the loop. A caller that is interrupted leaves it running."""
         if current_thread() is self._thread:
             raise InvalidArgument("the loop's own thread cannot wait for it")
-        if self._loop.is_closed() or not self._thread.is_alive():
-            raise Closed("the event loop has ended")
 
         async def waiting() -> T:
             return await job
 
-        return asyncio.run_coroutine_threadsafe(waiting(), self._loop).result()
+        # Under the lock: whatever is handed to the loop is handed to it before it is told to end.
+        with self._lock:
+            is_over = self._is_closing or not self._thread.is_alive()
+            found = None if is_over else asyncio.run_coroutine_threadsafe(waiting(), self._loop)
+        if found is None:
+            if isinstance(job, Coroutine):
+                job.close()
+            raise Closed("the event loop has ended")
+        try:
+            return found.result()
+        except CancelledError:
+            if not self._is_closing:
+                raise
+            raise Closed("the event loop has ended meanwhile") from None
 
     def close(self) -> None:
-        """Cancel what is left on the loop, then end it. Closing twice is no error."""
-        if self._loop.is_closed():
-            return
-        self.run(self._cancel_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        """Cancel what is left on the loop, then end it. Closing twice is no error, and ends what the first left off."""
+        if current_thread() is self._thread:
+            raise InvalidArgument("the loop's own thread cannot wait for its end")
+        with self._lock:
+            self._is_closing = True
+        with self._ending:
+            if self._loop.is_closed():
+                return
+            if not self._is_stopping:
+                asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
+                self._is_stopping = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
 
     async def _cancel_all(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

@@ -92,13 +92,12 @@ class StoreCheck:
     # -- files
 
     def _check_files(self, progress: Progress | None) -> None:
-        present = set(fragment_names(self._shard.blobs))
         needed = self._needed()
         done, total = 0, sum(file.seal.size_bytes for file, _ in needed.values())
         for name, (file, where) in needed.items():
             self._counts["fragments"] += 1
             try:
-                self._check_file(file, name in present)
+                self._check_file(file)
             except NotFound:
                 if name in self._needed():
                     self._wrong("fragment", f"{where}: {name}", "is missing")
@@ -107,8 +106,10 @@ class StoreCheck:
             done += file.seal.size_bytes
             if progress is not None:
                 progress(done, total)
-        unneeded = present - self._running.server.upkeep.needed_files() - needed.keys()
-        self._counts["unneeded fragments"] = len(unneeded)
+        # Listed first: what is made meanwhile is not in the list, or is needed by the time that is asked.
+        present, upkeep = fragment_names(self._shard.blobs), self._running.server.upkeep
+        needed_now = upkeep.needed_files()
+        self._counts["unneeded fragments"] = sum(not upkeep.keeps(name) for name in set(present) - needed_now)
 
     def _needed(self) -> dict[str, tuple[FragmentFile, str]]:
         names = {id_: table.name for id_, table in self._running.catalog.latest.tables.items()}
@@ -119,9 +120,7 @@ class StoreCheck:
                 found.setdefault(name, (file, where))
         return found
 
-    def _check_file(self, file: FragmentFile, is_present: bool) -> None:
-        if not is_present:
-            raise NotFound(file.name)
+    def _check_file(self, file: FragmentFile) -> None:
         blob = self._shard.blobs.open(file.name)
         try:
             reader = FragmentReader(blob, file.seal)

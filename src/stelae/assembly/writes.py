@@ -48,6 +48,10 @@ class TableWriter:
 
     def write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Txn:
         """Durable when it returns; the largest txn, or the newest if there is nothing to write."""
+        if len(blocks) == 1 and blocks[0].count == 1:
+            commit = self._alone(table, blocks[0], max_txn, may_wait=True)
+            self._shard.drain()
+            return commit.durable.result()
         commits, error = self._let_in(table, blocks, max_txn)
         self._shard.drain()
         return self._settled(commits, error)
@@ -55,6 +59,12 @@ class TableWriter:
     def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Future[Txn]:
         """Let in now; somebody must drain the log for the future to be done. Never waits: Overloaded is an answer."""
         done: Future[Txn] = Future()
+        if len(blocks) == 1 and blocks[0].count == 1:
+            try:
+                return self._alone(table, blocks[0], max_txn, may_wait=False).durable
+            except StelaeError as refused:
+                done.set_exception(refused)
+                return done
         commits, error = self._let_in(table, blocks, max_txn, may_wait=False)
         last = commits[-1][1] if commits else None
         if last is None:
@@ -73,6 +83,13 @@ class TableWriter:
         # Commits become durable, or fail, in the order of their txns.
         last.durable.add_done_callback(finish)
         return done
+
+    def _alone(self, table: TableId, block: OrderedBlock, max_txn: Txn | None, *, may_wait: bool) -> Commit:
+        """A block of one row is of one tablet, and is in or not."""
+        while True:
+            commit = self._apply(table, block, max_txn, may_wait=may_wait, is_first=True)
+            if commit is not None:
+                return commit
 
     def _let_in(
         self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, *, may_wait: bool = True
@@ -95,11 +112,11 @@ class TableWriter:
         *,
         may_wait: bool,
     ) -> None:
-        count = len(ordered.rows)
+        count = ordered.count
         if not count:
             return
-        state = self._shard.state_at(table, ordered.rows[0].as_py())
-        if count == 1 or state.rows.stop is None or ordered.rows[count - 1].as_py() < state.rows.stop:
+        state = self._shard.state_at(table, ordered.first)
+        if count == 1 or state.rows.stop is None or ordered.last < state.rows.stop:
             parts = [ordered]
         else:
             starts = [each.rows.start for each in self._shard.of_table(table)][1:]
@@ -110,12 +127,12 @@ class TableWriter:
                 # A tablet was split in between: cut anew.
                 self._let_block_in(table, part, max_txn, commits, may_wait=may_wait)
             else:
-                commits.append((len(part.rows), commit))
+                commits.append((part.count, commit))
 
     def _apply(
         self, table: TableId, part: OrderedBlock, max_txn: Txn | None, *, may_wait: bool, is_first: bool
     ) -> Commit | None:
-        first, block = Row(part.rows[0].as_py()), part.block
+        first, block = part.first, part.block
         deadline_s: float | None = None
         for _ in range(_ROUTES_MAX):
             state = self._shard.state_at(table, first)
@@ -132,9 +149,8 @@ class TableWriter:
                     # All columns that were written are gone. Done when what came before it is.
                     return Commit(self._shard.visible, self._shard.sync(TXN_MAX))
             except TabletAway:
-                last = part.rows[len(part.rows) - 1].as_py()
                 now = self._shard.state_at(table, first)
-                if last not in now.rows:
+                if part.last not in now.rows:
                     return None
                 if now is state:
                     raise

@@ -302,7 +302,10 @@ def typed_column(
     type_ = type_of(types, name) or t.String()
     if isinstance(type_, t.KeyType):
         try:
-            return pc.cast(texts, to_arrow(type_))
+            found = pc.cast(texts, to_arrow(type_))
+            # Numbers that are too large are infinite for Arrow.
+            if not isinstance(type_, t.Float) or not pc.any(pc.is_inf(found)).as_py():
+                return found
         except pa.ArrowInvalid:
             pass  # one by one, to find it
     values = []

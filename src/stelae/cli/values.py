@@ -160,7 +160,7 @@ def _float_from_json(type_: t.Float, given: Any, where: str) -> Value:
         case str() if given in _ODD_FLOATS:
             return _ODD_FLOATS[given]
         case PyDecimal():
-            return float(given)
+            return _finite(type_, float(given), str(given), where)
         case int() if not isinstance(given, bool):
             return given
         case _:
@@ -263,9 +263,17 @@ def _int_from_text(type_: t.Int, text: str, where: str) -> Value:
 
 def _float_from_text(type_: t.Float, text: str, where: str) -> Value:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         raise _refused(type_, text, where, "a number, as in 2.5 or nan") from None
+    return value if "inf" in text.lower() else _finite(type_, value, text, where)
+
+
+def _finite(type_: t.Float, value: float, given: str, where: str) -> float:
+    """Python reads a number that is too large as infinity; who means that says so."""
+    if math.isinf(value):
+        raise InvalidArgument(f"{where}: {_cut(given)} is out of range of {type_}; infinity is written as inf")
+    return value
 
 
 def _decimal_from_text(type_: t.Decimal, text: str, where: str) -> Value:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -14,6 +15,7 @@ from stelae.client.aio_session import AsyncSession, awaited
 from stelae.client.outgoing import FoundRow, pandas_of, polars_of
 from stelae.client.scan import PinnedScan
 from stelae.client.scanning import ScanRun
+from stelae.model.errors import Closed, Overloaded
 
 T = TypeVar("T")
 
@@ -32,26 +34,14 @@ class AsyncScan:
         self._pinned = pinned
 
     def __aiter__(self) -> AsyncIterator[FoundRow]:
-        return self._rows()
+        return _Rows(self._stream(ScanRun.rows))
 
-    async def _rows(self) -> AsyncIterator[FoundRow]:
-        async for chunk in self._stream(ScanRun.rows):
-            for row in chunk:
-                yield row
-
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The same as a stream of `pyarrow.RecordBatch`, in bounded memory."""
-        async for batch in self._stream(ScanRun.batches):
-            yield batch
+        return self._stream(ScanRun.batches)
 
-    async def _stream(self, start: Callable[[ScanRun], Generator[T, None, None]]) -> AsyncIterator[T]:
-        pinned = await awaited(self._pinned)
-        pump = _Pump(start(pinned.run()))
-        try:
-            while (item := await self._session.work(pump.next)) is not None:
-                yield item
-        finally:
-            await self._session.work(pump.close)
+    def _stream(self, start: Callable[[ScanRun], Generator[T, None, None]]) -> _Stream[T]:
+        return _Stream(self._session, self._pinned, start)
 
     async def to_arrow(self) -> pa.Table:
         """All rows as a `pyarrow.Table`."""
@@ -83,6 +73,62 @@ class AsyncScan:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class _Stream(AsyncIterator[T]):
+    """One pass. Whoever forgets it frees what it holds; it is no async generator, so an event loop that ends does not
+    wait for it, and may end after the database was closed."""
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        pinned: Future[PinnedScan],
+        start: Callable[[ScanRun], Generator[T, None, None]],
+    ) -> None:
+        self._session = session
+        self._pinned = pinned
+        self._start: Callable[[ScanRun], Generator[T, None, None]] | None = start
+        self._pump: _Pump[T] | None = None
+
+    async def __anext__(self) -> T:
+        if self._start is not None:
+            pinned, start = await awaited(self._pinned), self._start
+            self._start, self._pump = None, _Pump(start(pinned.run()))
+        if self._pump is not None:
+            item = await self._session.work(self._pump.next)
+            if item is not None:
+                return item
+            self._pump = None
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Give out nothing more. Closing twice is no error."""
+        pump, self._start, self._pump = self._pump, None, None
+        if pump is not None:
+            with suppress(Closed):
+                await self._session.work(pump.close)
+
+    def __del__(self) -> None:
+        if self._pump is not None:
+            with suppress(Closed, Overloaded, RuntimeError):  # the last where the interpreter ends
+                self._session.begin(self._pump.close)
+
+
+class _Rows(AsyncIterator[FoundRow]):
+    """The rows of chunks, one by one."""
+
+    def __init__(self, chunks: _Stream[list[FoundRow]]) -> None:
+        self._chunks = chunks
+        self._rows: Iterator[FoundRow] = iter(())
+
+    async def __anext__(self) -> FoundRow:
+        while (row := next(self._rows, None)) is None:
+            self._rows = iter(await self._chunks.__anext__())
+        return row
+
+    async def aclose(self) -> None:
+        self._rows = iter(())
+        await self._chunks.aclose()
 
 
 class _Pump(Generic[T]):

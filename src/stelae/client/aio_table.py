@@ -9,6 +9,7 @@ from typing import Any
 from stelae.client.aio_batch import AsyncBatch
 from stelae.client.aio_scan import AsyncScan
 from stelae.client.aio_session import AsyncSession
+from stelae.client.aio_wakes import Wakes
 from stelae.client.backend import Progress, TableInfo, TableStats, TabletInfo
 from stelae.client.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.operations import Missed, Rows, UpdateFunction, quick_get
@@ -16,7 +17,10 @@ from stelae.client.outgoing import FoundRow, FoundVersion
 from stelae.client.scan import PinnedScan, open_scan
 from stelae.client.table import TableHandle
 from stelae.client.view import KnownTable
+from stelae.model.errors import InvalidArgument, Overloaded
 from stelae.model.ids import Txn
+from stelae.storage.shard import StaleSchema
+from stelae.storage.tablets import TabletAway
 
 
 class AsyncTable:
@@ -34,6 +38,7 @@ class AsyncTable:
         self._known = KnownTable(info)
         self._rows = Rows(self._known, session.session.patience)
         self._twin = TableHandle(session.session, info)
+        self._wakes: Wakes[Txn] = Wakes()
 
     @property
     def name(self) -> str:
@@ -101,6 +106,13 @@ class AsyncTable:
 
         await asyncio.gather(*[users.put({"id": str(n)}) for n in range(100)])   # together, in few syncs
         """
+        backend = self._session.session.backend
+        if if_unchanged_since is None and not if_absent and backend.is_local:
+            try:
+                blocks = self._known.view.put_blocks(row, ts)
+                return await self._wakes.awaited(backend.submit(self._known.id, blocks))
+            except (InvalidArgument, StaleSchema, Overloaded, TabletAway):
+                pass  # nothing was written
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:

@@ -6,7 +6,6 @@ and less than a quarter of the bytes a block may have: only a single row may hav
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ SMALL_ROWS_MAX = 64
 """So few rows are a block of mutations: a batch of columns costs more than it saves, to send and to keep in memory."""
 
 _BINARY = pa.binary()
-_OFFSETS = struct.Struct("<ii")
 _MUTATION_BYTES = 32
 _VALUE_BYTES = 16
 _PLAIN = frozenset((type(None), bool, int, float))
@@ -45,10 +43,33 @@ _ENCODER = msgspec.msgpack.Encoder()
 @dataclass(frozen=True, slots=True)
 class OrderedBlock:
     """`rows[i]`: the row of the i-th record of a batch, or of the i-th mutation. They ascend; of a columnar put or
-    erasure, each stands once."""
+    erasure, each stands once. Of mutations they need not be given: an array is made of them if somebody asks."""
 
     block: Block
-    rows: pa.Array
+    given_rows: pa.Array | None = None
+
+    @property
+    def rows(self) -> pa.Array:
+        if self.given_rows is None and isinstance(self.block, SmallBlock):
+            return pa.array([mutation.row for mutation in self.block.mutations], _BINARY)
+        return self.given_rows
+
+    @property
+    def count(self) -> int:
+        return len(self.block.mutations) if isinstance(self.block, SmallBlock) else self.block.batch.num_rows
+
+    @property
+    def first(self) -> Row:
+        return self._row(0)
+
+    @property
+    def last(self) -> Row:
+        return self._row(-1)
+
+    def _row(self, at: int) -> Row:
+        if isinstance(self.block, SmallBlock):
+            return self.block.mutations[at].row
+        return Row(self.rows[at].as_py())
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,17 +241,7 @@ def _small_block(schema: TableSchema, said: Sequence[SaidRow]) -> OrderedBlock:
 
 def ordered_small(schema: TableSchema, mutations: Sequence[Mutation]) -> OrderedBlock:
     """Of mutations in the order of their rows."""
-    if len(mutations) == 1:
-        rows = _one(mutations[0].row)
-    else:
-        rows = pa.array([mutation.row for mutation in mutations], _BINARY)
-    return OrderedBlock(SmallBlock(schema.version, tuple(mutations)), rows)
-
-
-def _one(row: bytes) -> pa.Array:
-    """An array of one value: a tenth of what Arrow takes to look through a list."""
-    offsets = _OFFSETS.pack(0, len(row))
-    return pa.Array.from_buffers(_BINARY, 1, [None, pa.py_buffer(offsets), pa.py_buffer(row)])
+    return OrderedBlock(SmallBlock(schema.version, tuple(mutations)))
 
 
 def batch_of(

@@ -4,6 +4,10 @@
   be at another schema than the catalog, which ends, so that is waited for.
 - Conditional writes go by the row's txn: read at a snapshot, decide, write with `max_txn` at that snapshot. Whatever
   happened to the row in between is a Conflict, after which `update`, `increment` and `put(if_absent=True)` start again.
+- Where a purge policy goes by age, a read has the time of its snapshot, which is taken first: what it found is what is
+  found at `row.txn` ever after.
+- What `update` and `increment` write is what the row then shows: a value that a version with a time in the future
+  hides is written once more, with a time after that (`changing`).
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 from stelae.client.backend import Backend, Values
-from stelae.client.incoming import blocks_of, erase_rows_blocks, erasures_of
+from stelae.client.changing import is_shown, put_later, written_columns
+from stelae.client.incoming import blocks_of, erase_rows_blocks, erasures_of, mutations_of
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.client.keys import txn_of
 from stelae.client.outgoing import FoundRow, FoundVersion
@@ -21,10 +26,18 @@ from stelae.client.retries import Attempts, Patience
 from stelae.client.steps import Ask, Pause, Read, Steps, Write
 from stelae.client.sums import incremented
 from stelae.client.view import KnownTable, RowShape, TableView
-from stelae.model.errors import AlreadyExists, Conflict, InvalidArgument, Retryable, Unavailable
-from stelae.model.hybrid import check_txn
-from stelae.model.ids import Row, Txn
-from stelae.model.predicate.plan import SCAN_HISTORY_MAX
+from stelae.model.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidArgument,
+    Retryable,
+    SnapshotTooOld,
+    StelaeError,
+    Unavailable,
+)
+from stelae.model.hybrid import check_txn, micros_of
+from stelae.model.ids import Micros, Row, Txn
+from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
 from stelae.model.values import show
 from stelae.storage.asking import Version as StoredVersion
 from stelae.storage.handles import NotCached
@@ -52,13 +65,13 @@ def quick_get(
     try:
         shape = view.whole if columns is None else view.shape(columns)
         row = view.row_of(key)
-        if at is None:
+        if at is None and not view.has_ages:
             txn = backend.visible
             values = newest(view.id, row, shape.selectors)
         else:
-            txn = txn_of(at)
+            txn = backend.now() if at is None else txn_of(at)
             values = newest(view.id, row, shape.selectors, txn)
-    except (InvalidArgument, Retryable, NotCached):
+    except (InvalidArgument, Retryable, NotCached, SnapshotTooOld):
         return _MISSED
     if values is None:
         return None if columns is None else _MISSED
@@ -89,7 +102,14 @@ class Rows:
             view = self._known.view
             wanted = None if at is None else txn_of(at)
             txn: Txn = (yield Ask(lambda backend: backend.now())) if wanted is None else wanted
-            values: Values | None = yield Read(view.id, row, shape.selectors, wanted)
+            try:
+                values: Values | None = yield Read(view.id, row, shape.selectors, txn if view.has_ages else wanted)
+            except SnapshotTooOld as error:
+                if wanted is not None:
+                    raise
+                attempts = attempts or Attempts(self._patience)
+                yield Pause(attempts.delay_s(error))
+                continue
             found = None if values is None else shape.found(view.started(key, row, txn), values)
             is_settled = found is not None or values is None
             if is_settled and not shape.is_doubtful(values):
@@ -205,11 +225,10 @@ class Rows:
     def update(self, key: object, function: UpdateFunction) -> Steps[FoundRow | None]:
         if not callable(function):
             raise InvalidArgument(f"update takes a function of the row, not {show(function)}")
-        before, change, txn = yield from self._changed(key, None, function)
-        if change is None:
-            return before
-        _, after = yield from self._read(key, None, txn)
-        return after
+        change, row, txn = yield from self._changed(key, None, function)
+        if change is not None and row is None:
+            _, row = yield from self._read(key, None, txn)
+        return row
 
     def increment(self, key: object, by: Any) -> Steps[dict[str, Any]]:
         if not isinstance(by, Mapping) or not by:
@@ -218,30 +237,56 @@ class Rows:
         def sums(row: FoundRow | None) -> dict[str, Any]:
             return incremented(self._known.view.schema, row, by)
 
-        _, change, _ = yield from self._changed(key, list(by), sums)
+        change, _, _ = yield from self._changed(key, list(by), sums)
         return dict(change or {})
 
     def _changed(
         self, key: object, columns: Sequence[str] | None, function: UpdateFunction
-    ) -> Steps[tuple[FoundRow | None, Mapping[str, Any] | None, Txn]]:
-        """The row before, what the function made of it, and when that was written."""
+    ) -> Steps[tuple[Mapping[str, Any] | None, FoundRow | None, Txn]]:
+        """What the function made of the row, the row with it if that is known, and when it was written. If nothing
+        was: None, and the row as it is."""
         attempts: Attempts | None = None
         while True:
             txn, before = yield from self._read(key, columns, None)
             change = function(deepcopy(before))
             if change is None:
-                return before, None, txn
+                return None, before, txn
             if not isinstance(change, Mapping):
                 raise InvalidArgument(f"an update's function returns a dict of columns, or None; not {show(change)}")
             try:
-                written = yield from self.write(_made(key, change), txn)
-                return before, change, written
+                written = yield from self.write(_made(key, change, {}), txn)
+                row, later = yield from self._hiding(key, columns, change, written)
+                if later:
+                    return change, None, (yield from self.write(_made(key, change, later), written))
+                return change, row, written
             except Conflict as error:
                 attempts = attempts or Attempts(self._patience)
                 yield Pause(attempts.delay_s(error))
 
+    def _hiding(
+        self, key: object, columns: Sequence[str] | None, change: Mapping[str, Any], txn: Txn
+    ) -> Steps[tuple[FoundRow | None, Mapping[str, Micros]]]:
+        """The row after a change; and the times of versions that hide some of it, by their names. What cannot be read
+        is taken for seen: the change is written, and an error would say that it is not."""
+        try:
+            _, row = yield from self._read(key, columns, txn)
+            view = self._known.view
+            if row is not None and is_shown(view.schema, change, row):
+                return row, {}
+            encoded, written, time = (
+                view.row_of(key),
+                written_columns(view.schema, change),
+                TimeRange(micros_of(txn) + 1),
+            )
+            found = yield Ask(lambda backend: backend.history(view.id, encoded, written, 1, txn, time))
+            return row, {name: versions[0].ts for name, versions in (found or {}).items()}
+        except StelaeError:
+            return None, {}
 
-def _made(key: object, change: Mapping[str, Any]) -> Callable[[TableView], Sequence[OrderedBlock]]:
+
+def _made(
+    key: object, change: Mapping[str, Any], later: Mapping[str, Micros]
+) -> Callable[[TableView], Sequence[OrderedBlock]]:
     def made(view: TableView) -> Sequence[OrderedBlock]:
         row = view.row_of(key)
         keys = dict(zip(view.schema.codec.names, view.schema.codec.decode(row), strict=True))
@@ -251,7 +296,10 @@ def _made(key: object, change: Mapping[str, Any]) -> Callable[[TableView], Seque
         if named and view.row_of({**keys, **named}) != row:
             raise InvalidArgument(f"row {_shown(tuple(keys.values()))}: an update does not change the key")
         others = {name: value for name, value in change.items() if name not in given}
-        return view.put_blocks({**keys, **others}, None)
+        if not later:
+            return view.put_blocks({**keys, **others}, None)
+        hidden = put_later(view.schema, mutations_of(view.schema, {**keys, **others}), later)
+        return view.blocks([view.weighed(hidden)])
 
     return made
 
@@ -260,8 +308,15 @@ def _newest_many(
     view: TableView, rows: Sequence[Row], shape: RowShape, at: Txn | None
 ) -> Callable[[Backend], tuple[Txn, list[Values | None]]]:
     def read(backend: Backend) -> tuple[Txn, list[Values | None]]:
-        txn = backend.visible if at is None else at
-        return txn, backend.newest_many(view.id, rows, shape.selectors, at)
+        if at is not None:
+            return at, backend.newest_many(view.id, rows, shape.selectors, at)
+        if not view.has_ages:
+            return backend.visible, backend.newest_many(view.id, rows, shape.selectors)
+        txn = backend.now()
+        try:
+            return txn, backend.newest_many(view.id, rows, shape.selectors, txn)
+        except SnapshotTooOld as error:
+            raise Unavailable(f"table {view.name!r}: its history was dropped just now: {error}") from None
 
     return read
 

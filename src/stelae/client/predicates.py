@@ -21,13 +21,13 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
 from stelae.model.predicate.selectors import (
     ALL_COLUMNS,
-    NO_COLUMNS,
+    ColumnSelector,
     Selectors,
     intersect_selectors,
     union_selectors,
 )
 from stelae.model.ranges import RangeSet
-from stelae.model.schema import ColumnsGroup, TableSchema
+from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
 from stelae.model.types import Binary, ColumnType
 from stelae.model.values import show
 from stelae.storage.rowscan import fixed
@@ -78,16 +78,35 @@ def _expression(where: object) -> Expr | None:
 
 
 def _shape(view: TableView, said: Selectors, columns: Sequence[str] | None) -> RowShape:
-    """What both `column` in the text and `columns=` choose."""
+    """What both `column` in the text and `columns=` choose; where they have nothing in common, nothing."""
+    wanted = view.shape(columns)
     if said == ALL_COLUMNS:
-        return view.shape(columns)
-    chosen = [each for each in said if each.is_prefix]
-    exact = [each.text for each in said if not each.is_prefix]
-    selectors = union_selectors([*chosen, *view.selectors(exact)])
-    if columns is not None:
-        wanted = view.shape(columns)
-        selectors = intersect_selectors(selectors, NO_COLUMNS if wanted.keys_only else wanted.selectors)
-    return RowShape(view.schema, selectors)
+        return wanted
+    beginnings = [known for each in said if each.is_prefix for known in _without_case(view.schema, each)]
+    chosen = union_selectors([*beginnings, *view.selectors(each.text for each in said if not each.is_prefix)])
+    are_keys = bool(said) and not chosen  # a key column is there whatever else is chosen
+    selectors = intersect_selectors(ALL_COLUMNS if are_keys else chosen, wanted.selectors)
+    return RowShape(view.schema, selectors, keys_only=are_keys or wanted.keys_only)
+
+
+def _without_case(schema: TableSchema, beginning: ColumnSelector) -> list[ColumnSelector]:
+    """The case of declared names does not count; that of qualifiers, and of the wildcard's families, does."""
+    family, colon, qualifier = beginning.text.partition(":")
+    folded = family.casefold()
+    found = [beginning]
+    for group in schema.groups:
+        match group:
+            case ColumnsGroup() if not colon:
+                names = (column.name for column in group.columns)
+                found += [ColumnSelector(name, is_prefix=False) for name in names if name.casefold().startswith(folded)]
+            case CellsGroup():
+                for name in (each.name for each in group.families):
+                    known = name.casefold()
+                    if known == folded or (not colon and known.startswith(folded)):
+                        found.append(ColumnSelector(f"{name}:{qualifier}", is_prefix=True))
+            case ColumnsGroup():
+                pass
+    return found
 
 
 def condition_types(schema: TableSchema) -> dict[str, ColumnType]:

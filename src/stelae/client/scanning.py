@@ -25,7 +25,7 @@ from stelae.client.predicates import with_condition
 from stelae.client.retries import Attempts
 from stelae.client.session import Session
 from stelae.client.tokens import PageToken, read_token
-from stelae.client.versions import long_batch, long_schema, versions_batch, versions_schema
+from stelae.client.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
 from stelae.client.view import RowShape, TableView
 from stelae.model.errors import InvalidArgument, Retryable
 from stelae.model.ids import Row, Txn
@@ -63,7 +63,7 @@ class ScanPlan:
     @property
     def batch_schema(self) -> pa.Schema:
         """Of the batches that come from the backend, without what was not asked for."""
-        whole = output_schema(self.view.schema, self.predicate.columns)
+        whole = shown_schema(self.view.schema, self.predicate.columns)
         return pa.schema([whole.field(name) for name in self.key_names]) if self.shape.keys_only else whole
 
     @property
@@ -206,6 +206,7 @@ class ScanRun:
     def _streamed(self, limit: int | None) -> Batches:
         plan, session = self._plan, self._session
         rows, expected = plan.predicate.rows, output_schema(plan.view.schema, plan.predicate.columns).names
+        shown = plan.batch_schema.names
         attempts: Attempts | None = None
         given: pa.RecordBatch | None = None
         while not rows.is_empty and limit != 0:
@@ -221,7 +222,7 @@ class ScanRun:
                     batch = batch if limit is None else batch.slice(0, limit)
                     limit = None if limit is None else limit - batch.num_rows
                     given, attempts = batch, None
-                    yield batch.select(plan.key_names) if plan.shape.keys_only else batch
+                    yield batch if shown == expected else batch.select(shown)
                     if limit == 0:
                         return
                 return

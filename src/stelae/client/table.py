@@ -33,7 +33,9 @@ class TableHandle:
         users.get("ann")
 
     A key is a value, or for a key of several columns a tuple of them or a dict. Rows are dicts: key columns, value
-    columns and cells (`family:qualifier`) by name. A handle stays good when its table is altered or renamed.
+    columns and cells (`family:qualifier`) by name. Case does not count in the names of columns and declared families;
+    in qualifiers, and in families that only the wildcard `*` takes, it does. A handle stays good when its table is
+    altered or renamed.
     """
 
     def __init__(self, session: Session, info: TableInfo) -> None:
@@ -69,7 +71,9 @@ class TableHandle:
 
         The result is a dict of the key and the values, in the order of the schema; `row.txn` is the snapshot it was
         read at. `columns` are names of columns, of cells, or `"click:"` for a family; a row that has none of them does
-        not appear. `at` is a txn, a snapshot or an aware datetime; without it, the row as it is now.
+        not appear, unless its key was put alone. `at` is a txn, a snapshot or an aware datetime; without it, the row as
+        it is now. Under a purge policy of `max-age`, values have the age they have at that moment, so `at=row.txn`
+        shows the same row again.
         """
         backend = self._session.backend
         found = quick_get(self._known.view, backend, backend.newest, key, columns, at)
@@ -154,7 +158,9 @@ class TableHandle:
         `where` is an expression of `col(...)`, or a text of the same language. `start` (included), `stop` (excluded)
         and `prefix` are keys, or the first columns of a longer key; of a string key, `prefix` is a beginning. `limit`
         is how many rows at most, `reverse` from the last to the first. `at` is as in `get`; `after` a token of
-        `Scan.page`. With `history = N` in the text, rows hold lists of versions, which are read row by row.
+        `Scan.page`. With `history = N` in the text, rows hold lists of versions, which are read row by row. Columns
+        are chosen by `columns`, as in `get`, and by `column` in the text: where both are given, by both. A running scan
+        raises `SchemaChanged` if a column it reads is altered.
 
         Rows of a hash-partitioned table come in no order of keys; `ordered=True` sorts them, in memory. In Arrow
         batches a family is a map from qualifier to value, or with `cells="long"` each version of a cell is a row.
@@ -259,7 +265,8 @@ class TableHandle:
             users.update("ann", lambda row: {"age": row["age"] + 1})
 
         The function gets a copy of the row, or None if there is none, and returns the columns to write, or None to
-        write nothing. It must be pure: on a conflict it is called again.
+        write nothing. It must be pure: on a conflict it is called again. What it returns is seen afterwards: where a
+        version with a time in the future would hide a value, that gets the next time after it.
         """
         return self._session.run(self._rows.update(key, function))
 
@@ -269,7 +276,8 @@ class TableHandle:
             users.increment("ann", {"visits": 1})
 
         NULL counts as 0, and so does a column that was never written, unless it has a default. A sum out of the
-        column's range is `InvalidArgument`, and nothing is written.
+        column's range is `InvalidArgument`, and nothing is written. The new values are what the row shows then: where
+        the old one has a time in the future, the new one gets the next time after it.
         """
         return self._session.run(self._rows.increment(key, by))
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -17,12 +17,27 @@ from stelae.client.outgoing import FoundVersion
 from stelae.client.view import RowShape
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
+from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.schema import WILDCARD, CellsGroup, TableSchema
 from stelae.model.types import Binary, ColumnType
 from stelae.storage.rowscan import output_schema
 
 _MOMENT = pa.timestamp("us", "UTC")
 _Histories = Sequence[Mapping[str, Sequence[FoundVersion]]]
+
+
+def shown_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
+    """Of a scan's rows: without the wildcard's map where all cells that were asked for are of declared families."""
+    whole = output_schema(schema, columns)
+    families = {f.name.casefold() for group in schema.groups if isinstance(group, CellsGroup) for f in group.families}
+    if WILDCARD not in whole.names or any(_may_be_other(each, families) for each in columns):
+        return whole
+    return pa.schema([field for field in whole if field.name != WILDCARD])
+
+
+def _may_be_other(selector: ColumnSelector, declared: Collection[str]) -> bool:
+    family, colon, _ = selector.text.partition(":")
+    return family.casefold() not in declared if colon else selector.is_prefix
 
 
 def long_schema(schema: TableSchema) -> pa.Schema:
@@ -68,7 +83,7 @@ def _list_type(value: pa.DataType) -> pa.DataType:
 def _cell_columns(schema: TableSchema, shape: RowShape) -> list[str]:
     """Families, and the wildcard."""
     plain = {*schema.codec.names, *shape.names}
-    return [name for name in output_schema(schema, shape.selectors).names if name not in plain and not shape.keys_only]
+    return [name for name in shown_schema(schema, shape.selectors).names if name not in plain and not shape.keys_only]
 
 
 def versions_schema(schema: TableSchema, shape: RowShape) -> pa.Schema:

@@ -29,6 +29,7 @@ from stelae.model.ids import Row, Txn
 from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.mutation import Cell, Mutation, Put, WholeFamily
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, KeyColumn, TableSchema
 from stelae.model.types import Array, Binary, Int, Map, String, Struct, Vector
 from stelae.model.values import check_ts, show
@@ -50,11 +51,11 @@ class RowShape:
 
     __slots__ = ("_nested", "_plain", "has_cells", "is_whole", "keys_only", "names", "selectors")
 
-    def __init__(self, schema: TableSchema, selectors: Selectors | None) -> None:
-        """None: all columns. None left over after the key columns: the key alone, of any row that appears."""
+    def __init__(self, schema: TableSchema, selectors: Selectors | None, *, keys_only: bool = False) -> None:
+        """None: all columns. `keys_only`: the key alone, of rows that have any of the columns."""
         self.is_whole = selectors is None
-        self.keys_only = selectors == ()
-        self.selectors = selectors or ALL_COLUMNS
+        self.keys_only = keys_only
+        self.selectors = ALL_COLUMNS if selectors is None else selectors
         columns: list[Column] = []
         for group in schema.groups:
             if isinstance(group, ColumnsGroup) and not self.keys_only:
@@ -98,6 +99,7 @@ class TableView:
         "_names",
         "_plain_puts",
         "_shapes",
+        "has_ages",
         "id",
         "info",
         "key_name",
@@ -123,6 +125,7 @@ class TableView:
         self._calls = 0
         columns = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
         self._has_not_null = not all(column.nullable for column in columns)
+        self.has_ages = any(_goes_by_age(group.options.purge) for group in schema.groups)
 
     # -- reading
 
@@ -142,7 +145,8 @@ class TableView:
         if found is None:
             if not wanted:
                 raise InvalidArgument("columns= is empty: leave it out, or name some")
-            found = RowShape(self.schema, self.selectors(wanted))
+            chosen = self.selectors(wanted)
+            found = RowShape(self.schema, chosen or ALL_COLUMNS, keys_only=not chosen)
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
             self._shapes[wanted] = found
@@ -244,6 +248,17 @@ class TableView:
         if self._calls > _NAMES_CALLS_MAX:
             self._calls, self._names = 0, Names(self.schema)
         return self._names
+
+
+def _goes_by_age(policy: PurgePolicy | None) -> bool:
+    """Whether what a read finds depends on the time that it counts as its own."""
+    match policy:
+        case MaxAge():
+            return True
+        case AllOf(parts) | AnyOf(parts):
+            return any(_goes_by_age(part) for part in parts)
+        case MaxHistory() | None:
+            return False
 
 
 class KnownTable:

@@ -9,12 +9,15 @@ Decoding takes any bytes: what is not a block raises InvalidArgument (or Unsuppo
 does not know), whatever it is. Sizes are limited before anything is allocated: a block has at most `block_bytes_max`
 bytes; a small one at most `SMALL_MUTATIONS_MAX` mutations, and at most `NESTED_BYTES_MAX` bytes of arrays, structs and
 maps, because a byte of those can become a hundred in memory. What is larger goes columnar.
+
+Nearly all blocks are a single put. Those are written and read in one pass, without the general forms: `decode_single`
+leaves everything else, and whatever is wrong, to the general way, which alone says what it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -24,6 +27,7 @@ from stelae.model.errors import InvalidArgument, UnsupportedFormat
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, Micros, Row, SchemaVersion
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
+from stelae.model.values import Value
 
 BLOCK_VERSION = 1
 SMALL_MUTATIONS_MAX = 100_000
@@ -127,14 +131,53 @@ _DECODER = msgspec.msgpack.Decoder(_SmallBody)
 _TINY_DECODER = msgspec.msgpack.Decoder(_TinyBody, ext_hook=unpack_extension)
 _VALUE_DECODER = msgspec.msgpack.Decoder(ext_hook=unpack_extension)
 
+_SingleBody: TypeAlias = tuple[
+    _Id,
+    tuple[
+        tuple[Literal[1], bytes, _Ids, Annotated[list[Any], msgspec.Meta(max_length=SMALL_MUTATIONS_MAX)], int | None]
+    ],
+]
+_SINGLE_DECODER = msgspec.msgpack.Decoder(_SingleBody, ext_hook=unpack_extension)
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes))
+_SMALL_HEAD = bytes((BLOCK_VERSION, _SMALL))
+_ONE_PUT = b"\x91\x95\x01"
+"""How one mutation, of five parts, of which the first says that it is a put, begins in msgpack."""
+_ONE_PUT_PLACES_END = 11
+"""Before it stand the head, the start of the body, and a schema version of one to five bytes."""
+
+SinglePut: TypeAlias = tuple[SchemaVersion, Row, list[ColumnId], list[Value], Micros | None]
+
 
 def encode_block(block: Block) -> bytes | memoryview:
     match block:
+        case SmallBlock() if len(block.mutations) == 1 and isinstance(put := block.mutations[0], Put):
+            return _encode_single(block.schema_version, put)
         case SmallBlock(schema_version, mutations):
             body = _SmallBody(schema_version, [_store(mutation) for mutation in mutations])
             return bytes((BLOCK_VERSION, _SMALL)) + _ENCODER.encode(body)
         case ColumnarBlock():
             return encode_columnar(block, bytes((BLOCK_VERSION, _COLUMNAR)))
+
+
+def _encode_single(schema_version: SchemaVersion, put: Put) -> bytes:
+    values = [value if type(value) in _PLAIN else pack_value(value) for _, value in put.values]
+    stored = 1, put.row, [id_ for id_, _ in put.values], values, put.ts
+    return _SMALL_HEAD + _ENCODER.encode((schema_version, (stored,)))
+
+
+def decode_single(data: bytes | memoryview) -> SinglePut | None:
+    """The only put of a block; None if it is any other block, or none at all. Each column has its value."""
+    if not len(data) <= NESTED_BYTES_MAX or data[:2] != _SMALL_HEAD:
+        return None
+    if _ONE_PUT not in bytes(data[:_ONE_PUT_PLACES_END]):
+        return None
+    try:
+        version, ((_, row, columns, values, ts),) = _SINGLE_DECODER.decode(data[2:])
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, InvalidArgument):
+        return None
+    if len(columns) != len(values) or not (ts is None or TS_MIN <= ts <= TS_MAX):
+        return None
+    return version, row, columns, values, ts
 
 
 def decode_block(data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Block:
@@ -143,7 +186,11 @@ def decode_block(data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> B
     if data[0] != BLOCK_VERSION:
         raise UnsupportedFormat(f"block: this release reads format version {BLOCK_VERSION}, not {data[0]}")
     if data[1] == _SMALL:
-        return _decode_small(data)
+        single = decode_single(data)
+        if single is None:
+            return _decode_small(data)
+        version, row, columns, values, ts = single
+        return SmallBlock(version, (Put(row, tuple(zip(columns, values)), ts),))  # noqa: B905
     if data[1] == _COLUMNAR:
         return decode_columnar(data, 2)
     raise InvalidArgument(f"block: no encoding {data[1]}")

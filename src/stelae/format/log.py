@@ -46,6 +46,8 @@ _RECORD = struct.Struct("<BBQQQQQQ")
 _PLACE = struct.Struct("<QQI")
 _CRC = struct.Struct("<I")
 _LENGTH_CRC = struct.Struct("<II")
+_RECORD_HEADER = struct.Struct("<IIBBQQQQQQ")
+_SEALED_GROUP = struct.Struct("<4sIIQQQI")
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
 GROUP_HEADER_BYTES = _GROUP.size + _CRC.size
 RECORD_HEADER_BYTES = _LENGTH_CRC.size + _RECORD.size
@@ -73,6 +75,10 @@ class LogRecord(NamedTuple):
     client: ClientId
     sequence: ClientSequence
     payload: bytes | memoryview
+
+
+_record_of = tuple.__new__
+"""Of a tuple of all its parts: what LogRecord(...) does, in half the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,8 @@ class SegmentWriter:
             raise InvalidArgument(f"a group of {length} bytes is too large; at most {GROUP_BYTES_MAX}")
         header = _GROUP.pack(GROUP_MAGIC, length, len(records), self.first_txn, self._end, self._synced)
         self._end = at
-        return _gathered([_sealed(header), *parts])
+        parts.insert(0, _sealed(header))
+        return [b"".join(parts)] if length < _LARGE_BYTES else _gathered(parts)
 
     def mark_synced(self) -> None:
         """Everything returned so far is on disk: the next group says so."""
@@ -249,49 +256,44 @@ class _SegmentReader:
         self._end = SEGMENT_HEADER_BYTES
 
     def _read_group(self) -> None:
+        """Take the records of the group that begins here. This is the loop of every replay."""
         header = self._group_header(self._end)
         if header is None:
             raise _Damage(self._end, "the header of a group is damaged")
         length, count, _ = header
+        data, view, first_txn, add = self._data, self._view, self._first_txn, self._records.append
         at = self._end + GROUP_HEADER_BYTES
         stop = at + length
-        limit = min(stop, len(self._data))
+        limit = min(stop, len(data))
         for _ in range(count):
-            at = self._read_record(at, limit)
-            self._end = at
+            payload = at + RECORD_HEADER_BYTES
+            if payload > limit:
+                raise _Damage(at, "a record is cut short")
+            length, crc, kind, flags, table, tablet, epoch, txn, client, sequence = _RECORD_HEADER.unpack_from(data, at)
+            end = at + length
+            if not payload <= end <= limit:
+                raise _Damage(at, "a record is cut short or its length is damaged")
+            if crc32c(view[at + _LENGTH_CRC.size : end], crc32c(_PLACE.pack(first_txn, at, length))) != crc:
+                raise _Damage(at, "a record does not have its checksum")
+            if kind not in _KINDS or flags:
+                raise UnsupportedFormat(f"{self._name}: record at byte {at} is of a kind {kind} from a newer release")
+            content = _KINDS[kind], table, tablet, epoch, txn, client, sequence, data[payload:end]
+            add(_record_of(LogRecord, content))
+            self._end = at = end
         if at != stop:
             raise _Damage(at, "a group holds more bytes than its records")
         self._end = stop
 
     def _group_header(self, at: int) -> tuple[int, int, int] | None:
         """Length, count and synced offset of the group whose header lies here; None if none does."""
-        header = self._data[at : at + GROUP_HEADER_BYTES]
-        if len(header) < GROUP_HEADER_BYTES or _sealed(header[: _GROUP.size]) != header:
+        if at + GROUP_HEADER_BYTES > len(self._data):
             return None
-        magic, length, count, first_txn, offset, synced = _GROUP.unpack_from(header)
+        magic, length, count, first_txn, offset, synced, crc = _SEALED_GROUP.unpack_from(self._data, at)
         if magic != GROUP_MAGIC or first_txn != self._first_txn or offset != at or synced > at:
             return None
+        if crc32c(self._view[at : at + _GROUP.size]) != crc:
+            return None
         return length, count, synced
-
-    def _read_record(self, at: int, limit: int) -> int:
-        """Take the record that begins here; where it ends. This is the loop of every replay."""
-        body = at + _LENGTH_CRC.size
-        payload = at + RECORD_HEADER_BYTES
-        if payload > limit:
-            raise _Damage(at, "a record is cut short")
-        length, crc = _LENGTH_CRC.unpack_from(self._data, at)
-        end = at + length
-        if not payload <= end <= limit:
-            raise _Damage(at, "a record is cut short or its length is damaged")
-        if crc32c(self._view[body:end], crc32c(_PLACE.pack(self._first_txn, at, length))) != crc:
-            raise _Damage(at, "a record does not have its checksum")
-        kind, flags, table, tablet, epoch, txn, client, sequence = _RECORD.unpack_from(self._data, body)
-        if kind not in _KINDS or flags:
-            raise UnsupportedFormat(f"{self._name}: record at byte {at} is of a kind {kind} from a newer release")
-        self._records.append(
-            LogRecord(_KINDS[kind], table, tablet, epoch, txn, client, sequence, self._data[payload:end])
-        )
-        return end
 
     def _claimed(self, damage: int) -> int:
         """The largest offset that a whole group header behind the damage calls synced."""

@@ -15,7 +15,6 @@ import atexit
 import getpass
 import os
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from pathlib import Path
 from stelae.adapters.blobs_local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.files import memory_of_machine, os_errors
+from stelae.adapters.files import memory_of_machine
 from stelae.adapters.logfiles import LocalLogFiles
 from stelae.adapters.logfiles_deferred import DeferredLogFiles
 from stelae.adapters.metastore_sqlite import SqliteMetastore
@@ -34,8 +33,9 @@ from stelae.adapters.rng import SystemRng
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.opening import StoreSettings, World, open_store
+from stelae.launch.copies import copied, told_of
 from stelae.launch.metastores import METASTORE_FILE
-from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.storage.shard import ShardSettings
 
 LOG_DIRECTORY = "log"
@@ -73,6 +73,7 @@ class LocalStore(EmbeddedStore):
         self._ends: list[Callable[[], None]] = []
         self._ending = threading.RLock()
         self._ownership = ownership
+        working = directory
         try:
             if ownership is not None:
                 self._ends.append(ownership.release)
@@ -92,6 +93,9 @@ class LocalStore(EmbeddedStore):
             if not read_only:
                 self._start_threads()
             _close_at_exit(self)
+        except StelaeError as error:
+            self.end()
+            raise told_of(directory, working, error) from error.__cause__
         except BaseException:
             self.end()
             raise
@@ -99,13 +103,8 @@ class LocalStore(EmbeddedStore):
     def _copied(self, directory: Path) -> Path:
         if not (directory / METASTORE_FILE).exists():
             raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
-        copy = Path(tempfile.mkdtemp(prefix="stelae-"))
+        copy = copied(directory, f"{METASTORE_FILE}*", LOG_DIRECTORY)
         self._ends.append(lambda: shutil.rmtree(copy, ignore_errors=True))
-        with os_errors(str(directory)):
-            for file in directory.glob(f"{METASTORE_FILE}*"):
-                shutil.copyfile(file, copy / file.name)
-            if (directory / LOG_DIRECTORY).is_dir():
-                shutil.copytree(directory / LOG_DIRECTORY, copy / LOG_DIRECTORY)
         return copy
 
     def _start_threads(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +13,8 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.etcd_cluster import EtcdTls, EtcdUser
 from stelae.adapters.metastore_etcd import EtcdMetastore
 from stelae.adapters.metastore_sqlite import SqliteMetastore
-from stelae.model.errors import NotFound
+from stelae.launch.copies import copied, told_of
+from stelae.model.errors import NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
 METASTORE_FILE = "metastore.db"
@@ -43,15 +45,28 @@ MetastorePlace: TypeAlias = InDirectory | OnEtcd
 async def open_metastore(place: MetastorePlace, *, read_only: bool = False) -> AsyncIterator[Metastore]:
     """Read-only, a directory must hold a store already: NotFound if it does not, and nothing is made."""
     store: Metastore
-    match place:
-        case InDirectory(path):
-            file = path / METASTORE_FILE
-            if read_only and not file.exists():
-                raise NotFound(f"no store in {path}: there is no {METASTORE_FILE}")
-            store = await SqliteMetastore.open(file, SystemClock(), read_only=read_only)
-        case OnEtcd(endpoints, namespace, tls, user):
-            store = EtcdMetastore(endpoints, namespace=namespace, tls=tls, user=user)
-    try:
+    async with AsyncExitStack() as held:
+        match place:
+            case InDirectory(path) if read_only:
+                store = await _only_read(path, held)
+            case InDirectory(path):
+                store = await SqliteMetastore.open(path / METASTORE_FILE, SystemClock())
+            case OnEtcd(endpoints, namespace, tls, user):
+                store = EtcdMetastore(endpoints, namespace=namespace, tls=tls, user=user)
+        held.push_async_callback(store.close)
         yield store
-    finally:
-        await store.close()
+
+
+async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
+    """SQLite has to write beside its file even to read it: where nobody may write, a copy is read."""
+    if not (path / METASTORE_FILE).exists():
+        raise NotFound(f"no store in {path}: there is no {METASTORE_FILE}")
+    try:
+        return await SqliteMetastore.open(path / METASTORE_FILE, SystemClock(), read_only=True)
+    except PermissionDenied:
+        copy = copied(path, f"{METASTORE_FILE}*")
+    held.callback(shutil.rmtree, copy, ignore_errors=True)
+    try:
+        return await SqliteMetastore.open(copy / METASTORE_FILE, SystemClock(), read_only=True)
+    except StelaeError as error:
+        raise told_of(path, copy, error) from error.__cause__

@@ -5,6 +5,8 @@ What survives a crash (power loss, not only kill -9):
 - Of bytes appended after it, any subset of pages may survive, in any order, torn, or as zeros; the file's size may be
   anything from the synced size to the appended one.
 - A file whose `sync` never returned may be gone, name and all.
+- Zeros may follow what was appended, any number of them: room is taken ahead of the bytes. That is also found after a
+  mere kill, and by other processes while the file is written. A file that was closed and then truncated has none.
 - After a `sync` that raised, everything since the last good one is in doubt for ever: a later `sync` proves nothing
   about it. Close the file, and say in the next one where this one ends.
 - `truncate` and `delete` are durable once they return; before that, either state may be found. A `truncate` that
@@ -48,7 +50,8 @@ class LogFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Does not sync. Closing twice is no error; appending or syncing afterwards raises Closed."""
+        """Gives back the room that was taken ahead. Does not sync. Closing twice is no error; appending or syncing
+        afterwards raises Closed."""
         ...
 
 

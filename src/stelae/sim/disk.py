@@ -2,7 +2,8 @@
 
 A file is its cached bytes, of which the first `synced` were covered by a good sync, except ranges in doubt: those that
 an earlier sync failed to write, which the cache then took for clean. All other bytes are at the mercy of `crash`. A
-name is durable from the first good sync on. A truncate or delete that failed leaves both states possible.
+name is durable from the first good sync on. A truncate or delete that failed leaves both states possible. Room may be
+taken ahead of the bytes, and is found as zeros behind them after a crash, or a kill while the file is written.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ DiskCall = Literal["create", "append", "sync", "truncate", "delete"]
 
 @dataclass(slots=True)
 class _Inode:
-    """Bytes [0, synced) but those in `doubt` are on the disk. After failed truncates any of `before` may come back."""
+    """Bytes [0, synced) but those in `doubt` are on the disk. After failed truncates any of `before` may come back.
+    `is_roomy`: zeros may follow the last byte, until a truncate has cut them off."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: int = 0
     doubt: list[tuple[int, int]] = field(default_factory=list)
     before: list[_Inode] = field(default_factory=list)
     has_writer: bool = False
+    is_roomy: bool = False
 
     def volatile(self) -> list[tuple[int, int]]:
         return [*self.doubt, (self.synced, len(self.data))]
@@ -47,7 +50,7 @@ class _Inode:
             self.doubt.append((self.synced, len(self.data)))
 
     def image(self) -> _Inode:
-        return _Inode(bytearray(self.data), self.synced, list(self.doubt))
+        return _Inode(bytearray(self.data), self.synced, list(self.doubt), is_roomy=self.is_roomy)
 
 
 class SimLogFile:
@@ -113,7 +116,7 @@ class SimDisk:
             raise AlreadyExists(f"log file {name} exists")
         if error := self._faults.due("create"):
             raise error(f"{name}: simulated fault at create")
-        inode = _Inode(has_writer=True)
+        inode = _Inode(has_writer=True, is_roomy=True)
         self._visible[name] = inode
         self._effects.happen("create", name)
         return SimLogFile(self, name, inode)
@@ -142,6 +145,7 @@ class SimDisk:
             raise error(f"{name}: simulated fault at truncate")
         inode.before.clear()
         inode.synced = size_bytes
+        inode.is_roomy = False
         self._durable[name] = inode
 
     def list(self) -> list[LogFileInfo]:
@@ -173,7 +177,9 @@ class SimDisk:
     def kill(self) -> None:
         """The process dies and the machine lives on: the page cache stays, and unsynced bytes stay unsynced."""
         for inode in self._visible.values():
-            inode.has_writer = False
+            if inode.has_writer:
+                inode.has_writer = False
+                inode.data += bytes(self._room_bytes(inode))
         self._end_life()
 
     def _append(self, name: str, inode: _Inode, data: bytes) -> int:
@@ -204,7 +210,12 @@ class SimDisk:
         for start, end in self._pages(state.volatile(), size_bytes):
             lost_from, lost_to = self._lost(start, end)
             data[lost_from:lost_to] = bytes(lost_to - lost_from)
-        return _Inode(data, synced=size_bytes)
+        data += bytes(self._room_bytes(state))
+        return _Inode(data, synced=len(data))
+
+    def _room_bytes(self, inode: _Inode) -> int:
+        """How many zeros are found behind the bytes."""
+        return self._pick([0, self._rng.below(3 * self._page_bytes)]) if inode.is_roomy else 0
 
     def _pages(self, ranges: Sequence[tuple[int, int]], size_bytes: int) -> Iterator[tuple[int, int]]:
         for start, end in ranges:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from stelae.format.block import Block as WrittenBlock
-from stelae.format.block import decode_block
+from stelae.format.block import decode_block, decode_single
 from stelae.format.log import LogKind, LogRecord
 from stelae.model.errors import Corruption, StelaeError, Unavailable
 from stelae.model.hybrid import TXN_MAX, HybridClock
@@ -32,7 +32,7 @@ from stelae.storage.parts import carry
 from stelae.storage.shard import ConfigStore, Shard, ShardSettings
 from stelae.storage.state import TabletState, altered
 from stelae.storage.wal_replay import ReplayedLog, replay
-from stelae.storage.write import carried, insert, insert_unflushed
+from stelae.storage.write import carried, insert, insert_put, insert_unflushed
 
 _ANY_SIZE = Limits(block_bytes_max=2**31)
 """What was let in is read back, whatever the limit is now."""
@@ -137,26 +137,25 @@ def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
 def _replayed(log: Iterable[LogRecord], states: list[TabletState], schemas_of: SchemasOf) -> Txn:
     """Every record that counts, into the states: blocks into their memories, changes in their place. The greatest txn
     in the log."""
-    tables: dict[TableId, list[_Opening]] = {}
+    tablets: dict[TableId, list[_Opening]] = {}
     for at, state in enumerate(states):
-        tables.setdefault(state.table, []).append(_Opening(at, state))
-    schemas = {table: schemas_of(table) for table in tables}
+        tablets.setdefault(state.table, []).append(_Opening(at, state))
+    tables = {id_: _TableOpening(mine, schemas_of(id_)) for id_, mine in tablets.items()}
     last = Txn(0)
     for record in log:
-        txn = record.txn
-        last = max(last, txn)
-        here = tables.get(record.table, ())
+        if record.txn > last:
+            last = record.txn
+        table = tables.get(record.table)
+        if table is None:
+            continue
         match record.kind:
             case LogKind.BLOCK:
-                wanting = [tablet for tablet in here if txn > tablet.flushed_min]
-                if wanting:
-                    block = _block(record, schemas[record.table])
-                    for tablet in wanting:
-                        tablet.insert(block, txn, len(record.payload))
+                if record.txn > table.flushed_min:
+                    table.take(record)
             case LogKind.CHANGE:
-                change = decode_change(record.payload, txn)
-                for tablet in here:
-                    tablet.become(changed(tablet.state, change, txn))
+                change = decode_change(record.payload, record.txn)
+                for tablet in table.tablets:
+                    tablet.become(changed(tablet.state, change, record.txn))
                     states[tablet.at] = tablet.state
             case LogKind.EPOCH:
                 continue
@@ -164,9 +163,9 @@ def _replayed(log: Iterable[LogRecord], states: list[TabletState], schemas_of: S
 
 
 class _Opening:
-    """A tablet while the log is read, and between which txns its files end. This is the loop of every replay."""
+    """A tablet while the log is read, and between which txns its files end."""
 
-    __slots__ = ("at", "flushed_max", "flushed_min", "state")
+    __slots__ = ("active", "at", "flushed_max", "flushed_min", "state")
 
     def __init__(self, at: int, state: TabletState) -> None:
         self.at = at
@@ -174,14 +173,51 @@ class _Opening:
 
     def become(self, state: TabletState) -> None:
         self.state = state
+        self.active = state.active
         self.flushed_min = min((txn for _, txn in state.flushed), default=TXN_MAX)
         self.flushed_max = max((txn for _, txn in state.flushed), default=TXN_MAX)
 
     def insert(self, block: WrittenBlock, txn: Txn, payload_bytes: int) -> None:
         if txn > self.flushed_max:
-            insert(self.state.active, block, txn, payload_bytes)
+            insert(self.active, block, txn, payload_bytes)
         else:
-            insert_unflushed(self.state.active, block, txn, self.state.flushed, payload_bytes)
+            insert_unflushed(self.active, block, txn, self.state.flushed, payload_bytes)
+
+
+class _TableOpening:
+    """The tablets of a table while the log is read."""
+
+    __slots__ = ("_newest", "_schemas", "_starts", "flushed_min", "tablets")
+
+    def __init__(self, tablets: Sequence[_Opening], schemas: Sequence[TableSchema]) -> None:
+        self.tablets = sorted(tablets, key=lambda tablet: tablet.state.rows.start)
+        self._starts = [tablet.state.rows.start for tablet in self.tablets]
+        self._schemas = schemas
+        self._newest = schemas[-1].version
+        self.flushed_min = min(tablet.flushed_min for tablet in tablets)
+        """Changes of a table leave it as it is."""
+
+    def take(self, record: LogRecord) -> None:
+        if not self._took_put(record.payload, record.txn):
+            wanting = [tablet for tablet in self.tablets if record.txn > tablet.flushed_min]
+            if wanting:
+                block = _block(record, self._schemas)
+                for tablet in wanting:
+                    tablet.insert(block, record.txn, len(record.payload))
+
+    def _took_put(self, payload: bytes | memoryview, txn: Txn) -> bool:
+        """The short way, for a single put of the newest schema, which is of no other tablet than one."""
+        put = decode_single(payload)
+        if put is None:
+            return False
+        version, row, columns, values, ts = put
+        at = bisect_right(self._starts, row) - 1
+        if at < 0 or version != self._newest:
+            return False
+        tablet = self.tablets[at]
+        if txn <= tablet.flushed_max:
+            return txn <= tablet.flushed_min
+        return insert_put(tablet.active, row, dict(zip(columns, values)), ts, txn, len(payload))  # noqa: B905
 
 
 def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:

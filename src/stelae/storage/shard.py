@@ -182,9 +182,9 @@ class Shard:
                 self._check_unchanged(state, block, max_txn)
             with self.lock:
                 current = self.state(tablet)
-                if max_txn is not None and current is not state:
-                    continue
                 if max_txn is not None:
+                    if current is not state:
+                        continue
                     self._check_unchanged(current, block, max_txn, only_memory=True)
                 self._check_open()
                 self._check_rows(current, block)
@@ -234,6 +234,8 @@ class Shard:
                 f"tablet {state.tablet} is at schema version {state.schema.version}, the block is written for "
                 f"{block.schema_version}: check it against that and write it again"
             )
+        if not state.rows.start and state.rows.stop is None:
+            return
         for row in ends_of(block, state.active):
             if row not in state.rows:
                 raise TabletAway(f"row {row!r} is not in tablet {state.tablet}, which holds {state.rows}")

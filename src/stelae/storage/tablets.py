@@ -60,27 +60,32 @@ class TabletMap:
         return found.states[at]
 
     def install(self, states: Sequence[TabletState], removed: Sequence[TabletId]) -> None:
-        tables = set()
-        for tablet in removed:
-            gone = self.states.pop(tablet, None)
-            tables |= {gone.table} if gone is not None else set()
+        """InvalidArgument if tablets of one table would overlap: then nothing is changed."""
+        cut = {self.states[tablet].table for tablet in removed if tablet in self.states}
         for state in states:
             old = self.states.get(state.tablet)
-            self.states[state.tablet] = state
             if old is None or old.rows != state.rows:
-                tables.add(state.table)
-            elif state.table not in tables:
+                cut.add(state.table)
+        tables = {table: self._cut(table, states, removed) for table in cut}
+        for tablet in removed:
+            self.states.pop(tablet, None)
+        for state in states:
+            self.states[state.tablet] = state
+            if state.table not in tables:
                 found = self._tables[state.table]
                 found.states[bisect_right(found.starts, state.rows.start) - 1] = state
-        for table in tables:
-            self._index(table)
+        self._tables.update(tables)
 
-    def _index(self, table: TableId) -> None:
-        ordered = sorted((s for s in self.states.values() if s.table == table), key=lambda s: s.rows.start)
+    def _cut(self, table: TableId, states: Sequence[TabletState], removed: Sequence[TabletId]) -> _Table:
+        """As the table will be."""
+        known = self.states | {state.tablet: state for state in states}
+        for tablet in set(removed).difference(state.tablet for state in states):
+            known.pop(tablet, None)
+        ordered = sorted((s for s in known.values() if s.table == table), key=lambda s: s.rows.start)
         for left, right in pairwise(ordered):
             if left.rows.overlaps(right.rows):
                 raise InvalidArgument(f"tablets {left.tablet} and {right.tablet} overlap")
-        self._tables[table] = _Table(tuple(s.rows.start for s in ordered), ordered)
+        return _Table(tuple(s.rows.start for s in ordered), ordered)
 
 
 def _reaches(rows: RowRange, below: bytes | None) -> bool:

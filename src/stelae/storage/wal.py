@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -48,6 +48,7 @@ class WalSettings:
 class _Entry(NamedTuple):
     record: LogRecord
     future: Future[Txn]
+    size_bytes: int
 
 
 class Wal:
@@ -80,8 +81,10 @@ class Wal:
         """From a failed txn to the next durable one: no txn in between is durable."""
         self._closed = False
         self._roll_wanted = False
-        self._turn = threading.Condition()
+        self._turn = threading.Lock()
+        self._turn_given = threading.Condition(self._turn)
         self._taken = False
+        self._waiting = 0
 
     @property
     def durable(self) -> Txn:
@@ -101,8 +104,9 @@ class Wal:
             raise InvalidArgument(f"txn {record.txn} is not above {self._accepted}, which the log has accepted")
         future: Future[Txn] = Future()
         future.set_running_or_notify_cancel()  # what may be on disk cannot be cancelled
-        self._queue.append(_Entry(record, future))
-        self._queued_bytes += record_size_bytes(record)
+        size_bytes = record_size_bytes(record)
+        self._queue.append(_Entry(record, future, size_bytes))
+        self._queued_bytes += size_bytes
         self._accepted = record.txn
         return future
 
@@ -111,17 +115,18 @@ class Wal:
         what is undecided now is decided. Errors go to the futures."""
         with self._lock:
             last = next(self._undecided(), None)
-
-        def settled() -> bool:
-            return (last is None or last.future.done()) and not self._roll_wanted
-
         with self._turn:
-            self._turn.wait_for(lambda: settled() or not self._taken)
-            if settled():
-                return
+            while True:
+                if (last is None or last.future.done()) and not self._roll_wanted:
+                    return
+                if not self._taken:
+                    break
+                self._wait()
             self._taken = True
-        with self._writing():
+        try:
             self._write_queue()
+        finally:
+            self._give_back()
 
     def sync(self, txn: Txn) -> Future[Txn]:
         """Done when every record accepted so far, at or below txn, is durable. It raises if the last of them fails or
@@ -169,31 +174,45 @@ class Wal:
         with self._lock:
             self._closed = True
         with self._turn:
-            self._turn.wait_for(lambda: not self._taken)
+            while self._taken:
+                self._wait()
             self._taken = True
-        with self._writing():
+        try:
             self._write_queue()
             self._segments.seal()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """The turn was taken; give it back, so that a waiting thread can take it whatever happens here."""
-        try:
-            yield
         finally:
-            with self._turn:
-                self._taken = False
-                self._turn.notify_all()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """A waiting thread can take the turn, whatever happened in this one."""
+        with self._turn:
+            self._taken = False
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._waiting:
+            self._turn_given.notify_all()
+
+    def _wait(self) -> None:
+        """Until the turn is given back, or some record is decided."""
+        self._waiting += 1
+        try:
+            self._turn_given.wait()
+        finally:
+            self._waiting -= 1
 
     def _undecided(self) -> Iterator[_Entry]:
         """Newest first; under the lock."""
         return chain(reversed(self._queue), reversed(self._in_flight))
 
     def _write_queue(self) -> None:
-        while group := self._take():
+        group = self._take()
+        while group:
             self._write(group)
-            with self._turn:
-                self._turn.notify_all()
+            group = self._take()
+            if group:
+                with self._turn:
+                    self._tell()
         if self._roll_wanted:
             with suppress(*DISK_ERRORS):
                 self._segments.roll()
@@ -206,7 +225,7 @@ class Wal:
                 return self._in_flight  # an interrupt kept the last drain from deciding these
             room_bytes = self._settings.group_bytes_max
             while self._queue:
-                room_bytes -= record_size_bytes(self._queue[0].record)
+                room_bytes -= self._queue[0].size_bytes
                 if room_bytes < 0 and self._in_flight:
                     break
                 self._in_flight.append(self._queue.popleft())
@@ -216,7 +235,7 @@ class Wal:
         last = group[-1].record.txn
         if last > self._written:
             try:
-                self._segments.write([entry.record for entry in group])
+                self._segments.write([entry.record for entry in group], sum([entry.size_bytes for entry in group]))
             except BaseException as error:
                 is_out_of_reach = False
                 try:
@@ -233,12 +252,12 @@ class Wal:
         first, last = group[0].record.txn, group[-1].record.txn
         with self._lock:
             self._in_flight = []
-            self._queued_bytes -= sum(record_size_bytes(entry.record) for entry in group)
+            self._queued_bytes -= sum([entry.size_bytes for entry in group])
             self._durable = last
             if self._failed and self._failed[-1][1] > first:
                 self._failed[-1] = (self._failed[-1][0], first)
             self._on_durable(last)
-        for record, future in group:
+        for record, future, _ in group:
             future.set_result(record.txn)
 
     def _fail(self, group: list[_Entry], error: BaseException, is_out_of_reach: bool) -> None:
@@ -254,9 +273,9 @@ class Wal:
             self._note_failed(first)
             verdict = _verdict(reason, f"txn {first} to {last}", is_out_of_reach)
             self._on_failed([entry.record for entry in entries], verdict)
-        for record, future in group:
+        for record, future, _ in group:
             future.set_exception(_verdict(reason, f"txn {record.txn}", is_out_of_reach))
-        for record, future in behind:
+        for record, future, _ in behind:
             future.set_exception(_verdict(reason, f"txn {record.txn}", True))
 
     def _note_failed(self, first: Txn) -> None:

@@ -37,10 +37,13 @@ def record_size_bytes(record: LogRecord) -> int:
     return RECORD_HEADER_BYTES + len(record.payload)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Active:
+    """`synced`: the last txn, 0 if there is none, and how many bytes."""
+
     file: LogFile
     writer: SegmentWriter
+    synced: tuple[Txn, int]
 
 
 class WalSegments:
@@ -49,7 +52,7 @@ class WalSegments:
     def __init__(self, files: LogFiles, segment_bytes_max: int, replayed: ReplayedLog) -> None:
         if not replayed.finished:
             raise InvalidArgument("the log must be replayed to its end before it is written")
-        self.infos = replayed.segments
+        self._infos = replayed.segments
         self._files = files
         self._segment_bytes_max = segment_bytes_max
         self._active: _Active | None = None
@@ -61,10 +64,17 @@ class WalSegments:
         self._guard = threading.Lock()
         self._collecting = threading.Lock()
 
-    def write(self, records: Sequence[LogRecord]) -> None:
-        """One group, synced. If it raises, `abandon` comes next."""
+    @property
+    def infos(self) -> tuple[SegmentInfo, ...]:
+        """The chain, oldest first."""
+        with self._guard:
+            infos, active = self._infos, self._active
+        return infos if active is None else (*infos[:-1], _synced_info(infos[-1], active))
+
+    def write(self, records: Sequence[LogRecord], size_bytes: int) -> None:
+        """One group, synced; `size_bytes` are those of its records. If it raises, `abandon` comes next."""
         active = self._active
-        if active is None or self._is_full(active, records):
+        if active is None or self._is_full(active, size_bytes):
             active = self._start(records[0].txn)
         self._append_synced(active, records)
         self._is_vouched = False
@@ -107,28 +117,28 @@ class WalSegments:
     def collect(self, needed_from: Txn) -> tuple[str, ...]:
         with self._collecting:
             deleted = list(self._sweep())
-            for info in self.infos[:-1]:
+            for info in self._infos[:-1]:
                 if info.last_txn >= needed_from:
                     break
                 self._files.delete(info.name)
                 with self._guard:
-                    self.infos = self.infos[1:]
+                    self._infos = self._infos[1:]
                 deleted.append(info.name)
         return tuple(deleted)
 
-    def _is_full(self, active: _Active, records: Sequence[LogRecord]) -> bool:
+    def _is_full(self, active: _Active, more_bytes: int) -> bool:
         size_bytes = active.file.size_bytes
-        more_bytes = GROUP_HEADER_BYTES + sum(map(record_size_bytes, records))
-        return size_bytes > SEGMENT_HEADER_BYTES and size_bytes + more_bytes > self._segment_bytes_max
+        full_bytes = size_bytes + GROUP_HEADER_BYTES + more_bytes
+        return size_bytes > SEGMENT_HEADER_BYTES and full_bytes > self._segment_bytes_max
 
     def _append_synced(self, active: _Active, records: Sequence[LogRecord]) -> None:
         active.file.append(*active.writer.group_parts(records))
         active.file.sync()
         active.writer.mark_synced()
         self._end = active.writer.durable_end
-        last_txn = records[-1].txn if records else self.infos[-1].last_txn
+        last_txn = records[-1].txn if records else active.synced[0]
         self._name_min = max(self._name_min, Txn(last_txn + 1))
-        self._replace_last(replace(self.infos[-1], last_txn=last_txn, size_bytes=active.file.size_bytes))
+        active.synced = last_txn, active.file.size_bytes
 
     def _start(self, first_txn: Txn = TXN_MIN) -> _Active:
         """Begin a segment that follows the durable end, named first_txn or more; its header is synced."""
@@ -147,25 +157,26 @@ class WalSegments:
             raise
         writer.mark_synced()
         self._end = writer.durable_end
-        self._active = _Active(file, writer)
         self._is_vouched = True
+        active = _Active(file, writer, (Txn(0), file.size_bytes))
         with self._guard:
-            self.infos += (SegmentInfo(file.name, first_txn, Txn(0), file.size_bytes, is_active=True),)
-        return self._active
+            self._infos += (SegmentInfo(file.name, first_txn, Txn(0), file.size_bytes, is_active=True),)
+            self._active = active
+        return active
 
     def let_go(self) -> None:
-        active, self._active = self._active, None
-        if active is not None:
-            with suppress(*DISK_ERRORS):
-                active.file.close()
+        self._retire()
 
     def _retire(self) -> None:
         """Nothing is appended to the active segment any more."""
-        active, self._active = self._active, None
-        if active is not None:
-            with suppress(*DISK_ERRORS):  # all of it that counts is synced
-                active.file.close()
-            self._replace_last(replace(self.infos[-1], is_active=False))
+        with self._guard:
+            active, self._active = self._active, None
+            if active is None:
+                return
+            last = replace(_synced_info(self._infos[-1], active), is_active=False)
+            self._infos = (*self._infos[:-1], last)
+        with suppress(*DISK_ERRORS):  # all of it that counts is synced
+            active.file.close()
 
     def _discard(self, file: LogFile) -> None:
         with self._guard:
@@ -184,6 +195,7 @@ class WalSegments:
                 self._leftovers = tuple(other for other in self._leftovers if other != name)
         return leftovers
 
-    def _replace_last(self, info: SegmentInfo) -> None:
-        with self._guard:
-            self.infos = (*self.infos[:-1], info)
+
+def _synced_info(info: SegmentInfo, active: _Active) -> SegmentInfo:
+    last_txn, size_bytes = active.synced
+    return replace(info, last_txn=last_txn, size_bytes=size_bytes)

@@ -18,11 +18,12 @@ from stelae.format.block import SmallBlock
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model.arrow import to_arrow
 from stelae.model.hybrid import micros_of
-from stelae.model.ids import ColumnId, Row, Txn
+from stelae.model.ids import ColumnId, Micros, Row, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.record import Kind, lower
+from stelae.model.values import Value
 from stelae.storage.memory import Memory
 from stelae.storage.memory_cells import CellsBlock, MemoryOfCells
 from stelae.storage.memory_columns import ColumnsBlock, MemoryOfColumns
@@ -40,6 +41,9 @@ def insert(memory: Memory, block: WrittenBlock, txn: Txn, payload_bytes: int) ->
     """Whether any of it was for this memory. `payload_bytes`: the block's encoded size, by which its weight is
     guessed. The caller holds the shard's lock, and txns grow."""
     if isinstance(block, SmallBlock):
+        put = block.mutations[0] if len(block.mutations) == 1 else None
+        if isinstance(put, Put) and insert_put(memory, put.row, dict(put.values), put.ts, txn, payload_bytes):
+            return True
         size = _insert_small(memory, block, txn, payload_bytes)
     else:
         size = _ColumnarInsert(memory, block, txn).insert()
@@ -47,6 +51,23 @@ def insert(memory: Memory, block: WrittenBlock, txn: Txn, payload_bytes: int) ->
         memory.txns.append(txn)
         memory.size_bytes += size
     return bool(size)
+
+
+def insert_put(
+    memory: Memory, row: Row, values: dict[ColumnId, Value], ts: Micros | None, txn: Txn, payload_bytes: int
+) -> bool:
+    """A put that is alone in its block, if it is of columns of one group: then it is its own record, and `lower` would
+    only say so at length. Otherwise nothing happens."""
+    if not (memory.takes_all or row in memory.rows):
+        return False
+    if ts is None:
+        ts = micros_of(txn)
+    for columns in memory.of_columns:
+        if columns.add_put(row, ts, txn, values):
+            memory.txns.append(txn)
+            memory.size_bytes += int(payload_bytes * VALUE_FACTOR) + RECORD_BYTES
+            return True
+    return False
 
 
 def insert_unflushed(
@@ -69,12 +90,6 @@ def insert_unflushed(
 
 def _insert_small(memory: Memory, block: SmallBlock, txn: Txn, payload_bytes: int) -> int:
     mutations = block.mutations
-    if len(mutations) == 1 and isinstance(put := mutations[0], Put) and (memory.takes_all or put.row in memory.rows):
-        # Alone in its block, a put of columns of one group is its own record: `lower` would only say so at length.
-        values, ts = dict(put.values), micros_of(txn) if put.ts is None else put.ts
-        for columns in memory.of_columns:
-            if columns.add_put(put.row, ts, txn, values):
-                return int(payload_bytes * VALUE_FACTOR) + RECORD_BYTES
     mine = mutations if memory.takes_all else tuple(each for each in mutations if each.row in memory.rows)
     count = 0
     for id_, records in lower(memory.schema, mine, micros_of(txn)).items():

@@ -9,6 +9,7 @@ import pytest
 
 import stelae
 from stelae.client.outgoing import FoundRow
+from stelae.model.ids import TS_MAX
 from tests.client.api_embedded.worlds import put_before
 
 
@@ -149,6 +150,72 @@ def test_increments(counters: stelae.Table) -> None:
     counters.put({"id": 1, "big": None})
     assert counters.increment(1, {"big": 5}) == {"big": 5}
     assert counters.increment(2, {"big": 5}) == {"big": 105}
+
+
+FUTURE = TS_MAX - 10
+
+
+@pytest.mark.parametrize("ts", [FUTURE, TS_MAX])
+def test_an_increment_is_seen_though_the_value_before_is_of_the_future(counters: stelae.Table, ts: int) -> None:
+    counters.put({"id": 1, "small": 1}, ts=ts)
+    counters.put({"id": 1, "big": 1})
+    assert counters.increment(1, {"small": 1, "big": 1}) == {"small": 2, "big": 2}
+    assert counters.increment(1, {"small": 1, "big": 1}) == {"small": 3, "big": 3}
+    assert counters.get(1, columns=["small", "big"]) == {"id": 1, "small": 3, "big": 3}
+    counters.put({"id": 1, "small": 9, "big": 9})
+    assert counters.get(1, columns=["small", "big"]) == {"id": 1, "small": 3, "big": 9}
+
+
+def test_an_update_is_seen_though_what_was_before_is_of_the_future(counters: stelae.Table) -> None:
+    counters.put({"id": 1, "small": 1, "text": "a", "c:x": b"1"}, ts=FUTURE)
+    counters.put({"id": 1, "big": 1, "c:y": b"1"})
+    row = counters.update(1, lambda row: {"SMALL": 2, "big": 2, "*": {"c:x": b"2", "c:y": b"2"}, "single": 0.1})
+    assert row is not None
+    assert row == counters.get(1)
+    assert [row[name] for name in ("small", "big", "text", "c:x", "c:y")] == [2, 2, "a", b"2", b"2"]
+    times = {name: versions[0].ts for name, versions in counters.history(1).items()}
+    assert {name for name, ts in times.items() if ts > FUTURE} == {"small", "c:x"}
+    assert {name for name, ts in times.items() if ts < FUTURE} == {"big", "c:y", "single"}
+
+
+def test_an_update_of_the_future_has_all_columns_that_a_put_must_have(db: stelae.Database) -> None:
+    groups = [stelae.columns("g", {"must": "int64 not null", "may": "int64"})]
+    table = db.create_table("musts", {"id": "int64"}, groups)
+    table.put({"id": 1, "must": 1, "may": 1}, ts=FUTURE)
+    table.erase(1, columns=["must"], ts=FUTURE)
+    table.put({"id": 1, "must": 1})
+    assert table.update(1, lambda row: {"must": 2, "may": 2}) == {"id": 1, "must": 2, "may": 2}
+
+
+def test_an_update_of_the_future_that_loses_a_race_starts_again(counters: stelae.Table, db: stelae.Database) -> None:
+    counters.put({"id": 1, "small": 1}, ts=FUTURE)
+    failing = put_before(db)
+    plain = failing.behind.history
+
+    def history(*args: Any, **kwargs: Any) -> Any:
+        found = plain(*args, **kwargs)
+        if failing.calls["history"] == 1:
+            counters.put({"id": 1, "small": 10}, ts=FUTURE + 5)
+        return found
+
+    failing.behind.history = history  # type: ignore[method-assign]
+    assert counters.increment(1, {"small": 1}) == {"small": 11}
+    assert counters.get(1, columns=["small"]) == {"id": 1, "small": 11}
+
+
+@pytest.mark.parametrize("error", [stelae.SnapshotTooOld("gone"), stelae.Closed("closed")], ids=["old", "closed"])
+def test_what_is_written_is_not_called_a_failure(
+    counters: stelae.Table, db: stelae.Database, error: stelae.StelaeError
+) -> None:
+    failing = put_before(db)
+    plain = failing.behind.write
+
+    def write(*args: Any) -> Any:
+        failing.plans["newest"].append(error)
+        return plain(*args)
+
+    failing.behind.write = write  # type: ignore[method-assign, assignment]
+    assert counters.increment(1, {"small": 1}) == {"small": 1}
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -183,6 +185,69 @@ def test_what_is_not_cached_is_read_elsewhere(tmp_path: Path) -> None:
         failing.plans["submit"] = [stelae.Unavailable("away")]
         with pytest.raises(stelae.Unavailable):
             await users.put({"id": "ann", "age": 3})
+
+    in_loop(tmp_path, test)
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("cannot schedule new futures after interpreter shutdown")])
+def test_scans_that_are_left_open_end_quietly_with_their_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception | None
+) -> None:
+    kept: list[Any] = []
+
+    async def test(db: stelae.aio.AsyncDatabase, users: stelae.aio.AsyncTable) -> None:
+        await users.put_many([{"id": str(number), "age": number} for number in range(5)])
+        scan = users.scan()
+        rows, batches = aiter(scan), scan.batches()
+        assert (await anext(rows))["id"] == "0"
+        assert (await anext(batches)).num_rows == 5
+        kept.extend([scan, rows, batches])
+        async for _row in scan:
+            break
+        if error is not None:
+            session: Any = users._session
+            session.begin = Mock(side_effect=error)
+
+    in_loop(tmp_path, test)
+    kept.clear()
+    gc.collect()
+    assert caplog.records == []
+
+
+def test_an_iterator_that_is_closed_gives_no_more(tmp_path: Path) -> None:
+    async def test(db: stelae.aio.AsyncDatabase, users: stelae.aio.AsyncTable) -> None:
+        await users.put_many([{"id": str(number), "age": number} for number in range(5)])
+        closed: list[int] = []
+        failing: Any = FailingBackend(users._session.session.backend)
+        scan_of = failing.behind.scan
+
+        def watched(table: Any, ask: Any) -> Any:
+            try:
+                yield from scan_of(table, ask)
+            finally:
+                closed.append(threading.get_ident())
+
+        failing.scan = watched
+        users._session.session.backend = failing
+        rows: Any = aiter(users.scan())
+        assert (await anext(rows))["id"] == "0"
+        assert not closed
+        for _ in range(2):
+            await rows.aclose()
+            assert len(closed) == 1
+            with pytest.raises(StopAsyncIteration):
+                await anext(rows)
+        unused: Any = users.scan().batches()
+        await unused.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(unused)
+        forgotten: Any = aiter(users.scan())
+        await anext(forgotten)
+        await asyncio.sleep(0.01)  # whoever did the work has let go of it, too
+        del forgotten
+        while len(closed) < 2:
+            await asyncio.sleep(0.001)
+        assert threading.get_ident() not in closed
 
     in_loop(tmp_path, test)
 

@@ -15,7 +15,6 @@ from stelae.client.keys import bounds_of
 from stelae.client.predicates import predicate_of
 from stelae.client.view import TableView
 from stelae.model.declare import columns, declare
-from stelae.model.errors import Retryable
 from stelae.model.ranges import RangeSet, single
 from tests.client.api_embedded.worlds import put_before
 from tests.effort import tries
@@ -393,7 +392,7 @@ def test_a_scan_of_a_column_that_was_changed_says_so(letters: stelae.Table, db: 
     assert "email" not in next(iter(scan))
     db.alter_table("users", rename_columns={"name": "full_name"})
     assert len(list(narrow)) == len(LETTERS)
-    with pytest.raises(Retryable, match="scan again"):
+    with pytest.raises(stelae.SchemaChanged, match="scan again"):
         list(scan)
     assert "full_name" in next(iter(letters.scan()))
 
