@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from stelae.client.scan import Scan
     from stelae.client.snapshot import Snapshot
     from stelae.client.table import TableHandle as Table
+    from stelae.ports.metastore import UnknownOutcome
     from stelae.storage.scanner import SchemaChanged
 
 __version__ = "0.1.0.dev0"
@@ -67,6 +68,7 @@ __all__ = [
     "StelaeError",
     "Table",
     "Unavailable",
+    "UnknownOutcome",
     "Version",
     "aio",
     "cells",
@@ -83,6 +85,7 @@ _HOMES = {
     "Row": ("stelae.client.outgoing", "FoundRow"),
     "Scan": ("stelae.client.scan", "Scan"),
     "SchemaChanged": ("stelae.storage.scanner", "SchemaChanged"),
+    "UnknownOutcome": ("stelae.ports.metastore", "UnknownOutcome"),
     "Snapshot": ("stelae.client.snapshot", "Snapshot"),
     "Table": ("stelae.client.table", "TableHandle"),
     "Version": ("stelae.client.outgoing", "FoundVersion"),

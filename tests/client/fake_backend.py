@@ -32,6 +32,7 @@ from stelae.client.backend import (
     TabletInfo,
     Values,
 )
+from stelae.client.bulk import TTL_S_DEFAULT, CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.client.remote import RemoteBackend
 from stelae.client.remote_lines import LineSettings
@@ -44,6 +45,7 @@ from stelae.model.predicate.selectors import Selectors
 from stelae.model.schema import TableSchema
 from stelae.ports.transport import Address
 from stelae.storage.asking import Version
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.handles import NotCached
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
@@ -83,8 +85,38 @@ class FakeScan(Iterator[pa.RecordBatch]):
             self._backend.scans.discard(self)
 
 
+class FakeBulk:
+    """The operations of jobs."""
+
+    def _told(self, method: str, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
+        return self._told("hold", table, at, ttl_s)
+
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
+        return self._told("renew", ticket, ttl_s)
+
+    def release(self, ticket: str) -> None:
+        return self._told("release", ticket)
+
+    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
+        return self._told("begin_load", table, job, batch, ttl_s)
+
+    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
+        return self._told("commit_load", ticket, tuple(files), replaces)
+
+    def begin_compaction(
+        self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
+    ) -> CompactionTicket:
+        return self._told("begin_compaction", table, full, erase_now, ttl_s)
+
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
+        return self._told("adopt", ticket, number, file)
+
+
 @dataclass
-class FakeBackend:
+class FakeBackend(FakeBulk):
     """`answers`: by method, what it returns, a function of its arguments, or an error to raise. `calls`: what came."""
 
     tables: dict[TableId, TableInfo] = field(default_factory=dict)

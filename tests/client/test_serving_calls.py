@@ -17,6 +17,14 @@ from hypothesis import strategies as st
 
 from stelae.catalog.objects import TableProperties
 from stelae.client.backend import AlterAsk, Backend, CheckReport, CreateAsk, Problem, ScanAsk, TableStats, TabletInfo
+from stelae.client.bulk import (
+    BulkBackend,
+    CompactionTicket,
+    CompactionWork,
+    HeldTable,
+    LoadedFile,
+    LoadTicket,
+)
 from stelae.client.incoming import blocks_of, erasures_of, mutations_of
 from stelae.client.incoming_blocks import OrderedBlock, Sizes, small_blocks, weighed
 from stelae.client.messages_bodies import PIECE_BYTES, pieces, scan_from, scan_parts
@@ -24,6 +32,7 @@ from stelae.client.remote import RemoteBackend
 from stelae.client.remote_writes import GROUP_BYTES
 from stelae.client.serving_calls import ANSWER_BYTES_MAX
 from stelae.format.block import SmallBlock
+from stelae.format.fragment.footer import FragmentSeal, FragmentStats
 from stelae.model.declare import columns, declare
 from stelae.model.errors import (
     AlreadyExists,
@@ -39,7 +48,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
 )
-from stelae.model.ids import Micros, Row, SchemaVersion, TableId, Txn
+from stelae.model.ids import GroupId, Micros, Row, SchemaVersion, TableId, Txn
 from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, TimeRange, plan
@@ -47,6 +56,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS, NO_COLUMNS, ColumnSele
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.ports.metastore import UnknownOutcome
 from stelae.storage.asking import Version
+from stelae.storage.blocks import FragmentFile
 from stelae.storage.handles import NotCached
 from stelae.storage.scanner import SchemaChanged
 from stelae.storage.shard import StaleSchema
@@ -85,7 +95,38 @@ TYPED_ASK = ScanAsk(
 )
 BATCH = pa.record_batch({"id": pa.array([1, 2, None]), "v": pa.array([[1.0], None, []], pa.list_(pa.float64()))})
 
+FILE = FragmentFile(
+    "fragments/00000007/0000000000000001-aa.parquet",
+    FragmentSeal(9, 8, 7, 6, 5),
+    FragmentStats(3, 2, 1, 0, b"a", b"\xff", Txn(4), Txn(5), Micros(-6), Micros(7)),
+    Txn(8),
+    Micros(9),
+)
+WORK = CompactionWork(1, b"config", GroupId(2), ("a", "b"), Txn(3), Txn(4), True, 5, 6)
+
 CALLS: dict[str, tuple[Callable[[Backend], Any], Any]] = {
+    "hold": (
+        lambda b: b.hold(TABLE, Txn(4), 12.5),
+        HeldTable("hold-1", Txn(4), Txn(2), "größe", "/data", b"table", (b"x" * 2**20, b""), "token"),
+    ),
+    "hold_now": (lambda b: b.hold(TABLE), HeldTable("hold-2", Txn(4), Txn(2), "x", "/data", b"table", ())),
+    "renew": (lambda b: b.renew("hold-1", 60.0), None),
+    "release": (lambda b: b.release("hold-1"), None),
+    "begin_load": (
+        lambda b: b.begin_load(TABLE, "größe", 3),
+        LoadTicket("load-1", TABLE, "x", "/data", "fragments/x", b"table", (Row(b""), Row(b"\xff")), Txn(5)),
+    ),
+    "commit_load": (
+        lambda b: b.commit_load("load-1", (LoadedFile(GroupId(1), FILE), LoadedFile(GroupId(2), FILE)), replaces=True),
+        Txn(2**62),
+    ),
+    "commit_load_of_nothing": (lambda b: b.commit_load("load-1", ()), Txn(1)),
+    "begin_compaction": (
+        lambda b: b.begin_compaction(TABLE, full=False, erase_now=True),
+        CompactionTicket("compaction-1", TABLE, "/data", "fragments/x", b"table", (WORK,)),
+    ),
+    "adopt": (lambda b: b.adopt("compaction-1", 3, FILE), True),
+    "adopt_nothing": (lambda b: b.adopt("compaction-1", 4, None), False),
     "find": (lambda b: b.find("main.things"), table_info(USERS)),
     "names": (lambda b: b.names(), ("a.b", "größe.x")),
     "no_names": (lambda b: b.names(), ()),
@@ -167,7 +208,7 @@ def world(tmp_path: Path) -> Iterator[StoreWorld]:
 def test_each_call_says_and_gives_the_same(which: str, world: StoreWorld) -> None:
     call, answer = CALLS[which]
     method = which if hasattr(FakeBackend, which) else which.rpartition("_")[0]
-    method = {"no": "names", "scan_two": "scan"}.get(method, method)
+    method = {"no": "names", "scan_two": "scan", "commit_load_of": "commit_load"}.get(method, method)
     world.backend.answers[method] = answer
     plain = call(world.backend)
     over_socket = call(world.attach())
@@ -178,7 +219,8 @@ def test_each_call_says_and_gives_the_same(which: str, world: StoreWorld) -> Non
 
 
 def test_no_operation_is_left_out() -> None:
-    asked = {name for name in vars(Backend) if not name.startswith("_")} - {"is_local", "place", "visible"}
+    every = {*vars(Backend), *vars(BulkBackend)}
+    asked = {name for name in every if not name.startswith("_")} - {"is_local", "place", "visible"}
     assert asked <= set(dir(RemoteBackend))
     tried = {name for name in asked for which in CALLS if which.startswith(name)}
     assert asked - tried == {"close", "info", "newest_cached", "pin", "submit", "write"}

@@ -15,7 +15,7 @@ _LOG_LEFT_BYTES = 4 * 2**20
 """A log so short is replayed in less time than it takes to write its rows to files."""
 
 
-def settle(running: Running) -> None:
+def put_in_order(running: Running) -> None:
     """So little is left in the log that opening the store again takes no time; none of it, if it was all large."""
     server, catalog = running.server, running.catalog
     shard, upkeep = server.shard, server.upkeep

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from stelae.assembly.bulk import BulkJobs
 from stelae.assembly.checking import StoreCheck
-from stelae.assembly.closing import settle
+from stelae.assembly.closing import put_in_order
 from stelae.assembly.maintenance import Maintenance
 from stelae.assembly.opening import Running, StoreSettings, note_closed_log
 from stelae.assembly.reads import StorePin, TableReader
@@ -361,7 +361,7 @@ class EmbeddedStore:
                 return
             self._refuse_visits()
             with suppress(StelaeError):  # nothing acknowledged is lost: the log has it
-                settle(self.running)
+                put_in_order(self.running)
             self._let_go(in_order=True)
 
     def abandon(self) -> None:

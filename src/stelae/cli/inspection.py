@@ -93,8 +93,10 @@ def _commits(first: Txn, last: Txn) -> str:
 
 
 def _segment(file: Path) -> dict[str, Any]:
-    content = read_segment(file.name, file.read_bytes())
-    if content.end == 0 and file.stat().st_size:
+    data = file.read_bytes()
+    content = read_segment(file.name, data)
+    tail = len(data[content.end :].rstrip(b"\0"))  # room that was taken ahead is no torn group
+    if content.end == 0 and tail:
         raise Corruption("has no whole segment header: nothing in it can be read", file.name, 0)
     tablets = Counter((record.table, record.tablet) for record in content.records)
     return {
@@ -104,5 +106,6 @@ def _segment(file: Path) -> dict[str, Any]:
         "records": len(content.records),
         "records_by_tablet": {f"table {table}, tablet {tablet}": n for (table, tablet), n in sorted(tablets.items())},
         "valid_bytes": content.end,
-        "torn_tail_bytes": file.stat().st_size - content.end,
+        "torn_tail_bytes": tail,
+        "room_ahead_bytes": len(data) - content.end - tail,
     }
