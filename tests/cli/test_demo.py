@@ -1,62 +1,123 @@
-"""`stelae demo`, as a person runs it: it tells its story, leaves what it was asked to leave, and nothing when it is
+"""`stelae demo`, as a person runs it: it tells its story, leaves the directory that it names, and nothing when it is
 interrupted."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
+from xml.etree import ElementTree
 
 import pytest
 
 import stelae
+from stelae.cli.demo_charts import PairedBar, latency_chart, paired_chart, steps_chart
+from stelae.cli.demo_report import report_text
+from stelae.cli.demo_stage import DemoFigure, DemoStory, Latency, StepTaken, percentile, short_time
+from stelae.cli.demo_traffic import slices, sparks
 
 _SPARK_CALLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
-_END_S_MAX = 60.0
-_COMMAND = [sys.executable, "-c", "from stelae.cli.app import main; main()", "demo"]
+_END_S_MAX = 240.0
+_PROGRAM = """
+import sys
+from stelae.cli import app
+from stelae.cli.demo_verb import register_demo
+{before}
+register_demo(app.app)
+app.main()
+"""
 
 
-def started(*arguments: str | Path, temporary: Path, **variables: str) -> subprocess.Popen[str]:
+def started(*arguments: str | Path, temporary: Path, before: str = "", **variables: str) -> subprocess.Popen[str]:
+    """`before`: what the process does first."""
     return subprocess.Popen(
-        [*_COMMAND, *map(str, arguments)],
+        [sys.executable, "-c", _PROGRAM.format(before=before), "demo", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(temporary), **variables},
         start_new_session=True,
+        cwd=temporary,
     )
 
 
 def is_running(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
+    """What Spark has started ends when it notices that Spark has: that is waited for, for a while."""
+    never, looks_left = Event(), 1_000
+    while looks_left:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        never.wait(0.05)
+        looks_left -= 1
     return True
 
 
-def test_it_runs_and_leaves_what_it_was_asked_to(tmp_path: Path) -> None:
-    demo = started("--rows", "3000", "--no-spark", "--keep", tmp_path / "kept", temporary=tmp_path)
+def is_self_contained(page: str) -> bool:
+    """Every picture is well formed, and nothing comes from elsewhere."""
+    pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    for picture in pictures:
+        ElementTree.fromstring(picture)
+    outside = page.replace("http://www.w3.org/2000/svg", "")
+    return bool(pictures) and not re.search(r"https?:|src=|href=|@import|url\(", outside)
+
+
+def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path) -> None:
+    hidden = "sys.modules['pyspark'] = None; sys.modules['duckdb'] = None"
+    demo = started("--rows", "3000", "--dir", "kept", "--report", "seen.html", temporary=tmp_path, before=hidden)
     told, complaints = demo.communicate()
     assert demo.returncode == 0, complaints
+    assert "pip install 'stelae[spark]'" in told
     assert "3,000 rows in" in told
     assert "Conflict" in told
-    assert "its states, newest first: sent, paid, placed; with at= it is still placed" in told
-    assert "acknowledged rows are there" in told
+    assert re.search(r"its states, newest first: returned, lent, (\w+); with at= it is still \1", told)
+    assert "all 300 acknowledged rows are there" in told
     assert "the counter is 400" in told
+    assert "pyarrow reads it as well" in told
     assert "whole: 2 tables" in told
     assert "\x1b" not in told
     assert max(len(line) for line in told.splitlines()) < 400
-    with stelae.open(tmp_path / "kept", read_only=True) as kept:
-        assert kept.tables() == ["counters", "orders"]
-        assert kept.table("orders").count(stelae.col("customer") != "customer-killed") == 3_300
-    again = started("--keep", tmp_path / "kept", temporary=tmp_path)
-    assert "is there already" in again.communicate()[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "seen.html"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["store"]
+    page = (tmp_path / "seen.html").read_text("utf-8")
+    assert is_self_contained(page)
+    assert "0 of 300" in page
+    with stelae.open(tmp_path / "kept" / "store", read_only=True) as kept:
+        assert kept.tables() == ["counters", "fleet"]
+        assert kept.table("fleet").count(prefix="dev-") == 3_000
+    again = started("--dir", "kept", temporary=tmp_path)
+    assert "kept is there already" in again.communicate()[1]
     assert again.returncode == 1
+
+
+def test_a_report_that_could_not_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    demo = started("--report", "nowhere/seen.html", temporary=tmp_path)
+    assert "nowhere" in demo.communicate()[1]
+    assert demo.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupted(demo: subprocess.Popen[str], moment: str, interrupt: Callable[[int, int], None]) -> None:
+    """At the moment that it says this, and it ends as an interrupted command does, with all that it started."""
+    assert demo.stdout is not None
+    has_come = any(moment in line for line in demo.stdout)
+    if has_come:
+        interrupt(demo.pid, signal.SIGINT)
+    try:
+        _, complaints = demo.communicate(timeout=_END_S_MAX)
+    except subprocess.TimeoutExpired:
+        os.killpg(demo.pid, signal.SIGKILL)
+        raise
+    assert (has_come, demo.returncode) == (True, 130), complaints
+    assert "Traceback" not in complaints
+    assert not is_running(demo.pid)
 
 
 @pytest.mark.parametrize(
@@ -71,18 +132,7 @@ def test_it_runs_and_leaves_what_it_was_asked_to(tmp_path: Path) -> None:
 )
 def test_interrupted_it_leaves_nothing(tmp_path: Path, moment: str, interrupt: Callable[[int, int], None]) -> None:
     demo = started("--rows", "3000", "--no-spark", temporary=tmp_path, PYTHONUNBUFFERED="1")
-    assert demo.stdout is not None
-    has_come = any(moment in line for line in demo.stdout)
-    if has_come:
-        interrupt(demo.pid, signal.SIGINT)
-    try:
-        _, complaints = demo.communicate(timeout=_END_S_MAX)
-    except subprocess.TimeoutExpired:
-        os.killpg(demo.pid, signal.SIGKILL)
-        raise
-    assert (has_come, demo.returncode) == (True, 130), complaints
-    assert "Traceback" not in complaints
-    assert not is_running(demo.pid)
+    interrupted(demo, moment, interrupt)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -93,7 +143,75 @@ def test_with_spark_and_without_java_on_the_path(tmp_path: Path) -> None:
     for name in _SPARK_CALLS:
         if found := shutil.which(name):
             (tools / name).symlink_to(found)
-    demo = started("--rows", "2000", temporary=tmp_path, PATH=str(tools), JAVA_HOME="")
-    told, complaints = demo.communicate()
+    demo = started("--rows", "2000", "--dir", "kept", temporary=tmp_path, PATH=str(tools), JAVA_HOME="")
+    told, complaints = demo.communicate(timeout=_END_S_MAX)
     assert demo.returncode == 0, complaints
-    assert "best customers" in told
+    assert "2,000 rows in" in told
+    assert "Spark scanned all 2,000 rows" in told
+    assert re.search(r"│ 5\.0\.0 +│ +0 │ +[1-9]\d* │", told)
+    assert "job 'rollout-5.0.0' was done before" in told
+    assert "all 300 acknowledged rows are there" in told
+    assert "verify finds it: 20 rows are only in the backup" in told
+    assert "every value of 2,300 rows is the same as in the backup" in told
+    assert "whole: 1 tables, 8 tablets" in told
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["backups", "report.html", "store"]
+    page = (tmp_path / "kept" / "report.html").read_text("utf-8")
+    assert is_self_contained(page)
+    assert page.count("<svg") == 4
+    assert "p99 of reading one row while Spark scans" in page
+
+
+@pytest.mark.spark
+def test_interrupted_with_spark_it_leaves_nothing(tmp_path: Path) -> None:
+    demo = started("--rows", "50000", temporary=tmp_path, PYTHONUNBUFFERED="1")
+    interrupted(demo, "== 1.", os.killpg)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- figures and plots
+
+
+def test_percentiles() -> None:
+    assert [percentile(range(100), part) for part in (0.0, 0.5, 0.99, 1.0)] == [0, 50, 99, 99]
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([], 0.99) == 0.0
+
+
+def test_times_as_people_say_them() -> None:
+    assert [short_time(seconds) for seconds in (12e-6, 0.0009996, 0.0123, 0.9999, 65.0)] == [
+        *("12 us", "1.0 ms", "12.3 ms", "1.0 s", "65.0 s")
+    ]
+
+
+def test_slices_are_of_reads_by_the_time_they_were_sent() -> None:
+    sent = [Latency(0.1, 1.0), Latency(0.2, 3.0), Latency(0.3, 9.0, is_update=True), Latency(1.1, 5.0)]
+    assert slices(sent, 0.99, 0.5) == [(0.25, 3.0), (1.25, 5.0)]
+    assert sparks([Latency(0.0, 1.0), Latency(0.3, 8.0), Latency(0.6, 4.0)]) == "▂█▅"
+    assert sparks([]) == ""
+
+
+def test_a_slow_moment_stands_higher_in_the_plot() -> None:
+    page = latency_chart([Latency(0.1, 1e-4), Latency(0.9, 1e-2), Latency(1.0, 1e-3, is_update=True)], [(0.5, 1.0)])
+    (line,) = re.findall(r'points="([^"]+)" class="line worst"', page)
+    (x_one, y_one), (x_other, y_other) = ([float(part) for part in point.split(",")] for point in line.split())
+    assert x_one < x_other
+    assert y_one > y_other
+    assert page.count('class="band"') == 1
+
+
+def test_bars_are_as_long_as_what_they_stand_for() -> None:
+    page = paired_chart([PairedBar("a<b", 50, 100), PairedBar("none", 0, 25)], ("then", "now"))
+    lengths = [float(each) for each in re.findall(r'width="([\d.]+)" height="14"', page)]
+    assert lengths == [310.0, 620.0, 1.0, 155.0]
+    assert "a&lt;b" in page
+    steps = steps_chart([StepTaken("one", 1.0), StepTaken("two", 2.0)])
+    assert [float(each) for each in re.findall(r'width="([\d.]+)" height="16"', steps)] == [110.0, 220.0]
+
+
+def test_a_report_of_little_is_whole() -> None:
+    figures = [DemoFigure("a & b", "p50 1 us, p99 <2> ms", "worst"), DemoFigure("more", "7")]
+    page = report_text(DemoStory(1_000, figures, [StepTaken("only", 1.0)]))
+    assert is_self_contained(page)
+    assert "<b>&lt;2&gt; ms</b><span>worst</span>" in page
+    assert page.count('class="card"') == 1
+    assert "<td>a &amp; b</td>" in page

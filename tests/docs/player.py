@@ -7,7 +7,8 @@
 | `sh` | run by sh and must succeed; what it prints does not matter |
 
 All of a document happens in one temporary directory, in one process, which has its stores open while `stelae` commands
-run beside it. In what is compared, `...` stands for anything, and what differs from run to run (txns, times, sizes,
+run beside it. Where the process has Spark running, they run in it instead: to start another Spark for each would take
+minutes. In what is compared, `...` stands for anything, and what differs from run to run (txns, times, sizes,
 durations, names of files) only has to look alike.
 
     python -m tests.docs.player docs/tutorial.md            # says what differs
@@ -20,6 +21,7 @@ import ast
 import asyncio
 import os
 import re
+import shlex
 import subprocess
 import sys
 import traceback
@@ -43,6 +45,8 @@ NOT_RUN = {
 
 LANGUAGES = {"python", "text", "console", "sh"}
 _COMMAND_S_MAX = 60.0
+_TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+_PLAIN_COMMAND = re.compile(r"stelae [^|;&<>$`]*")
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LOOKS = (
     (re.compile(r"\b\d{18}\b"), "TXN"),
@@ -119,7 +123,7 @@ def run_python(code: str, namespace: dict[str, Any], name: str) -> str:
 
 
 def run_shell(command: str) -> tuple[int, str]:
-    variables = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    variables = {**os.environ, **_TERMINAL}
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     done = subprocess.run(
         ["/bin/sh", "-c", command],
@@ -132,6 +136,30 @@ def run_shell(command: str) -> tuple[int, str]:
         timeout=_COMMAND_S_MAX,
     )
     return done.returncode, done.stdout
+
+
+def run_here(command: str) -> tuple[int, str]:
+    """A `stelae` command in this process."""
+    from typer.testing import CliRunner
+
+    from stelae.cli.app import app
+
+    done = CliRunner(env=_TERMINAL).invoke(app, shlex.split(command.replace("\\\n", " "))[1:])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def has_spark() -> bool:
+    if "pyspark.sql" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
+def needs_spark(document: str) -> bool:
+    return any(block.language == "python" and "stelae.spark" in block.text for block in blocks_of(document))
 
 
 def play(document: str) -> Played:
@@ -167,7 +195,8 @@ def _is_right_behind(document: str, before: CodeBlock, after: CodeBlock) -> bool
 def _play_console(block: CodeBlock, played: Played) -> None:
     for command, expected, where in _commands(block):
         if reason_not_to_run(command) is None:
-            code, printed = run_shell(command)
+            is_here = _PLAIN_COMMAND.fullmatch(command) and has_spark()
+            code, printed = run_here(command) if is_here else run_shell(command)
             if code:
                 played.complaints.append(f"line {block.line}: {command}: exit code {code}")
             played.heard(block, expected, "".join(f"{line.rstrip()}\n" for line in printed.splitlines()), where)

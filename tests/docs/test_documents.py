@@ -6,10 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.player import LANGUAGES, NOT_RUN, ROOT, blocks_of, reason_not_to_run
+from tests.docs.player import LANGUAGES, NOT_RUN, ROOT, blocks_of, needs_spark, play_file, reason_not_to_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/stelae/**/README.md")])
 GENERATED = ("docs/api.md", "docs/api-aio.md")
@@ -19,6 +23,7 @@ PLAYED = [
     for path in DOCUMENTS
     if str(path.relative_to(ROOT)) not in GENERATED and any(True for _ in blocks_of(path.read_text("utf-8")))
 ]
+ON_SPARK = [path for path in PLAYED if needs_spark(path.read_text("utf-8"))]
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]*)(#[^)\s]*)?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PLAY_S_MAX = 240.0
@@ -28,15 +33,21 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", PLAYED, ids=named)
+@pytest.mark.parametrize("path", [path for path in PLAYED if path not in ON_SPARK], ids=named)
 def test_code_runs_and_prints_what_is_said(path: Path) -> None:
     command = [sys.executable, "-W", "error", "-m", "tests.docs.player", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_PLAY_S_MAX)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("path", ON_SPARK, ids=named)
+def test_code_on_spark_runs_and_prints_what_is_said(path: Path, spark: SparkSession) -> None:
+    """In this process, whose session the document finds."""
+    assert list(play_file(path)) == []
+
+
 def test_what_a_newcomer_reads_is_played() -> None:
-    assert {"README.md", "docs/tutorial.md", "docs/modelling.md", "docs/operating.md"} <= {
+    assert {"README.md", "docs/tutorial.md", "docs/modelling.md", "docs/operating.md", "docs/spark.md"} <= {
         named(path) for path in PLAYED
     }
 

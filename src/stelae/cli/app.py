@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
 import stelae
 from stelae.cli.altering import register_alter
 from stelae.cli.benchmark import register_bench
+from stelae.cli.bulk import register_jobs
 from stelae.cli.catalog import catalog_app
 from stelae.cli.checks import register_check
+from stelae.cli.demo_verb import register_demo
 from stelae.cli.imports import register_import
+from stelae.cli.loading import register_load
 from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOption, remember_place
 from stelae.cli.rows import register_row_verbs
 from stelae.cli.scans import register_scan
@@ -91,6 +93,8 @@ register_alter(table_app)
 app.add_typer(table_app, name="table", rich_help_panel=STORE_PANEL)
 app.add_typer(tablet_app, name="tablet", rich_help_panel=STORE_PANEL)
 app.add_typer(catalog_app, name="catalog", rich_help_panel=STORE_PANEL)
+register_load(app)
+register_jobs(app)
 register_check(app)
 register_bench(app)
 
@@ -106,19 +110,7 @@ def inspect(
     inspect_file(file, json, out())
 
 
-@app.command(rich_help_panel=MACHINE_PANEL, epilog="Example: stelae demo --rows 200000 --no-spark")
-def demo(
-    rows: Annotated[int, typer.Option(min=1_000, max=20_000_000, help="How many orders to make.")] = 300_000,
-    spark: Annotated[bool, typer.Option(help="Read the result with Spark too.")] = True,
-    keep: Annotated[Path | None, typer.Option(help="Leave the files in this (new) directory.")] = None,
-) -> None:
-    """See what stelae does, in a minute.
-
-    In a directory of its own, which is removed at the end.
-    """
-    from stelae.cli.demo import run
-
-    run(rows, spark, keep, Console())
+register_demo(app)
 
 
 def main() -> None:

@@ -1,0 +1,335 @@
+"""The Spark pipeline against native Parquet, Delta and Iceberg: read, read what was updated, load, upsert, point reads.
+
+    bench_spark.py [--rows 10000000] [--only load,read,updated,together,upsert,point] [--peers delta,iceberg,deltalake]
+                   [--growth] [--rounds 3] [--cold] [--memory 2g] [--master local[2]] [--probe]
+
+Rows of ten columns (a number as the key, texts, numbers, a decimal, a time) in 16 tablets or sorted files, all zstd.
+Everything that is read goes to Spark's `noop` sink, and what it takes to open the table is counted. Updates are 5% of
+the rows, new in every column. Delta and Iceberg run as their documents say for small updates, see `spark_peer_process`;
+what could not be run is said below the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyspark
+import spark_peers
+from harness import RESULTS, Row, report
+from rich.table import Table
+from spark_data import EVENLY, KEY, TABLETS, TOGETHER, TWO, all_of, totals
+from spark_peers import Peer
+from spark_world import Options, World, console, opened, seconds
+
+import stelae.spark
+
+NATIVE = "native Parquet, same rows, sorted"
+LOADED = "repartitionById + sortWithinPartitions + Parquet"
+GROWTH = (1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000)
+_POINT_S_MIN = 5.0
+
+
+# -- what is measured
+
+
+def loads(world: World) -> list[Row]:
+    world.source()
+    numbers = iter(range(100))
+    took = world.medians(
+        {
+            "ours": lambda: world.load(f"loaded{next(numbers)}_{world.rows}"),
+            "native": lambda: world.write_native(world.directory / "written"),
+        }
+    )
+    name = f"load {world.rows:,} rows, sorted into {TABLETS} tablets"
+    return [Row(name, took["ours"], took["native"], LOADED, 0.95)]
+
+
+def reads(world: World) -> list[Row]:
+    """The clean table."""
+    return _reads(world, world.table("clean"), "clean", 0.85, [], {})
+
+
+def updated(world: World, how: str = EVENLY) -> list[Row]:
+    """5% of the rows have been updated, as every contender does it."""
+    table = world.table(how)
+    updates = world.updates(how, 0)
+    stelae.spark.load(world.spark, world.db, table, world.spark.read.parquet(str(updates)))
+    peers = [peer for peer in world.peers if world.made(peer, how)]
+    for peer in [peer for peer in peers if peer.kind != "parquet"]:
+        try:
+            peer.ask("merge", table=table, source=str(updates))
+        except spark_peers.PeerFailed as error:
+            world.refuse(f"{peer.title}, MERGE", error)
+            peers.remove(peer)
+    others: dict[str, Callable[[list[str] | None], Any]] = {}
+    if world.lake is not None:
+        lake = world.lake
+        lake.make(table, world.native())
+        lake.merge_s(table, updates)
+        others[lake.title] = lambda columns: _selected(lake.frame(world.spark, table), columns)
+    _compare(world, table, peers)
+    words = "all over the table" if how == EVENLY else "side by side"
+    return _reads(world, table, f"5% updated, {words}", 0.6, peers, others)
+
+
+def _selected(frame: Any, columns: list[str] | None) -> Any:
+    return frame if columns is None else frame.select(*columns)
+
+
+def _compare(world: World, table: str, peers: Sequence[Peer]) -> None:
+    ours = totals(world.frame(table))
+    for peer in peers:
+        if peer.kind != "parquet" and (theirs := peer.ask("totals", table=table)["totals"]) != ours:
+            raise SystemExit(f"{peer.title} holds {theirs}, the store {ours}")
+
+
+def _reads(
+    world: World,
+    table: str,
+    state: str,
+    wanted: float,
+    peers: Sequence[Peer],
+    others: dict[str, Callable[[list[str] | None], Any]],
+) -> list[Row]:
+    world.native()
+    found: list[Row] = []
+    questions: list[tuple[str, list[str] | None]] = [("all columns", None), ("two of ten columns", TWO), ("count", [])]
+    for what, columns in questions:
+        ours: Callable[[], object] = lambda c=columns: _run(world.frame(table, c or None), c)  # type: ignore[misc]
+        native: Callable[[], object] = lambda c=columns: _run(world.native_frame(c or None), c)  # type: ignore[misc]
+        contenders = {"ours": ours, NATIVE: native}
+        for title, frame in others.items():
+            contenders[title] = lambda c=columns, f=frame: _run(f(c or None), c)  # type: ignore[misc]
+        for peer in peers:
+            asked: dict[str, Any] = {"do": "read", "columns": columns} if columns != [] else {"do": "count"}
+            contenders[peer.title] = partial(peer.seconds, table=table, **asked)
+        took = world.medians(contenders)
+        for name in [name for name in took if name != "ours"]:
+            aims = {NATIVE: wanted, **{peer.title: 1.0 for peer in peers if peer.kind != "parquet"}}
+            found.append(Row(f"read, {state}: {what}", took["ours"], took[name], name, aims.get(name)))
+    return found
+
+
+def _run(frame: Any, columns: list[str] | None) -> None:
+    if columns == []:
+        frame.count()
+    else:
+        all_of(frame)
+
+
+def upserts(world: World) -> list[Row]:
+    """Each round updates other rows of the same tables, all over them; the first round does not count."""
+    table, put_into = world.table("upserted"), world.table("put")
+    peers = [peer for peer in world.peers if peer.kind != "parquet" and world.made(peer, "upserted")]
+    files = [world.updates(EVENLY, number) for number in range(world.options.rounds + 1)]
+    sources = {name: iter(files) for name in ("ours", "puts", "lake", *(peer.title for peer in peers))}
+    contenders: dict[str, Callable[[], object]] = {
+        "ours": lambda: _load_until_seen(world, table, str(next(sources["ours"]))),
+        "puts": lambda: _put_until_seen(world, put_into, str(next(sources["puts"]))),
+    }
+    for peer in peers:
+        contenders[peer.title] = lambda p=peer: p.seconds(  # type: ignore[misc]
+            "merge", table=table, source=str(next(sources[p.title]))
+        )
+    if world.lake is not None:
+        lake = world.lake
+        lake.make(table, world.native())
+        contenders[lake.title] = lambda: lake.merge_s(table, next(sources["lake"]))
+    took = world.medians(contenders)
+    _compare(world, table, [peer for peer in peers if peer.title in took])
+    count = world.rows // 20
+    name = f"upsert {count:,} rows into {world.rows:,}, until seen"
+    found = [Row(name, took["ours"], took[title], f"MERGE, {title}", 5.0) for title in took if title not in _OURS]
+    found.append(Row(name, took["ours"], took["puts"], "ours by put_many, without Spark"))
+    return found
+
+
+_OURS = ("ours", "puts")
+
+
+def _load_until_seen(world: World, table: str, source: str) -> None:
+    frame = world.spark.read.parquet(source)
+    stelae.spark.load(world.spark, world.db, table, frame)
+    _see(world, table, source)
+
+
+def _put_until_seen(world: World, table: str, source: str) -> None:
+    import pyarrow.dataset as ds
+
+    for batch in ds.dataset(source).to_batches(batch_size=50_000):
+        if batch.num_rows:
+            world.db.table(table).put_many(batch)
+    _see(world, table, source)
+
+
+def _see(world: World, table: str, source: str) -> None:
+    """A reader has the new row."""
+    import pyarrow.dataset as ds
+
+    wanted = ds.dataset(source).head(1).to_pylist()[0]
+    found = world.db.table(table).get(wanted[KEY])
+    if found is None or found["note"] != wanted["note"]:
+        raise SystemExit(f"a reader sees {found}, not {wanted}")
+
+
+# -- point reads
+
+
+class Gets:
+    """A client that gets random rows one after the other, in a thread of this process."""
+
+    def __init__(self, world: World, table: str) -> None:
+        self._table = world.db.table(table)
+        self._keys = np.random.default_rng(5).integers(0, world.rows, 1_000_000).tolist()
+        self._stop = threading.Event()
+        self.times: list[float] = []
+
+    def run(self) -> None:
+        for key in self._keys:
+            if self._stop.is_set():
+                return
+            start = time.perf_counter()
+            row = self._table.get(key)
+            self.times.append(time.perf_counter() - start)
+            if row is None:
+                raise SystemExit(f"row {key} is missing")
+
+    def during(self, work: Callable[[], object]) -> float:
+        """The 99th of a hundred, in seconds."""
+        self.times = []
+        self._stop.clear()
+        thread = threading.Thread(target=self.run)
+        thread.start()
+        try:
+            end = time.perf_counter() + _POINT_S_MIN
+            while time.perf_counter() < end:
+                work()
+        finally:
+            self._stop.set()
+            thread.join()
+        return float(np.quantile(self.times, 0.99))
+
+
+def points(world: World) -> list[Row]:
+    found: list[Row] = []
+    for state in ("clean", EVENLY):
+        table = world.table(state)
+        gets = Gets(world, table)
+        gets.during(lambda: time.sleep(0.1))
+        took = world.medians(
+            {
+                "idle": lambda g=gets: g.during(lambda: time.sleep(0.1)),  # type: ignore[misc]
+                "scan": lambda g=gets, t=table: g.during(lambda: all_of(world.frame(t))),  # type: ignore[misc]
+            },
+            warm=False,
+        )
+        words = "clean" if state == "clean" else "with updates"
+        name = f"p99 of a get during a full Spark scan, {words}"
+        found.append(Row(name, took["scan"], took["idle"], "p99 of a get, Spark idle", 0.1))
+    return found
+
+
+# -- the whole
+
+
+JOBS: dict[str, Callable[[World], list[Row]]] = {
+    "load": loads,
+    "read": reads,
+    "updated": updated,
+    "together": lambda world: updated(world, TOGETHER),
+    "upsert": upserts,
+    "point": points,
+}
+
+
+def measured(world: World, only: Sequence[str]) -> list[Row]:
+    rows: list[Row] = []
+    for name in only:
+        console.print(f"[dim]{name}, {world.rows:,} rows ...[/]")
+        took = seconds(lambda name=name: rows.extend(JOBS[name](world)))  # type: ignore[misc]
+        console.print(f"[dim]{name} took {took:.0f} s in all[/]")
+    return rows
+
+
+def growth(world: World, only: Sequence[str], most: int) -> dict[int, list[Row]]:
+    return {rows: measured(world.fresh(rows), only) for rows in GROWTH if rows <= most}
+
+
+def report_growth(found: dict[int, list[Row]]) -> None:
+    """Seconds for a million rows, and the ratio, as the table grows."""
+    table = Table(title="stelae bench: spark, growth (seconds for a million rows, ratio)")
+    table.add_column("what")
+    table.add_column("peer is")
+    for rows in found:
+        table.add_column(f"{rows / 1e6:g} M", justify="right")
+    cells: dict[tuple[str, str], dict[int, str]] = {}
+    for rows, some in found.items():
+        for row in some:
+            what = row.what.replace(f"{rows:,}", "N").replace(f"{rows // 20:,}", "N/20")
+            each = row.ours_s * (1e3 if "p99" in what else 1e6 / rows)
+            unit = " ms" if "p99" in what else ""
+            cells.setdefault((what, row.peer), {})[rows] = f"{each:.2f}{unit}, {row.ratio:.2f}"
+    for (what, peer), by_rows in cells.items():
+        table.add_row(what, peer, *(by_rows.get(rows, "") for rows in found))
+    console.print(table)
+
+
+def write_results(name: str, extra: dict[str, Any]) -> None:
+    path = RESULTS / f"{name}.json"
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | extra, indent=2) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--only", default=",".join(JOBS), help="some of these, with commas between")
+    parser.add_argument("--peers", default="delta,iceberg,deltalake", help="besides native Parquet; none: ''")
+    parser.add_argument("--growth", action="store_true", help="from 1 to 20 million rows, or to --rows if that is less")
+    parser.add_argument("--rounds", type=int, default=3, help="that count; the median is taken")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--memory", default="2g", help="of each Java process")
+    parser.add_argument("--cold", action="store_true", help="the system forgets all files before each turn")
+    parser.add_argument("--probe", action="store_true", help="try again what did not run on this Spark before")
+    parser.add_argument("--name", default="spark", help="of the file in bench/results")
+    said = parser.parse_args()
+    only = [name for name in said.only.split(",") if name]
+    if unknown := [name for name in only if name not in JOBS]:
+        parser.error(f"--only: there is no {', '.join(unknown)}; there are {', '.join(JOBS)}")
+    if said.probe:
+        spark_peers.forget()
+    peers = tuple(said.peers.split(",")) if said.peers else ()
+    options = Options(said.rows, said.rounds, said.master, said.memory, peers, said.cold)
+    name = said.name
+    facts: dict[str, Any] = {"spark": pyspark.__version__, "cores": os.cpu_count(), "master": said.master}
+    with opened(options) as world:
+        if said.growth:
+            name += "_growth"
+            grown = growth(world, only, said.rows if said.rows != parser.get_default("rows") else GROWTH[-1])
+            report_growth(grown)
+            facts["growth"] = {
+                str(rows): [{**dataclasses.asdict(row), "ratio": round(row.ratio, 3)} for row in some]
+                for rows, some in grown.items()
+            }
+        else:
+            report(name, measured(world, only))
+        refusals = [str(refusal) for refusal in world.refusals]
+    if refusals:
+        console.print("Could not be run:")
+        for refusal in refusals:
+            console.print(f"- {refusal}")
+    write_results(name, facts | {"could_not_run": refusals, "table_rows": said.rows})
+
+
+if __name__ == "__main__":
+    main()

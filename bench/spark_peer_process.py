@@ -1,0 +1,173 @@
+"""A table format on a Spark of its own: what the Spark bench starts for Delta and for Iceberg.
+
+    spark_peer_process.py delta|iceberg|parquet PACKAGE DIRECTORY MASTER MEMORY REPLY_FD
+
+Commands are lines of JSON on standard input, answers lines of JSON on the descriptor: `{"seconds": 1.5}`, or
+`{"error": "in words"}`. The first answer comes when the session stands and a small table was written, merged into and
+read back: it says on which Spark, or why it does not work. A format is used as its documents say for many small
+updates: Delta with deletion vectors, Iceberg merge-on-read with format version 3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spark_data import KEY, SETTINGS, all_of, in_tablets, totals
+
+_EXTENSIONS = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Its own state in 50 parts, as it is by default, costs seconds on two cores.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    },
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+    },
+    "parquet": {},
+}
+_ICEBERG = {
+    "format-version": "3",
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+}
+_WORDS_MAX = 300
+
+
+class Format:
+    def __init__(self, spark: Any, kind: str, directory: Path) -> None:
+        self._spark = spark
+        self.kind = kind
+        self._directory = directory
+
+    def _name(self, table: str) -> str:
+        match self.kind:
+            case "delta":
+                return f"delta.`{self._directory / table}`"
+            case "iceberg":
+                return f"ice.bench.{table}"
+            case _:
+                return f"parquet.`{self._directory / table}`"
+
+    def make(self, table: str, frame: Any) -> None:
+        match self.kind:
+            case "delta":
+                writer = frame.write.format("delta").option("delta.enableDeletionVectors", "true")
+                writer.mode("overwrite").save(str(self._directory / table))
+            case "iceberg":
+                writer = frame.writeTo(self._name(table))
+                for key, value in _ICEBERG.items():
+                    writer = writer.tableProperty(key, value)
+                writer.create()
+            case _:
+                frame.write.mode("overwrite").parquet(str(self._directory / table))
+
+    def read(self, table: str) -> Any:
+        match self.kind:
+            case "iceberg":
+                return self._spark.table(self._name(table))
+            case _:
+                return self._spark.read.format(self.kind).load(str(self._directory / table))
+
+    def merge(self, table: str, updates: Any) -> None:
+        updates.createOrReplaceTempView("changes")
+        self._spark.sql(
+            f"merge into {self._name(table)} as t using changes as c on t.{KEY} = c.{KEY} "
+            "when matched then update set * when not matched then insert *"
+        )
+
+
+class Commands:
+    def __init__(self, spark: Any, format_: Format) -> None:
+        self._spark = spark
+        self._format = format_
+
+    def try_out(self) -> dict[str, Any]:
+        """All that will be asked for, with few rows."""
+        frame = self._spark.range(1000).selectExpr("id", "id as v")
+        self._format.make("tried", frame)
+        if self._format.kind != "parquet":
+            self._format.merge("tried", self._spark.range(990, 1010).selectExpr("id", "-id as v"))
+            found = self._format.read("tried").selectExpr("count(*)", "sum(v)").first()
+            wanted = (1010, sum(range(990)) - sum(range(990, 1010)))
+            if tuple(found) != wanted:
+                return {"error": f"merge gave {tuple(found)}, not {wanted}"}
+        return {"spark": self._spark.version}
+
+    def make(self, table: str, source: str, rows: int) -> None:
+        self._format.make(table, in_tablets(self._spark.read.parquet(source), rows))
+
+    def merge(self, table: str, source: str) -> None:
+        self._format.merge(table, self._spark.read.parquet(source))
+
+    def read(self, table: str, columns: list[str] | None) -> None:
+        frame = self._format.read(table)
+        all_of(frame if columns is None else frame.select(*columns))
+
+    def count(self, table: str) -> None:
+        self._format.read(table).count()
+
+    def totals(self, table: str) -> dict[str, Any]:
+        return {"totals": totals(self._format.read(table))}
+
+    def warm(self) -> None:
+        all_of(self._spark.range(1_000_000).selectExpr("id", "id * 2 as v").repartition(4))
+
+
+def in_words(error: BaseException) -> str:
+    """Of a Java exception, the first line that says what it is."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"(Exception|Error)\b.*: ", line)] or lines or [type(error).__name__]
+    return telling[0].removeprefix(": ")[:_WORDS_MAX]
+
+
+def answer(call: Callable[[], Any]) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        found = call()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the bench says it in words and goes on without
+        return {"error": in_words(error)}
+    return {"seconds": time.perf_counter() - start, **(found or {})}
+
+
+def main() -> None:
+    kind, package, directory, master, memory, reply_fd = sys.argv[1:]
+    conf = SETTINGS | _EXTENSIONS[kind] | {"spark.driver.memory": memory}
+    if package:
+        conf["spark.jars.packages"] = package
+    if kind == "iceberg":
+        conf["spark.sql.catalog.ice.warehouse"] = directory
+    with os.fdopen(int(reply_fd), "w") as replies:
+
+        def reply(content: dict[str, Any]) -> None:
+            replies.write(json.dumps(content) + "\n")
+            replies.flush()
+
+        try:
+            from stelae.spark.session import session
+
+            spark = session(f"bench-{kind}", master, **conf)
+        except Exception as error:  # noqa: BLE001 - as above
+            reply({"error": in_words(error)})
+            return
+        commands = Commands(spark, Format(spark, kind, Path(directory)))
+        reply(answer(commands.try_out))
+        for line in sys.stdin:
+            said = json.loads(line)
+            call = getattr(commands, said.pop("do"))
+            reply(answer(lambda: call(**said)))  # noqa: B023 - called at once
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Export: a table at a snapshot as plain files that anything reads, written by Spark.
+
+Parquet has every type as it is, families of cells as maps. CSV has no nested values and no bytes: maps, arrays and
+structs are JSON there, bytes are base64, and quotes are doubled; an empty field is NULL, an empty text is "". JSON has
+one object a line, NULLs included, bytes as base64. Moments are written in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.clock import SystemClock
+from stelae.client.backend import Progress
+from stelae.client.display import shown_bytes
+from stelae.client.keys import txn_of
+from stelae.model.errors import AlreadyExists, InvalidArgument, nearest
+from stelae.model.hybrid import to_datetime
+from stelae.model.ids import Txn
+from stelae.model.values import show
+from stelae.spark.manifests import absolute
+from stelae.spark.progress import Renewal, Summary, released, shown_seconds
+from stelae.spark.stores import backend_of, fragments_of
+from stelae.spark.tasks import run_action
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stelae.client.bulk import HeldTable
+    from stelae.client.database import Database
+
+FORMATS = ("parquet", "csv", "json")
+MODES = ("error", "overwrite", "append")
+_MOMENTS = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "parquet": {"compression": "zstd"},
+    "csv": {
+        "header": True,
+        "escape": '"',
+        "emptyValue": '""',
+        "ignoreLeadingWhiteSpace": False,
+        "ignoreTrailingWhiteSpace": False,
+        **_MOMENTS,
+    },
+    "json": {"ignoreNullFields": False, **_MOMENTS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written. `files` and `size_bytes` are those of the whole directory, and 0 if it is no local one."""
+
+    table: str
+    path: str
+    format: str
+    txn: Txn
+    rows: int
+    files: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return str(self.summary)
+
+    @property
+    def summary(self) -> Summary:
+        facts = [
+            ("as of", f"{self.txn} ({to_datetime(self.txn).isoformat(timespec='milliseconds')})"),
+            ("rows", f"{self.rows:,}"),
+            *([("files", f"{self.files:,} of {self.format}, {shown_bytes(self.size_bytes)}")] if self.files else []),
+            ("time", shown_seconds(self.seconds)),
+        ]
+        return Summary(f"exported table {self.table} to {self.path}", tuple(facts))
+
+
+def export(
+    spark: SparkSession,
+    db: Database,
+    table: str,
+    path: object,
+    *,
+    format: str = "parquet",  # noqa: A002 - what Spark and everybody calls it
+    columns: Sequence[str] | None = None,
+    where: object = None,
+    at: object = None,
+    mode: str = "error",
+    progress: Progress | None = None,
+) -> ExportResult:
+    """Write a table to plain files of Parquet, CSV or JSON, in a directory.
+
+        stelae.spark.export(spark, db, "users", "out", format="csv", columns=["name"], where='age > 30')
+
+    `columns`, `where` and `at` are those of `Table.scan`. `mode` says what happens if the directory is there already:
+    "error", "overwrite" or "append". A path may also be a URI that Spark knows. `progress` is called with the tasks of
+    Spark's that are done and how many there are.
+    """
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    _check_choice("format", format, FORMATS)
+    _check_choice("mode", mode, MODES)
+    place = path if isinstance(path, str) and "://" in path else absolute(path)
+    _check_apart(place, db)
+    backend: Any = backend_of(db)
+    info = backend.find(table)
+    with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
+        frame = _frame(_apart(spark), held, columns, where)
+        rows = run_action(
+            spark,
+            f"export {info.name}",
+            lambda: _written(frame, place, format, mode),
+            progress,
+            Renewal(backend, [held.ticket]),
+        )
+    result = ExportResult(info.name, place, format, held.txn, rows)
+    if "://" not in place:
+        sizes = [
+            each.size_bytes
+            for each in LocalBlobStore(place, read_only=True).list()
+            if each.name.rpartition("/")[2].startswith("part-")
+        ]
+        result = replace(result, files=len(sizes), size_bytes=sum(sizes))
+    return replace(result, seconds=clock.monotonic_s() - started_s)
+
+
+def _check_choice(what: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        hint = nearest(value, choices) if isinstance(value, str) else ""
+        raise InvalidArgument(f"{what}= is one of {', '.join(choices)}, not {show(value)}{hint}")
+
+
+def _check_apart(place: str, db: Database) -> None:
+    """Overwriting a directory removes what is in it: that must not be the store."""
+    mine, store = f"{place.rstrip('/')}/", f"{absolute(db.path)}/"
+    if mine.startswith(store) or store.startswith(mine):
+        raise InvalidArgument(
+            f"{place} is a part of the store {db.path}, or has it inside: export to another directory"
+        )
+
+
+def _apart(spark: SparkSession) -> SparkSession:
+    """A session of the same context, with settings that are not the user's: by default Spark writes moments in a form
+    that others read as times without a zone."""
+    apart = spark.newSession()
+    apart.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    return apart
+
+
+def _frame(spark: SparkSession, held: HeldTable, columns: Sequence[str] | None, where: object) -> DataFrame:
+    from stelae.spark.planning import plan_read
+    from stelae.spark.plans import PlanLimits
+    from stelae.spark.question import asked_of
+    from stelae.spark.reading import planned_frame
+
+    question = asked_of(held, where=where, columns=columns)
+    with closing(fragments_of(held.root)) as fragments:
+        plan = plan_read(question, held.tablet_configs(), fragments, PlanLimits())
+    return planned_frame(spark, question, plan)
+
+
+def _written(frame: DataFrame, place: str, form: str, mode: str) -> int:
+    """How many rows there were."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    shown = flat(frame) if form == "csv" else frame
+    counted = shown.observe(seen, f.count(f.lit(1)).alias("rows"))
+    try:
+        counted.write.format(form).mode(mode).options(**_OPTIONS[form]).save(place)
+    except Exception as error:
+        if "PATH_ALREADY_EXISTS" in str(error):
+            raise AlreadyExists(f"{place} is there already: say mode='overwrite' or mode='append'") from None
+        raise
+    return int(seen.get["rows"])
+
+
+def flat(frame: DataFrame) -> DataFrame:
+    """Only what CSV can hold: nested values as JSON, bytes as base64."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    def simple(field: Any) -> Any:
+        quoted = f"`{field.name.replace('`', '``')}`"
+        if isinstance(field.dataType, t.ArrayType | t.MapType | t.StructType):
+            return f.to_json(f.col(quoted), _MOMENTS).alias(field.name)
+        if isinstance(field.dataType, t.BinaryType):
+            return f.base64(f.col(quoted)).alias(field.name)
+        return f.col(quoted)
+
+    return frame.select(*[simple(field) for field in frame.schema.fields])

@@ -1,0 +1,178 @@
+"""Files as frames for a load: Parquet as it is, CSV and JSON lines by the types of the table they are for.
+
+Text is never made to fit: a field that is no value of its column's type, or a line that cannot be read at all, is a bad
+row with a reason (`MISFIT`), and the load deals with it as with all bad rows. An empty field of CSV that is not quoted
+is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stelae.client.names import Names
+from stelae.model import types as t
+from stelae.model.errors import InvalidArgument
+from stelae.model.mutation import Cell, WholeFamily
+from stelae.model.schema import Column, KeyColumn, TableSchema
+from stelae.spark.conditions import quoted
+from stelae.spark.intake import MISFIT
+from stelae.spark.types import column_type, spark_type
+
+_RECORD = "__stelae_record"
+_CELLS = t.Map(t.String(), t.Binary())
+_ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_EXACT_DIGITS = "DECIMAL(38, 18)"
+
+
+def frame_of_files(
+    spark: Any,
+    files: Sequence[str],
+    kind: str,
+    types: Mapping[str, t.ColumnType] | TableSchema | None,
+    *,
+    delimiter: str = ",",
+    multiline: bool = False,
+) -> Any:
+    """`types`: of the columns, by name; or the table's, of which columns may be missing in the files; or None: what the
+    files look like."""
+    match kind:
+        case "parquet":
+            frame = _read(lambda: spark.read.parquet(*files))
+            return frame if types is None or isinstance(types, TableSchema) else _with_types(frame, types)
+        case "csv":
+            return _csv(spark, files, types, delimiter, multiline)
+        case "json":
+            return _json(spark, files, types, multiline)
+        case _:
+            raise InvalidArgument(f"files are parquet, csv or json, not {kind!r}")
+
+
+def _read(reading: Any) -> Any:
+    """What Spark says of files that it cannot read, in a line."""
+    try:
+        return reading()
+    except Exception as error:
+        if type(error).__name__ not in ("AnalysisException", "SparkException", "IllegalArgumentException"):
+            raise
+        raise InvalidArgument(str(error).strip().splitlines()[0]) from None
+
+
+def _type_of(types: Mapping[str, t.ColumnType] | TableSchema, name: str) -> t.ColumnType | None:
+    """None for a column that there is not: who loads the frame tells."""
+    if not isinstance(types, TableSchema):
+        return types.get(name)
+    try:
+        match Names(types).meaning(name):
+            case KeyColumn(type=type_) | Column(type=type_):
+                return type_
+            case Cell():
+                return t.Binary()
+            case WholeFamily():
+                return _CELLS
+    except InvalidArgument:
+        return None
+
+
+def _with_types(frame: Any, types: Mapping[str, t.ColumnType]) -> Any:
+    missing = [name for name in types if name not in frame.columns]
+    if missing:
+        raise InvalidArgument(f"there is no column {missing[0]!r} in the files; they have {', '.join(frame.columns)}")
+    for field in frame.schema.fields:
+        wanted = types.get(field.name)
+        if wanted is None:
+            raise InvalidArgument(f"column {field.name!r} of the files is not in the schema that was given")
+        if column_type(field.dataType, field.name) != wanted:
+            frame = frame.withColumn(field.name, frame[quoted(field.name)].cast(spark_type(wanted)))
+    return frame
+
+
+def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline: bool) -> Any:
+    reader = spark.read.options(
+        header=True, sep=delimiter, quote='"', escape='"', multiLine=multiline, encoding="UTF-8", mode="PERMISSIVE"
+    )
+    if types is None:
+        inferred = _read(lambda: reader.option("inferSchema", True).csv(list(files)))
+        types = {field.name: column_type(field.dataType, field.name) for field in inferred.schema.fields}
+    names = _read(lambda: reader.option("inferSchema", False).csv(list(files))).columns
+    if isinstance(types, Mapping) and not isinstance(types, TableSchema):
+        _check_names(names, types)
+    schema = ", ".join(f"{quoted(name)} STRING" for name in [*names, _RECORD])
+    raw = reader.schema(schema).option("columnNameOfCorruptRecord", _RECORD).csv(list(files))
+    values, misfits = [], [_broken("is no line of as many fields as the header")]
+    for name in names:
+        type_ = _type_of(types, name)
+        value = quoted(name) if type_ is None else _value(quoted(name), type_)
+        values.append(f"{value} AS {quoted(name)}")
+        if type_ is not None and value != quoted(name):
+            misfits.append(_misfit(name, value, type_))
+    return raw.selectExpr(*values, f"coalesce({', '.join(misfits)}) AS {MISFIT}")
+
+
+def _json(spark: Any, files: Sequence[str], types: Any, multiline: bool) -> Any:
+    reader = spark.read.option("multiLine", multiline)
+    inferred = _read(lambda: reader.option("columnNameOfCorruptRecord", _RECORD).json(list(files)))
+    names = [name for name in inferred.columns if name != _RECORD]
+    if types is None:
+        return inferred if _RECORD not in inferred.columns else _marked(inferred, names)
+    if isinstance(types, Mapping) and not isinstance(types, TableSchema):
+        _check_names(names, types)
+    fields = []
+    for field in inferred.schema.fields:
+        if field.name != _RECORD:
+            wanted = _type_of(types, field.name)
+            fields.append((field.name, field.dataType if wanted is None else spark_type(wanted)))
+    schema = ", ".join(f"{quoted(name)} {type_.simpleString()}" for name, type_ in fields)
+    options = {"columnNameOfCorruptRecord": _RECORD, "mode": "PERMISSIVE"}
+    return _marked(reader.options(**options).schema(f"{schema}, {_RECORD} STRING").json(list(files)), names)
+
+
+def _marked(frame: Any, names: Sequence[str]) -> Any:
+    broken = _broken("cannot be read as the columns' types say")
+    return frame.selectExpr(*[quoted(name) for name in names], f"{broken} AS {MISFIT}")
+
+
+def _check_names(names: Sequence[str], types: Mapping[str, t.ColumnType]) -> None:
+    for name in types:
+        if name not in names:
+            raise InvalidArgument(f"there is no column {name!r} in the files; they have {', '.join(names)}")
+    for name in names:
+        if name not in types:
+            raise InvalidArgument(f"column {name!r} of the files is not in the schema that was given")
+
+
+def _broken(why: str) -> str:
+    begin, end = _text("'"), _text(f"' {why}")
+    return f"IF({_RECORD} IS NULL, NULL, concat({begin}, left({_RECORD}, 200), {end}))"
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _misfit(name: str, value: str, type_: t.ColumnType) -> str:
+    column = quoted(name)
+    begin, end = _text(f"column {name!r}: '"), _text(f"' is not a {type_}")
+    return f"IF({column} IS NOT NULL AND {value} IS NULL, concat({begin}, left({column}, 200), {end}), NULL)"
+
+
+def _value(column: str, type_: t.ColumnType) -> str:
+    """A field's text as a value, NULL if it is none."""
+    match type_:
+        case t.String():
+            return column
+        case t.Binary():
+            return f"CAST({column} AS BINARY)"
+        case t.Timestamp():
+            return f"IF({column} RLIKE {_text(_ZONE)}, TRY_CAST({column} AS TIMESTAMP), NULL)"
+        case t.Decimal(precision, scale):
+            exact = f"TRY_CAST({column} AS {_EXACT_DIGITS})"
+            kept = f"TRY_CAST({column} AS DECIMAL({precision}, {scale}))"
+            return kept if scale > 18 else f"IF({exact} = {kept}, {kept}, NULL)"
+        case t.Float():
+            return f"TRY_CAST({column} AS DOUBLE)"
+        case t.Array() | t.Struct() | t.Map() | t.Vector():
+            return f"from_json({column}, {_text(spark_type(type_).simpleString())})"
+        case t.Bool() | t.Int() | t.Date() | t.TimestampNtz():
+            return f"TRY_CAST({column} AS {spark_type(type_).simpleString()})"

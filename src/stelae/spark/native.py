@@ -1,0 +1,119 @@
+"""Files read by Spark itself, as they are: under their own names and types, then as the table has them now.
+
+Whatever the session's settings are, a missing or damaged file is an error and never fewer rows, no name of a file is
+taken for a pattern, and old dates are what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from stelae.model.types import ColumnType
+from stelae.spark.conditions import SqlColumn, quoted, row_condition, sql_literal
+from stelae.spark.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
+from stelae.spark.question import Question
+from stelae.spark.types import spark_type, spark_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_OPTIONS = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "__globPaths__": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_LISTED_HERE_MAX = "1000000"
+_OTHER_SIZE = "a fragment does not have the size that its reference says"
+
+
+def is_plain_place(root: str) -> bool:
+    """Of names with such characters in them Spark lists each file twice, told not to take them for patterns."""
+    return not any(each in root for each in "{}[]*?\\")
+
+
+def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> DataFrame:
+    """The columns of the question's Arrow schema, in its order."""
+    root = question.job.root
+    with _listing_here(spark):
+        frame = (
+            spark.read.options(**_OPTIONS)
+            .schema(_file_schema(question, read))
+            .parquet(*(f"file://{root}/{name}" for name in read.files))
+        )
+    if read.rows is not None:
+        condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))
+        frame = frame.where("FALSE" if condition is None else condition)
+    if read.hidden:
+        frame = _without_hidden(spark, frame, read.hidden)
+    if read.where is not None:
+        frame = frame.where(read.where)
+    columns = dict(_columns(question, read.shape))
+    return frame.select(*(columns[name].alias(name) for name in question.arrow_schema.names))
+
+
+def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows]) -> DataFrame:
+    """The bits of all files behind each other are the one value of a subquery, so that no plan shows them. Files are
+    told apart by their sizes: numbers are compared faster than names."""
+    from pyspark.sql import functions as f
+
+    sizes, starts, at = [], [], 0
+    for each in hidden:
+        sizes.append(each.size_bytes)
+        starts.append(at)
+        at += len(each.bits) // 8
+    words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
+    bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
+    place = f.col("_metadata.row_index")
+    start = " ".join(f"WHEN {size}L THEN {first}L" for size, first in zip(sizes, starts, strict=True))
+    word = f.expr(f"CASE _metadata.file_size {start} ELSE CAST(raise_error('{_OTHER_SIZE}') AS BIGINT) END")
+    word = f.get(bits.scalar(), (word + f.shiftright(place, 6)).cast("int"))
+    return frame.where(f.bit_get(word, place.bitwiseAND(63).cast("int")) == 0)
+
+
+@contextmanager
+def _listing_here(spark: SparkSession) -> Iterator[None]:
+    """Files are looked at from here: for each a job of its own would take longer than all of them."""
+    before = spark.conf.get(_LISTING)
+    spark.conf.set(_LISTING, _LISTED_HERE_MAX)
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING, before)
+
+
+def _file_schema(question: Question, read: NativeRead) -> Any:
+    s, shape = spark_types(), read.shape
+    keys = zip(shape.keys, question.schema.key, strict=True)
+    fields: dict[str, ColumnType] = {name: key.type for name, key in keys}
+    fields |= {stored.name: stored.type for stored in shape.columns if stored.name is not None}
+    fields.setdefault(shape.row, shape.row_type)
+    return s.StructType([s.StructField(name, spark_type(type_)) for name, type_ in fields.items()])
+
+
+def _columns(question: Question, shape: NativeShape) -> Iterator[tuple[str, Column]]:
+    from pyspark.sql import functions as f
+
+    for name, key in zip(shape.keys, question.schema.key, strict=True):
+        yield key.name, f.col(quoted(name))
+    for stored in shape.columns:
+        yield stored.column.name, _column(stored)
+
+
+def _column(stored: StoredColumn) -> Column:
+    from pyspark.sql import functions as f
+
+    type_ = stored.column.type
+    if stored.name is None:
+        default = stored.column.default
+        return f.lit(None).cast(spark_type(type_)) if default is None else f.expr(sql_literal(type_, default))
+    column = f.col(quoted(stored.name))
+    return column if stored.type == type_ else column.cast(spark_type(type_))

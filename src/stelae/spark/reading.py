@@ -1,0 +1,90 @@
+"""A table as a Spark frame: clean tablets by Spark itself, the others merged by the store's own code, united."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from stelae.client.keys import txn_of
+from stelae.spark.holding import HOLD_TTL_S, keep
+from stelae.spark.native import is_plain_place, native_frame
+from stelae.spark.planning import plan_read
+from stelae.spark.plans import PlanLimits, ReadPlan
+from stelae.spark.question import Question, asked_of
+from stelae.spark.source import StelaeSource
+from stelae.spark.source_read import PLAN_OPTION, HeldParts, encode_parts
+from stelae.spark.stores import backend_of, fragments_of
+from stelae.spark.types import arrow_schema_of, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stelae.client.database import Database
+
+_PARTS_PER_CORE = 2
+_known: WeakSet[Any] = WeakSet()
+
+
+def register(spark: SparkSession) -> None:
+    """Spark finds the format by itself, but says nothing if its search failed for another's sake."""
+    if spark not in _known:
+        spark.dataSource.register(StelaeSource)
+        _known.add(spark)
+
+
+def read(
+    spark: SparkSession,
+    db: Database,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Any = None,
+    start: Any = None,
+    stop: Any = None,
+    prefix: Any = None,
+    at: Any = None,
+    history: int | None = None,
+    cells: str = "map",
+) -> DataFrame:
+    """A table at a snapshot, as a frame of Spark's.
+
+        adults = stelae.spark.read(spark, db, "users", columns=["name", "age"], where=stelae.col("age") >= 18)
+        adults.groupBy("age").count().show()
+
+    What the arguments mean is what they mean in `Table.scan`; rows come in no order. `at` None: as it is now. However
+    often the frame is used, and whatever is written meanwhile, it is the table at that moment: the snapshot is held
+    while the session lives and `db` is open. `columns=` saves reading the others; `where=` is applied where the data
+    is. `history=N` gives lists of versions in place of values, `cells="long"` one row for each version of a cell.
+    """
+    backend: Any = backend_of(db)
+    found = backend.find(table)
+    held = backend.hold(found.id, None if at is None else txn_of(at), HOLD_TTL_S)
+    try:
+        question = asked_of(
+            held, where=where, columns=columns, start=start, stop=stop, prefix=prefix, history=history, cells=cells
+        )
+        with closing(fragments_of(held.root)) as fragments:
+            limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+            natively = is_plain_place(held.root)
+            plan = plan_read(question, held.tablet_configs(), fragments, limits, natively=natively)
+        frame = planned_frame(spark, question, plan)
+    except BaseException:
+        backend.release(held.ticket)
+        raise
+    keep(spark, db, held.ticket, f"table {held.name!r} at {held.txn}")
+    return frame
+
+
+def planned_frame(spark: SparkSession, question: Question, plan: ReadPlan) -> DataFrame:
+    frames = [native_frame(spark, question, each) for each in plan.native]
+    schema = spark_schema(question.arrow_schema)
+    if plan.merged:
+        register(spark)
+        text = encode_parts(HeldParts(question.job, plan.merged))
+        frames.append(spark.read.format("stelae").option(PLAN_OPTION, text).schema(schema).load())
+    if not frames:
+        return spark.createDataFrame(arrow_schema_of(schema).empty_table(), schema)
+    return reduce(lambda one, other: one.union(other), frames)

@@ -1,0 +1,78 @@
+"""A plan carried out without Spark: what Spark would read of the files, by the format's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stelae.client.bulk import HeldTable
+from stelae.client.database import Database
+from stelae.format import layout
+from stelae.format.fragment.reader import FragmentReader
+from stelae.model.arrow import to_arrow
+from stelae.model.arrow_values import array_of
+from stelae.model.predicate.vector import keep
+from stelae.model.ranges import RangeSet
+from stelae.spark.planning import plan_read
+from stelae.spark.plans import NativeRead, PlanLimits, ReadPlan
+from stelae.spark.question import Question, asked_of
+from stelae.spark.source_parts import part_batches
+from stelae.spark.stores import backend_of, blobs_of, fragments_of
+from stelae.spark.types import arrow_schema_of, spark_schema
+
+SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
+
+
+def hold(db: Database, at: int | None = None) -> HeldTable:
+    backend: Any = backend_of(db)
+    held: HeldTable = backend.hold(backend.find("t").id, at)
+    return held
+
+
+def planned(held: HeldTable, limits: PlanLimits = SMALL, **asked: Any) -> tuple[Question, ReadPlan]:
+    question = asked_of(held, **asked)
+    with closing(fragments_of(held.root)) as fragments:
+        return question, plan_read(question, held.tablet_configs(), fragments, limits)
+
+
+def carried_out(question: Question, held: HeldTable, plan: ReadPlan) -> pa.Table:
+    wanted = arrow_schema_of(spark_schema(question.arrow_schema))
+    with closing(fragments_of(held.root)) as fragments:
+        merged = [batch for part in plan.merged for batch in part_batches(question, part, fragments, wanted)]
+    native = [table.cast(wanted) for read in plan.native for table in _native(question, held, read)]
+    return pa.concat_tables([pa.Table.from_batches(merged, wanted), *native])
+
+
+def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[pa.Table]:
+    seals = {ref.file.name: ref.file.seal for c in held.tablet_configs() for _, refs in c.groups for ref in refs}
+    hidden = {each.file: each.bits for each in read.hidden}
+    assert set(hidden) in (set(), set(read.files))
+    for name in read.files:
+        with closing(blobs_of(held.root).open(name)) as blob:
+            reader = FragmentReader(blob, seals[name])
+            stored = pa.concat_tables(reader.scan()).combine_chunks().to_batches()[0]
+        rows = layout.rows_of(reader.codec, stored)
+        seen = np.ones(len(rows), np.bool_)
+        if read.rows is not None:
+            seen &= [row in RangeSet(read.rows) for row in rows.to_pylist()]
+        if name in hidden:
+            bits = np.unpackbits(np.frombuffer(hidden[name], np.uint8), bitorder="little")[: len(rows)]
+            seen &= bits == 0
+        arrays = dict(zip(question.schema.codec.names, [stored.column(key) for key in read.shape.keys], strict=True))
+        for each in read.shape.columns:
+            type_ = each.column.type
+            arrays[each.column.name] = (
+                array_of(type_, [each.column.default] * len(rows))
+                if each.name is None
+                else stored.column(each.name).cast(to_arrow(type_))
+            )
+        if question.where is not None:
+            assert read.where is not None
+            found = keep(question.where, (arrays | {"row": rows}).__getitem__, len(rows))
+            seen &= found.to_numpy(zero_copy_only=False)
+        table = pa.table({of: arrays[of] for of in question.arrow_schema.names})
+        yield table.filter(pa.array(seen))

@@ -1,0 +1,234 @@
+"""What is read natively and what is merged: each condition, and that the two together are what a scan gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stelae
+from stelae.client.database import Database
+from stelae.spark.plans import PlanLimits
+from tests.effort import tries
+from tests.spark.emulation import SMALL, carried_out, hold, planned
+from tests.spark.same import plain_rows
+from tests.spark.tables import KEYS, RandomTable
+
+
+@pytest.mark.parametrize("key", list(KEYS))
+@pytest.mark.parametrize("steady", [True, False], ids=["steady", "wild"])
+def test_plans_of_random_tables(tmp_path: Path, key: str, steady: bool) -> None:
+    native = merged = hidden = 0
+    for seed in range(tries(4)):
+        with stelae.open(tmp_path / str(seed)) as db:
+            world = RandomTable(db, 1_000 * len(key) + seed, key, steady=steady)
+            world.write(range(80))
+            world.steps(12)
+            at = world.rng.choice(world.txns[-5:])
+            held = hold(db, at)
+            for asked in world.questions():
+                question, plan = planned(held, **asked)
+                expected = world.table.scan(at=at, **asked).to_arrow()
+                assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected), (seed, asked)
+                native += len(plan.native)
+                merged += len(plan.merged)
+                hidden += sum(len(read.hidden) for read in plan.native)
+    assert (native and hidden) if steady else merged
+
+
+# -- each condition by itself
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with stelae.open(tmp_path / "db") as opened:
+        yield opened
+
+
+_COLUMNS = {"n": "int32", "s": "string", "d": "int32 default 7"}
+
+
+def _create(db: Database, purge: str | None = None, more: bool = False) -> Any:
+    groups: list[Any] = [stelae.columns("data", _COLUMNS, purge=purge)]
+    if more:
+        groups += [stelae.columns("more", {"extra": "string"}), stelae.cells("events", families=["click"])]
+    table = db.create_table("t", key={"id": "string"}, groups=groups, splits=["m"])
+    _write(table, "abcxyz")
+    return table
+
+
+def _write(table: Any, keys: Iterable[str], **values: Any) -> None:
+    table.put_many([{"id": key, "n": 1, "s": key, "d": 2} | values for key in keys])
+    table.flush()
+
+
+def _counts(db: Database, limits: PlanLimits = SMALL, at: int | None = None, **asked: Any) -> tuple[int, int, int]:
+    """How many files are read natively, in how many of them something is hidden, and how many tablets are merged."""
+    held = hold(db, at)
+    question, plan = planned(held, limits, **asked)
+    expected = db.table("t").scan(at=held.txn, **asked).to_arrow()
+    assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected)
+    files = sum(len(read.files) for read in plan.native)
+    hidden = sum(len(read.hidden) for read in plan.native)
+    return files, hidden, sum(len(part.tablets) for part in plan.merged)
+
+
+def _in_turn(*steps: Callable[[Any], Any]) -> Callable[[Any], None]:
+    def run(table: Any) -> None:
+        for step in steps:
+            step(table)
+
+    return run
+
+
+def _split(table: Any) -> None:
+    table.split("b")
+
+
+def _erased(table: Any) -> None:
+    table.erase("a")
+    table.flush()
+
+
+def _twice_in_memory(table: Any) -> None:
+    table.put({"id": "a", "n": 5, "s": "", "d": 1})
+    _write(table, "a")
+
+
+def _in_part(table: Any) -> None:
+    table.put({"id": "a", "n": 5})
+    table.flush()
+
+
+def _key_alone(table: Any) -> None:
+    table.put({"id": "q"})
+    table.flush()
+
+
+_CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, int, int]]] = {
+    "nothing happened": (lambda table: None, (2, 0, 0)),
+    "unflushed rows of another tablet's": (lambda table: table.put({"id": "p", "n": 1}), (2, 0, 1)),
+    "a file beside": (lambda table: _write(table, "kl"), (3, 0, 0)),
+    "a file over it": (lambda table: _write(table, "b"), (3, 1, 0)),
+    "a file over it with a new row": (lambda table: _write(table, ["b", "bb"]), (3, 1, 0)),
+    "two over it": (_in_turn(lambda table: _write(table, "bc"), lambda table: _write(table, "b")), (4, 2, 0)),
+    "an older time over it": (lambda table: table.put_many([{"id": "b", "n": 1, "s": "", "d": 1}], ts=5), (2, 0, 1)),
+    "erasures": (_erased, (2, 0, 1)),
+    "two versions in one file": (_twice_in_memory, (2, 0, 1)),
+    "a column left out": (_in_part, (2, 0, 1)),
+    "a key alone": (_key_alone, (2, 0, 1)),
+    "split": (_split, (2, 0, 0)),
+    "split, and one half written": (
+        _in_turn(_split, lambda table: _write(table, "b")),
+        (3, 1, 0),
+    ),
+    "split, and one half erased": (_in_turn(_split, _erased), (2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("case", list(_CASES))
+def test_what_dirties_a_tablet(db: Database, case: str) -> None:
+    happens, expected = _CASES[case]
+    happens(_create(db))
+    assert _counts(db) == expected
+
+
+@pytest.mark.parametrize(
+    "asked, expected",
+    [
+        ({"columns": ["n"]}, (2, 0, 0)),
+        ({"columns": ["id"]}, (0, 0, 2)),
+        ({"columns": ["n", "extra"]}, (0, 0, 2)),
+        ({"columns": ["extra"]}, (2, 0, 0)),
+        ({"columns": ["click:"]}, (0, 0, 0)),
+        ({"columns": ["n"], "where": "s = 'a'"}, (2, 0, 0)),
+        ({"columns": ["n"], "where": "extra = 'a'"}, (0, 0, 2)),
+        ({"columns": ["n"], "where": "n > 1.5"}, (0, 0, 2)),
+        ({"columns": ["n"], "where": "row > 'b' or n = 1"}, (2, 0, 0)),
+        ({"columns": ["n"], "start": "b"}, (2, 0, 0)),
+        ({"columns": ["n"], "start": "n"}, (1, 0, 0)),
+        ({"columns": ["n"], "prefix": "\x7f"}, (0, 0, 0)),
+        ({"columns": ["n"], "where": "time < 5"}, (0, 0, 2)),
+    ],
+    ids=lambda each: str(each) if isinstance(each, dict) else "",
+)
+def test_what_is_asked_for_decides_too(db: Database, asked: dict[str, Any], expected: tuple[int, int, int]) -> None:
+    table = _create(db, more=True)
+    table.put_many([{"id": key, "extra": key} for key in "ay"])
+    table.flush()
+    assert _counts(db, **asked) == expected
+
+
+def test_a_range_too_small_for_a_filter_is_merged(db: Database) -> None:
+    _create(db)
+    limits = PlanLimits(filtered_bytes_min=1 << 30)
+    assert _counts(db, limits, columns=["n"], start="b") == (1, 0, 1)
+    assert _counts(db, limits, columns=["n"]) == (2, 0, 0)
+
+
+def test_no_more_rows_are_looked_through_than_allowed(db: Database) -> None:
+    table = _create(db)
+    _write(table, "b")
+    _write(table, "y")
+    assert _counts(db, PlanLimits(hidden_rows_max=8)) == (4, 2, 0)
+    assert _counts(db, PlanLimits(hidden_rows_max=7)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("purge, native", [("max-history=1", 2), ("max-age=1h", 2), ("max-age=1us", 0)])
+def test_a_policy_that_may_hide_rows_is_judged_by_the_merge(db: Database, purge: str, native: int) -> None:
+    _create(db, purge)
+    assert _counts(db)[0] == native
+
+
+def test_older_snapshots_do_not_look_at_newer_files(db: Database) -> None:
+    table = _create(db)
+    before = db.now()
+    _write(table, "b")
+    _erased(table)
+    assert _counts(db, at=before) == (2, 0, 0)
+    assert _counts(db) == (3, 1, 1)
+
+
+def test_nothing_from_before_a_truncation_is_read(db: Database) -> None:
+    table = _create(db)
+    before = db.now()
+    db.truncate_table("t")
+    assert _counts(db) == (0, 0, 0)
+    assert _counts(db, at=before) == (2, 0, 0)
+    _write(table, "b")
+    assert _counts(db) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "change, columns, expected",
+    [
+        ({"rename_columns": {"n": "m"}}, ["m", "s"], (3, 0, 0)),
+        ({"widen": {"n": "int64"}}, ["n"], (3, 0, 0)),
+        ({"add": {"data": {"new": "int32 default 5"}}}, ["n", "new"], (3, 0, 0)),
+        ({"add": {"data": {"new": "int32"}}}, ["new"], (1, 0, 2)),
+        ({"drop": ["s"]}, ["n", "d"], (3, 0, 0)),
+    ],
+    ids=str,
+)
+def test_files_of_other_schemas(
+    db: Database, change: dict[str, Any], columns: list[str], expected: tuple[int, int, int]
+) -> None:
+    _create(db)
+    table = db.alter_table("t", **change)
+    names = table.scan().to_arrow().column_names
+    table.put_many([{name: "g" if name in ("id", "s") else 3 for name in names}])
+    assert _counts(db, columns=columns) == expected
+
+
+def test_parts_are_cut_and_packed(db: Database) -> None:
+    table = _create(db)
+    _erased(table)
+    table.erase("x")
+    table.flush()
+    held = hold(db)
+    one = planned(held, PlanLimits(parts=1, part_bytes_min=1 << 20))[1]
+    assert [len(part.tablets) for part in one.merged] == [2]
+    two = planned(held, PlanLimits(parts=2, part_bytes_min=1, part_bytes_max=1))[1]
+    assert [len(part.tablets) for part in two.merged] == [1, 1]

@@ -1,0 +1,289 @@
+"""`stelae.spark.read`: how it is read, that it stays what it was, and every type there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import stelae
+from stelae.client.database import Database
+from stelae.model.errors import InvalidArgument, NotFound
+from stelae.spark import reading
+from stelae.spark.stores import backend_of
+from tests.spark.emulation import SMALL, hold
+from tests.spark.same import assert_same, plain_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    """In a place whose name means something to Spark, if it is not told otherwise."""
+    with stelae.open(tmp_path / "a b%20ü" / "_day=1") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", ["a[b]", "{a,b}"])
+def test_a_place_that_looks_like_a_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark would list each of its files twice."""
+    with stelae.open(tmp_path / name) as db:
+        table = _create(db)
+        frame = reading.read(spark, db, "t")
+        assert _way(frame) == (False, True)
+        assert assert_same(frame, table, db.now()) == 6
+
+
+def _create(db: Database, *, splits: bool = True, cells: bool = False) -> Any:
+    groups: list[Any] = [stelae.columns("data", {"n": "int64", "s": "string"})]
+    groups += [stelae.cells("events", families=["click"])] if cells else []
+    table = db.create_table("t", key={"id": "string"}, groups=groups, splits=["m"] if splits else None)
+    _write(table, "abcxyz", 1)
+    return table
+
+
+def _write(table: Any, keys: str, n: int) -> None:
+    table.put_many([{"id": key, "n": n, "s": key} for key in keys])
+    table.flush()
+
+
+def _way(frame: DataFrame) -> tuple[bool, bool]:
+    """Whether Spark reads files itself, and whether tasks merge."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return "FileScan parquet" in plan, "(Python)" in plan
+
+
+def test_clean_tablets_are_read_by_spark_itself(spark: SparkSession, db: Database) -> None:
+    table = _create(db)
+    clean = reading.read(spark, db, "t")
+    assert _way(clean) == (True, False)
+    _write(table, "bc", 2)
+    layered = reading.read(spark, db, "t", where="n > 0")
+    assert _way(layered) == (True, False)
+    assert "row_index" in layered._jdf.queryExecution().executedPlan().toString()
+    table.erase("a")
+    mixed = reading.read(spark, db, "t")
+    assert _way(mixed) == (True, True)
+    table.put({"id": "y", "n": 5})
+    merged = reading.read(spark, db, "t")
+    assert _way(merged) == (False, True)
+    for frame, count in ((clean, 6), (layered, 6), (mixed, 5), (merged, 5)):
+        assert frame.count() == count
+    assert layered.where("n = 2").count() == 2
+
+
+def test_a_frame_stays_what_it_was(spark: SparkSession, db: Database) -> None:
+    table = _create(db)
+    table.erase("c")
+    frame, txn = reading.read(spark, db, "t"), db.now()
+    before = plain_rows(frame.toArrow())
+    assert len(before) == 5
+    _write(table, "abcdefxyz", 9)
+    table.split("b")
+    table.compact(erase_now=True)
+    db.alter_table("t", rename_columns={"n": "m"})
+    assert plain_rows(frame.toArrow()) == before
+    assert frame.where("id < 'm'").count() == 2
+    assert frame.where("id >= 'm'").count() == 3
+    joined = frame.alias("l").join(frame.alias("r"), "id")
+    assert joined.where("l.n = r.n").count() == 5
+    cached = frame.cache()
+    assert cached.union(frame).count() == 10
+    cached.unpersist()
+    frame.createOrReplaceTempView("kept")
+    assert spark.sql("SELECT sum(n) FROM kept").collect()[0][0] == 5
+    assert reading.read(spark, db, "t", at=db.now()).where("m = 9").count() == 9
+    assert frame.columns == ["id", "n", "s"]
+    assert db.now() > txn
+
+
+def test_histories_and_cells(spark: SparkSession, db: Database) -> None:
+    table = _create(db, cells=True)
+    _write(table, "ab", 2)
+    table.put({"id": "a", "click:x": b"1", "click:y": b"2"})
+    table.put({"id": "a", "click:x": b"3"})
+    table.put({"id": "q"})
+    at = db.now()
+    for asked in ({"history": 2}, {"history": 1, "columns": ["n"]}, {"cells": "long"}, {"cells": "long", "history": 3}):
+        assert assert_same(reading.read(spark, db, "t", **asked), table, at, **asked)
+    assert assert_same(reading.read(spark, db, "t", columns=["click:x"]), table, at, columns=["click:x"]) == 2
+
+
+_DECLARED = {
+    "b": "bool",
+    "i1": "int8",
+    "i2": "int16",
+    "i4": "int32",
+    "f4": "float32",
+    "f8": "float64",
+    "d": "decimal(38, 10)",
+    "s": "string",
+    "x": "binary",
+    "day": "date",
+    "t": "timestamp",
+    "w": "timestamp_ntz",
+    "a": "array<array<int32>>",
+    "o": "struct<p: timestamp, q: decimal(5, 2)>",
+    "m": "map<string, array<float64>>",
+    "v": "vector(float32, 3)",
+}
+_VALUES: dict[str, list[Any]] = {
+    "b": [True, False],
+    "i1": [-128, 127],
+    "i2": [-(2**15), 2**15 - 1],
+    "i4": [-(2**31), 2**31 - 1],
+    "f4": [0.1, float("nan")],
+    "f8": [-0.0, float("inf")],
+    "d": [Decimal("-1.0000000001"), Decimal(10**27)],
+    "s": ["", "\x00ü\U0001f600"],
+    "x": [b"", b"\x00\xff"],
+    "day": [date(1, 1, 1), date(1582, 10, 10)],
+    "t": [datetime(1500, 1, 1, 12, tzinfo=UTC), datetime(2024, 3, 31, 1, 30, 0, 1, UTC)],
+    "w": [datetime(1, 1, 1), datetime(2024, 3, 31, 2, 30, 0, 1)],  # noqa: DTZ001
+    "a": [[[1], [], [None]], []],
+    "o": [{"p": datetime(1900, 1, 1, tzinfo=UTC), "q": Decimal("1.50")}, {"p": None, "q": None}],
+    "m": [{"k": [1.5, float("nan")]}, {}],
+    "v": [[1.0, 2.0, 3.0], [0.0, -0.0, 0.5]],
+}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_every_type_there_and_back(spark: SparkSession, db: Database, zone: str) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        table = db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("data", _DECLARED)])
+        rows = [{name: values[at] for name, values in _VALUES.items()} for at in range(2)]
+        rows.append(dict.fromkeys(_VALUES))
+        table.put_many([{"id": at} | row for at, row in enumerate(rows)])
+        frame = reading.read(spark, db, "t")
+        assert _way(frame) == (True, False)
+        assert assert_same(frame, table, db.now()) == 3
+        table.put_many([{"id": 1} | rows[0]])
+        table.erase(2)
+        merged = reading.read(spark, db, "t")
+        assert _way(merged)[1]
+        assert assert_same(merged, table, db.now()) == 2
+        assert merged.schema == frame.schema
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_odd_names(spark: SparkSession, db: Database) -> None:
+    names = ["a.b", "c d", "e`f", "größe", "select"]
+    table = db.create_table(
+        "t", key={"k.1": "string"}, groups=[stelae.columns("data", dict.fromkeys(names, "int32"))], splits=["m"]
+    )
+    table.put_many([{"k.1": key} | dict.fromkeys(names, 1) for key in "ax"])
+    table.flush()
+    table.erase("x")
+    frame = reading.read(spark, db, "t", where="`a.b` = 1 and `e``f` > 0")
+    assert _way(frame) == (True, True)
+    assert assert_same(frame, table, db.now(), where="`a.b` = 1 and `e``f` > 0") == 1
+
+
+def test_a_missing_file_is_an_error_whatever_the_session_says(spark: SparkSession, db: Database) -> None:
+    _create(db)
+    frame = reading.read(spark, db, "t")
+    held = hold(db)
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        for name in held.file_names():
+            (Path(held.root) / name).unlink()
+        with pytest.raises(Exception, match=r"FILE_NOT_EXIST"):
+            frame.collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+def test_a_snapshot_that_was_let_go_is_told_in_words(spark: SparkSession, db: Database) -> None:
+    table = _create(db, splits=False)
+    table.erase("a")
+    frame = reading.read(spark, db, "t")
+    held = hold(db)
+    for name in held.file_names():
+        (Path(held.root) / name).unlink()
+    with pytest.raises(Exception, match=r"SnapshotTooOld: table 't': the snapshot at .* has been let go"):
+        frame.collect()
+
+
+class _Recorder:
+    """A backend that remembers which tickets it gave out."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.open: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def hold(self, *args: Any) -> Any:
+        held = self._backend.hold(*args)
+        self.open.add(held.ticket)
+        return held
+
+    def release(self, ticket: str) -> None:
+        self._backend.release(ticket)
+        self.open.remove(ticket)
+
+
+@pytest.mark.parametrize(
+    "asked, error, words",
+    [
+        ({"columns": ["m"]}, InvalidArgument, "table 't': .*'m'"),
+        ({"where": "m = 1"}, InvalidArgument, "table 't': no column 'm'"),
+        ({"where": "n ="}, InvalidArgument, "n ="),
+        ({"history": 0}, InvalidArgument, "history="),
+        ({"history": 2, "where": "history = 3"}, InvalidArgument, "history"),
+        ({"cells": "short"}, InvalidArgument, "cells= is 'map' or 'long'"),
+        ({"start": 5}, InvalidArgument, "start="),
+        ({"at": "yesterday"}, InvalidArgument, "at= is a txn"),
+        ({"at": 1 << 62}, InvalidArgument, "future"),
+    ],
+    ids=str,
+)
+def test_mistakes_leave_nothing_held(
+    spark: SparkSession,
+    db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    error: type[Exception],
+    words: str,
+) -> None:
+    _create(db)
+    recorder = _Recorder(backend_of(db))
+    monkeypatch.setattr(reading, "backend_of", lambda db: recorder)
+    with pytest.raises(error, match=words):
+        reading.read(spark, db, "t", **asked)
+    assert not recorder.open
+
+
+def test_mistakes_of_names(spark: SparkSession, db: Database) -> None:
+    _create(db)
+    with pytest.raises(NotFound, match="did you mean 't'"):
+        reading.read(spark, db, "tt")
+    with pytest.raises(InvalidArgument, match="not a database"):
+        reading.read(spark, "db", "t")  # type: ignore[arg-type]
+
+
+def test_a_table_without_rows(spark: SparkSession, db: Database) -> None:
+    db.create_table("t", key={"id": "string"}, groups=[stelae.columns("data", {"n": "int64"})])
+    frame = reading.read(spark, db, "t")
+    assert frame.columns == ["id", "n"]
+    assert frame.count() == 0
+
+
+def test_small_stretches_and_many_ranges(spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PlanLimits", lambda parts: SMALL)
+    table = _create(db)
+    asked: dict[str, Any] = {"where": "row in ('a', 'c', 'y') and n >= 1", "columns": ["n"]}
+    frame = reading.read(spark, db, "t", **asked)
+    assert _way(frame) == (True, False)
+    assert assert_same(frame, table, db.now(), **asked) == 3
