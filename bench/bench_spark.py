@@ -19,18 +19,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.dataset as ds
 import pyspark
 import spark_peers
 from harness import RESULTS, Row, report
 from rich.table import Table
-from spark_data import EVENLY, KEY, TABLETS, TOGETHER, TWO, all_of, totals
+from spark_data import EVENLY, KEY, PART_OF_UPDATES, TABLETS, TOGETHER, TWO, all_of, totals
 from spark_peers import Peer
-from spark_world import Options, World, console, opened, seconds
-
-import stelae.spark
+from spark_world import Options, Stored, World, console, opened, seconds
 
 NATIVE = "native Parquet, same rows, sorted"
 LOADED = "repartitionById + sortWithinPartitions + Parquet"
@@ -43,141 +43,145 @@ _POINT_S_MIN = 5.0
 
 def loads(world: World) -> list[Row]:
     world.source()
-    numbers = iter(range(100))
-    took = world.medians(
-        {
-            "ours": lambda: world.load(f"loaded{next(numbers)}_{world.rows}"),
-            "native": lambda: world.write_native(world.directory / "written"),
-        }
-    )
+
+    def ours() -> float:
+        table = world.empty("loaded")
+        took = seconds(lambda: table.load(world.source()))
+        table.drop()
+        return took
+
+    took = world.medians({"ours": ours, "native": lambda: world.write_native(world.directory / "written")})
     name = f"load {world.rows:,} rows, sorted into {TABLETS} tablets"
     return [Row(name, took["ours"], took["native"], LOADED, 0.95)]
 
 
 def reads(world: World) -> list[Row]:
     """The clean table."""
-    return _reads(world, world.table("clean"), "clean", 0.85, [], {})
+    return _reads(world, world.stored("clean"), "clean", 0.85, [], {})
 
 
 def updated(world: World, how: str = EVENLY) -> list[Row]:
     """5% of the rows have been updated, as every contender does it."""
-    table = world.table(how)
-    updates = world.updates(how, 0)
-    stelae.spark.load(world.spark, world.db, table, world.spark.read.parquet(str(updates)))
+    table, name, updates = world.updated(how), world.name_of(how), world.updates(how, 0)
     peers = [peer for peer in world.peers if world.made(peer, how)]
     for peer in [peer for peer in peers if peer.kind != "parquet"]:
         try:
-            peer.ask("merge", table=table, source=str(updates))
+            peer.ask("merge", table=name, source=str(updates))
         except spark_peers.PeerFailed as error:
             world.refuse(f"{peer.title}, MERGE", error)
             peers.remove(peer)
     others: dict[str, Callable[[list[str] | None], Any]] = {}
     if world.lake is not None:
         lake = world.lake
-        lake.make(table, world.native())
-        lake.merge_s(table, updates)
-        others[lake.title] = lambda columns: _selected(lake.frame(world.spark, table), columns)
-    _compare(world, table, peers)
+        lake.make(name, world.native())
+        lake.merge_s(name, updates)
+        others[lake.title] = lambda columns: _selected(lake.frame(world.spark, name), columns)
+    _compare(table, name, peers)
     words = "all over the table" if how == EVENLY else "side by side"
-    return _reads(world, table, f"5% updated, {words}", 0.6, peers, others)
+    return _reads(world, table, f"5% updated, {words}", 0.6, peers, others, name)
+
+
+def together(world: World) -> list[Row]:
+    found = updated(world, TOGETHER)
+    world.drop(TOGETHER)
+    return found
 
 
 def _selected(frame: Any, columns: list[str] | None) -> Any:
     return frame if columns is None else frame.select(*columns)
 
 
-def _compare(world: World, table: str, peers: Sequence[Peer]) -> None:
-    ours = totals(world.frame(table))
+def _compare(table: Stored, name: str, peers: Sequence[Peer]) -> None:
+    ours = totals(table.frame())
     for peer in peers:
-        if peer.kind != "parquet" and (theirs := peer.ask("totals", table=table)["totals"]) != ours:
+        if peer.kind != "parquet" and (theirs := peer.ask("totals", table=name)["totals"]) != ours:
             raise SystemExit(f"{peer.title} holds {theirs}, the store {ours}")
 
 
 def _reads(
     world: World,
-    table: str,
+    table: Stored,
     state: str,
     wanted: float,
     peers: Sequence[Peer],
     others: dict[str, Callable[[list[str] | None], Any]],
+    name: str = "",
 ) -> list[Row]:
+    """`name`: of the table, as the peers call it."""
     world.native()
+    aims = {NATIVE: wanted, **{peer.title: 1.0 for peer in peers if peer.kind != "parquet"}}
     found: list[Row] = []
     questions: list[tuple[str, list[str] | None]] = [("all columns", None), ("two of ten columns", TWO), ("count", [])]
     for what, columns in questions:
-        ours: Callable[[], object] = lambda c=columns: _run(world.frame(table, c or None), c)  # type: ignore[misc]
-        native: Callable[[], object] = lambda c=columns: _run(world.native_frame(c or None), c)  # type: ignore[misc]
-        contenders = {"ours": ours, NATIVE: native}
-        for title, frame in others.items():
-            contenders[title] = lambda c=columns, f=frame: _run(f(c or None), c)  # type: ignore[misc]
+        frames = {"ours": table.frame, NATIVE: world.native_frame, **others}
+        contenders: dict[str, Callable[[], object]] = {
+            title: partial(_run, frame, columns) for title, frame in frames.items()
+        }
         for peer in peers:
-            asked: dict[str, Any] = {"do": "read", "columns": columns} if columns != [] else {"do": "count"}
-            contenders[peer.title] = partial(peer.seconds, table=table, **asked)
+            asked: dict[str, Any] = {"do": "count"} if columns == [] else {"do": "read", "columns": columns}
+            contenders[peer.title] = partial(peer.seconds, table=name, **asked)
         took = world.medians(contenders)
-        for name in [name for name in took if name != "ours"]:
-            aims = {NATIVE: wanted, **{peer.title: 1.0 for peer in peers if peer.kind != "parquet"}}
-            found.append(Row(f"read, {state}: {what}", took["ours"], took[name], name, aims.get(name)))
+        found += [
+            Row(f"read, {state}: {what}", took["ours"], took[title], title, aims.get(title))
+            for title in took
+            if title != "ours"
+        ]
     return found
 
 
-def _run(frame: Any, columns: list[str] | None) -> None:
+def _run(frame_of: Callable[[list[str] | None], Any], columns: list[str] | None) -> None:
+    """Opening it is part of it. No columns: the rows are counted."""
     if columns == []:
-        frame.count()
+        frame_of(None).count()
     else:
-        all_of(frame)
+        all_of(frame_of(columns))
 
 
 def upserts(world: World) -> list[Row]:
     """Each round updates other rows of the same tables, all over them; the first round does not count."""
-    table, put_into = world.table("upserted"), world.table("put")
+    table, put_into, name = world.stored("upserted"), world.stored("put"), world.name_of("upserted")
     peers = [peer for peer in world.peers if peer.kind != "parquet" and world.made(peer, "upserted")]
     files = [world.updates(EVENLY, number) for number in range(world.options.rounds + 1)]
-    sources = {name: iter(files) for name in ("ours", "puts", "lake", *(peer.title for peer in peers))}
+    sources = {each: iter(files) for each in ("ours", "puts", "lake", *(peer.title for peer in peers))}
     contenders: dict[str, Callable[[], object]] = {
-        "ours": lambda: _load_until_seen(world, table, str(next(sources["ours"]))),
-        "puts": lambda: _put_until_seen(world, put_into, str(next(sources["puts"]))),
+        "ours": lambda: _load_until_seen(table, next(sources["ours"])),
+        "puts": lambda: _put_until_seen(put_into, next(sources["puts"])),
     }
     for peer in peers:
         contenders[peer.title] = lambda p=peer: p.seconds(  # type: ignore[misc]
-            "merge", table=table, source=str(next(sources[p.title]))
+            "merge", table=name, source=str(next(sources[p.title]))
         )
     if world.lake is not None:
         lake = world.lake
-        lake.make(table, world.native())
-        contenders[lake.title] = lambda: lake.merge_s(table, next(sources["lake"]))
+        lake.make(name, world.native())
+        contenders[lake.title] = lambda: lake.merge_s(name, next(sources["lake"]))
     took = world.medians(contenders)
-    _compare(world, table, [peer for peer in peers if peer.title in took])
-    count = world.rows // 20
-    name = f"upsert {count:,} rows into {world.rows:,}, until seen"
-    found = [Row(name, took["ours"], took[title], f"MERGE, {title}", 5.0) for title in took if title not in _OURS]
-    found.append(Row(name, took["ours"], took["puts"], "ours by put_many, without Spark"))
+    _compare(table, name, [peer for peer in peers if peer.title in took])
+    world.drop("upserted", "put")
+    what = f"upsert {world.rows // PART_OF_UPDATES:,} rows into {world.rows:,}, until seen"
+    found = [
+        Row(what, took["ours"], took[each], f"MERGE, {each}", 5.0) for each in took if each not in ("ours", "puts")
+    ]
+    found.append(Row(what, took["ours"], took["puts"], "ours by put_many, without Spark"))
     return found
 
 
-_OURS = ("ours", "puts")
+def _load_until_seen(table: Stored, source: Path) -> None:
+    table.load(source)
+    _see(table, source)
 
 
-def _load_until_seen(world: World, table: str, source: str) -> None:
-    frame = world.spark.read.parquet(source)
-    stelae.spark.load(world.spark, world.db, table, frame)
-    _see(world, table, source)
-
-
-def _put_until_seen(world: World, table: str, source: str) -> None:
-    import pyarrow.dataset as ds
-
+def _put_until_seen(table: Stored, source: Path) -> None:
     for batch in ds.dataset(source).to_batches(batch_size=50_000):
         if batch.num_rows:
-            world.db.table(table).put_many(batch)
-    _see(world, table, source)
+            table.rows().put_many(batch)
+    _see(table, source)
 
 
-def _see(world: World, table: str, source: str) -> None:
+def _see(table: Stored, source: Path) -> None:
     """A reader has the new row."""
-    import pyarrow.dataset as ds
-
     wanted = ds.dataset(source).head(1).to_pylist()[0]
-    found = world.db.table(table).get(wanted[KEY])
+    found = table.rows().get(wanted[KEY])
     if found is None or found["note"] != wanted["note"]:
         raise SystemExit(f"a reader sees {found}, not {wanted}")
 
@@ -188,8 +192,8 @@ def _see(world: World, table: str, source: str) -> None:
 class Gets:
     """A client that gets random rows one after the other, in a thread of this process."""
 
-    def __init__(self, world: World, table: str) -> None:
-        self._table = world.db.table(table)
+    def __init__(self, world: World, table: Stored) -> None:
+        self._table = table.rows()
         self._keys = np.random.default_rng(5).integers(0, world.rows, 1_000_000).tolist()
         self._stop = threading.Event()
         self.times: list[float] = []
@@ -222,20 +226,19 @@ class Gets:
 
 def points(world: World) -> list[Row]:
     found: list[Row] = []
-    for state in ("clean", EVENLY):
-        table = world.table(state)
+    for words, table in (("clean", world.stored("clean")), ("5% updated", world.updated(EVENLY))):
         gets = Gets(world, table)
         gets.during(lambda: time.sleep(0.1))
         took = world.medians(
             {
                 "idle": lambda g=gets: g.during(lambda: time.sleep(0.1)),  # type: ignore[misc]
-                "scan": lambda g=gets, t=table: g.during(lambda: all_of(world.frame(t))),  # type: ignore[misc]
+                "scan": lambda g=gets, t=table: g.during(lambda: all_of(t.frame())),  # type: ignore[misc]
             },
             warm=False,
         )
-        words = "clean" if state == "clean" else "with updates"
-        name = f"p99 of a get during a full Spark scan, {words}"
-        found.append(Row(name, took["scan"], took["idle"], "p99 of a get, Spark idle", 0.1))
+        name = f"p99 of a get during a full Spark scan, {words}: {took['scan'] * 1e6:,.0f} µs"
+        idle = f"p99 of a get, Spark idle: {took['idle'] * 1e6:,.0f} µs"
+        found.append(Row(name, took["scan"], took["idle"], idle, 0.1))
     return found
 
 
@@ -246,7 +249,7 @@ JOBS: dict[str, Callable[[World], list[Row]]] = {
     "load": loads,
     "read": reads,
     "updated": updated,
-    "together": lambda world: updated(world, TOGETHER),
+    "together": together,
     "upsert": upserts,
     "point": points,
 }
@@ -262,7 +265,12 @@ def measured(world: World, only: Sequence[str]) -> list[Row]:
 
 
 def growth(world: World, only: Sequence[str], most: int) -> dict[int, list[Row]]:
-    return {rows: measured(world.fresh(rows), only) for rows in GROWTH if rows <= most}
+    found: dict[int, list[Row]] = {}
+    for rows in [rows for rows in GROWTH if rows <= most]:
+        size = world.fresh(rows)
+        found[rows] = measured(size, only)
+        size.drop_all()
+    return found
 
 
 def report_growth(found: dict[int, list[Row]]) -> None:
@@ -275,10 +283,13 @@ def report_growth(found: dict[int, list[Row]]) -> None:
     cells: dict[tuple[str, str], dict[int, str]] = {}
     for rows, some in found.items():
         for row in some:
-            what = row.what.replace(f"{rows:,}", "N").replace(f"{rows // 20:,}", "N/20")
-            each = row.ours_s * (1e3 if "p99" in what else 1e6 / rows)
-            unit = " ms" if "p99" in what else ""
-            cells.setdefault((what, row.peer), {})[rows] = f"{each:.2f}{unit}, {row.ratio:.2f}"
+            what = row.what.replace(f"{rows:,}", "N").replace(f"{rows // PART_OF_UPDATES:,}", "5% of N")
+            is_point = what.startswith("p99")
+            each = f"{row.ours_s * 1e6:,.0f} µs" if is_point else f"{row.ours_s * 1e6 / rows:.2f}"
+            peer = "p99 of a get, Spark idle" if is_point else row.peer
+            cells.setdefault((what.rpartition(":")[0] if is_point else what, peer), {})[rows] = (
+                f"{each}, {row.ratio:.2f}"
+            )
     for (what, peer), by_rows in cells.items():
         table.add_row(what, peer, *(by_rows.get(rows, "") for rows in found))
     console.print(table)

@@ -1,7 +1,7 @@
 """The data of the Spark bench: ten columns, as expressions of Spark's SQL on the row's number, the same in every run.
 
-Rows come in an order that has nothing to do with their keys. An update is a whole new row for each twentieth key, either
-all over the table or side by side. Nothing of Stelae is imported: the peers' processes read this too.
+Rows come in an order that has nothing to do with their keys. An update is a whole new row for each twentieth key, all
+over the table or side by side. Nothing of Stelae is imported: the peers' processes read this too.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,13 @@ _PARTS_ROWS_MAX = 1_000_000
 def version() -> str | None:
     """None if it is not installed."""
     try:
-        import deltalake
+        return str(_module().__version__)
     except ImportError:
         return None
-    return str(deltalake.__version__)
+
+
+def _module() -> Any:
+    return importlib.import_module("deltalake")
 
 
 class DeltaLake:
@@ -29,29 +34,28 @@ class DeltaLake:
 
     def make(self, table: str, files: Path) -> None:
         """One file for each that is there, as they are sorted."""
-        from deltalake import WriterProperties, write_deltalake
-
-        properties = WriterProperties(compression="ZSTD", max_row_group_size=_PARTS_ROWS_MAX)
+        lake = _module()
+        properties = lake.WriterProperties(compression="ZSTD", max_row_group_size=_PARTS_ROWS_MAX)
         for number, file in enumerate(sorted(files.glob("*.parquet"))):
-            mode: Any = "overwrite" if number == 0 else "append"
+            mode = "overwrite" if number == 0 else "append"
             content = ds.dataset(file).to_table()
-            write_deltalake(str(self._directory / table), content, mode=mode, writer_properties=properties)
+            lake.write_deltalake(str(self._directory / table), content, mode=mode, writer_properties=properties)
 
     def merge_s(self, table: str, updates: Path) -> float:
-        from deltalake import DeltaTable, WriterProperties
-
+        lake = _module()
         start = time.perf_counter()
-        merging = DeltaTable(str(self._directory / table)).merge(
+        merging = lake.DeltaTable(str(self._directory / table)).merge(
             pq.read_table(updates),
             predicate=f"t.{KEY} = c.{KEY}",
             source_alias="c",
             target_alias="t",
-            writer_properties=WriterProperties(compression="ZSTD"),
+            writer_properties=lake.WriterProperties(compression="ZSTD"),
         )
         merging.when_matched_update_all().when_not_matched_insert_all().execute()
         return time.perf_counter() - start
 
     def frame(self, spark: Any, table: str) -> Any:
-        from deltalake import DeltaTable
+        return spark.read.parquet(*_module().DeltaTable(str(self._directory / table)).file_uris())
 
-        return spark.read.parquet(*DeltaTable(str(self._directory / table)).file_uris())
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self._directory / table, ignore_errors=True)

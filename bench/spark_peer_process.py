@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -86,6 +87,12 @@ class Format:
             "when matched then update set * when not matched then insert *"
         )
 
+    def drop(self, table: str) -> None:
+        if self.kind == "iceberg":
+            self._spark.sql(f"drop table {self._name(table)} purge")
+        else:
+            shutil.rmtree(self._directory / table)
+
 
 class Commands:
     def __init__(self, spark: Any, format_: Format) -> None:
@@ -116,6 +123,9 @@ class Commands:
 
     def count(self, table: str) -> None:
         self._format.read(table).count()
+
+    def drop(self, table: str) -> None:
+        self._format.drop(table)
 
     def totals(self, table: str) -> dict[str, Any]:
         return {"totals": totals(self._format.read(table))}
@@ -154,7 +164,7 @@ def main() -> None:
             replies.flush()
 
         try:
-            from stelae.spark.session import session
+            from stelae.spark.sessions import session
 
             spark = session(f"bench-{kind}", master, **conf)
         except Exception as error:  # noqa: BLE001 - as above

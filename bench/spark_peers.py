@@ -1,9 +1,9 @@
 """Delta and Iceberg for the Spark bench: found, started, asked; and said in words where they cannot run.
 
 Each runs in a process of its own, with jars that Spark itself fetches from Maven Central. First on the Spark that is
-measured; if their newest release does not run on it, on the newest Spark that it is made for, which is fetched from PyPI
-into a cache outside the repository. Then the times are of the same machine and minute, but of another Spark: so that
-Spark reads plain Parquet too, for comparison.
+measured; if their newest release does not run on it, on the newest Spark that both are made for, which is fetched from
+PyPI into a cache outside the repository. Then the times are of the same machine and minute, but of another Spark: so
+that Spark reads plain Parquet too, for comparison.
 """
 
 from __future__ import annotations
@@ -149,12 +149,10 @@ def older_spark() -> Path:
     place = cache_directory() / f"spark-{OLDER_SPARK}"
     if not (place / "pyspark").is_dir():
         console.print(f"[dim]fetching Spark {OLDER_SPARK}, on which Delta and Iceberg run ...[/]")
-        for tool in (["uv", "pip", "install", "--python", sys.executable], ["pip", "install"]):
-            command = [sys.executable, "-m", *tool, "--quiet", "--target", str(place), f"pyspark=={OLDER_SPARK}.*"]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ended.returncode == 0:
-                break
-        else:
+        tool = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--quiet"]
+        command = [*tool, "--target", str(place), f"pyspark=={OLDER_SPARK}.*"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
             raise PeerFailed(f"Spark {OLDER_SPARK} could not be fetched: {ended.stderr.strip()[-300:]}")
     return place
 

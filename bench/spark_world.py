@@ -1,12 +1,13 @@
-"""What the Spark bench works on: one session, one store in this process, the same data for everybody.
+"""What the Spark bench works on: one session, stores in this process, the same data for everybody.
 
-Things are made when they are first asked for, so that a part of the bench costs no more than it needs. Times are medians
-of rounds in which all contenders take their turns, so that they meet the same machine; one round before them does not
-count.
+Things are made when they are first asked for, so that a part of the bench costs no more than it needs. Times are
+medians of rounds in which all contenders take their turns, so that they meet the same machine; a round before them does
+not count.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import shutil
@@ -27,6 +28,7 @@ from spark_peers import Peer, PeerFailed, Refusal, running
 import stelae
 import stelae.spark
 
+TABLE = "t"
 console = Console(width=140)
 
 
@@ -40,16 +42,38 @@ class Options:
     is_cold: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Our contender: a table in a store of its own."""
+
+    spark: Any
+    db: Any
+    path: Path
+
+    def load(self, source: Path) -> None:
+        stelae.spark.load(self.spark, self.db, TABLE, self.spark.read.parquet(str(source)))
+
+    def frame(self, columns: list[str] | None = None) -> Any:
+        return stelae.spark.read(self.spark, self.db, TABLE, columns=columns)
+
+    def rows(self) -> Any:
+        return self.db.table(TABLE)
+
+    def drop(self) -> None:
+        self.db.close()
+        shutil.rmtree(self.path)
+
+
 @dataclass(slots=True)
 class World:
     options: Options
     directory: Path
     spark: Any
-    db: Any
     peers: list[Peer]
     lake: spark_deltalake.DeltaLake | None
     refusals: list[Refusal]
     _made: set[str] = field(default_factory=set)
+    _stored: dict[str, Stored] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -57,8 +81,8 @@ class World:
 
     def fresh(self, rows: int) -> World:
         """The same for another number of rows."""
-        options = Options(**{**{f: getattr(self.options, f) for f in Options.__slots__}, "rows": rows})
-        return World(options, self.directory, self.spark, self.db, self.peers, self.lake, self.refusals)
+        options = dataclasses.replace(self.options, rows=rows)
+        return World(options, self.directory, self.spark, self.peers, self.lake, self.refusals)
 
     def _once(self, name: str, make: Callable[[Path], object]) -> Path:
         path = self.directory / f"{name}-{self.rows}"
@@ -75,7 +99,7 @@ class World:
 
     def native(self) -> Path:
         """The same in native Parquet, sorted, a file for each tablet."""
-        return self._once("native", lambda path: self.write_native(path))
+        return self._once("native", self.write_native)
 
     def write_native(self, path: Path) -> None:
         in_tablets(self.spark.read.parquet(str(self.source())), self.rows).write.mode("overwrite").parquet(str(path))
@@ -86,22 +110,47 @@ class World:
             lambda path: update_frame(self.spark, self.rows, how, number).coalesce(2).write.parquet(str(path)),
         )
 
-    def table(self, name: str) -> str:
-        """A table of the store, loaded."""
-        found = f"{name}_{self.rows}"
-        if f"table-{name}" not in self._made:
-            self.load(found)
-            self._made.add(f"table-{name}")
-        return found
+    def empty(self, name: str) -> Stored:
+        path = self.directory / f"store-{name}-{self.rows}"
+        db = stelae.open(path)
+        group = stelae.columns("values", {column: type_ for column, type_ in COLUMNS.items() if column != KEY})
+        db.create_table(TABLE, key={KEY: COLUMNS[KEY]}, groups=[group], splits=splits(self.rows))
+        return Stored(self.spark, db, path)
 
-    def load(self, name: str) -> None:
-        values = {column: type_ for column, type_ in COLUMNS.items() if column != KEY}
-        group = stelae.columns("values", values)
-        self.db.create_table(name, key={KEY: COLUMNS[KEY]}, groups=[group], splits=splits(self.rows))
-        stelae.spark.load(self.spark, self.db, name, self.spark.read.parquet(str(self.source())))
+    def stored(self, name: str) -> Stored:
+        """The data, loaded."""
+        if name not in self._stored:
+            self._stored[name] = self.empty(name)
+            self._stored[name].load(self.source())
+        return self._stored[name]
 
-    def frame(self, table: str, columns: list[str] | None = None) -> Any:
-        return stelae.spark.read(self.spark, self.db, table, columns=columns)
+    def updated(self, how: str) -> Stored:
+        """The data, loaded, and then the first updates of that kind."""
+        if how not in self._stored:
+            self.stored(how).load(self.updates(how, 0))
+        return self._stored[how]
+
+    def drop(self, *names: str) -> None:
+        """What all contenders have under these names goes; disks are not endless."""
+        for name in names:
+            if name in self._stored:
+                self._stored.pop(name).drop()
+            for peer in self.peers:
+                if f"{peer.kind}-{name}" in self._made:
+                    self._made.discard(f"{peer.kind}-{name}")
+                    peer.ask("drop", table=self.name_of(name))
+            if self.lake is not None:
+                self.lake.drop(self.name_of(name))
+
+    def drop_all(self) -> None:
+        self.drop(*list(self._stored))
+        for path in self.directory.glob(f"*-{self.rows}"):
+            shutil.rmtree(path)
+        self._made.clear()
+
+    def name_of(self, table: str) -> str:
+        """As the peers call it."""
+        return f"{table}_{self.rows}"
 
     def native_frame(self, columns: list[str] | None = None) -> Any:
         frame = self.spark.read.parquet(str(self.native()))
@@ -116,7 +165,7 @@ class World:
         name = f"{peer.kind}-{table}"
         if name not in self._made:
             try:
-                peer.ask("make", table=f"{table}_{self.rows}", source=str(self.source()), rows=self.rows)
+                peer.ask("make", table=self.name_of(table), source=str(self.source()), rows=self.rows)
             except PeerFailed as error:
                 self.refuse(f"{peer.title}, writing", error)
                 return False
@@ -168,15 +217,16 @@ def opened(options: Options) -> Iterator[World]:
         spark = stelae.spark.session("stelae-bench", options.master, **conf)
         all_of(spark.range(1_000_000).selectExpr("id", "id * 2 as v").repartition(4))
         kinds = [kind for kind in options.peers if kind in ("delta", "iceberg")]
-        with stelae.open(directory / "store") as db, running(kinds, directory, options.master, options.memory) as found:
-            peers, refusals = found
+        with running(kinds, directory, options.master, options.memory) as (peers, refusals):
             lake = None
             if "deltalake" in options.peers:
                 if spark_deltalake.version() is None:
                     refusals.append(Refusal("deltalake", "it is not installed; pip install deltalake"))
                 else:
                     lake = spark_deltalake.DeltaLake(directory / "deltalake")
-            yield World(options, directory, spark, db, peers, lake, refusals)
+            world = World(options, directory, spark, peers, lake, refusals)
+            yield world
+            world.drop_all()
         spark.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)

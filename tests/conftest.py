@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session for all tests of a run; its JVM has ended when the run has."""
-    from stelae.spark.session import session
+    from stelae.spark.sessions import session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     running = session(

@@ -46,7 +46,7 @@ NOT_RUN = {
 LANGUAGES = {"python", "text", "console", "sh"}
 _COMMAND_S_MAX = 60.0
 _TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-_PLAIN_COMMAND = re.compile(r"stelae [^|;&<>$`]*")
+_PLAIN_COMMAND = re.compile(r"""stelae ([^|;&<>$`'"]|'[^']*'|"[^"$`]*")*""")
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LOOKS = (
     (re.compile(r"\b\d{18}\b"), "TXN"),

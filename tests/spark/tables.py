@@ -45,6 +45,7 @@ class RandomTable:
                 "data",
                 {"n": "int32", "name": "string", "x": "float64", "d": "int16 default 7"},
                 purge=None if steady else self.rng.choice(purge),
+                block_bytes=4096,
             ),
             stelae.columns("more", {"extra": "string"}),
             stelae.cells("events", families=["click", "view"], purge=self.rng.choice([None, "max-history=1"])),
@@ -66,7 +67,7 @@ class RandomTable:
         rng = self.rng
         values: list[Any] = [
             rng.choice([None, n, n + 1]),
-            rng.choice([None, f"n{n}", "", "ü\x00"]),
+            rng.choice([None, f"n{n}{'-' * 90}", "", "ü\x00"]),
             rng.choice([None, n / 8, -0.0, 0.0, float("nan"), float("inf")]),
             rng.choice([0, 1, n % 50]),
         ]

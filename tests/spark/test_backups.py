@@ -89,6 +89,13 @@ def test_full_keep_and_what_is_left_over(spark: Any, db: stelae.Database, users:
     assert not (directory / key / f"{old:016x}" / f"{old:016x}-00.parquet").exists()
     assert (directory / key / f"{result.txn - 1:016x}" / f"{result.txn - 1:016x}-00.parquet").exists()
     assert verify(spark, db, "users", directory, at=last.txn).is_same
+    before = backup(spark, db, "users", directory, at=last.txn - 1, keep=1)
+    assert [each.txn for each in backups(directory)] == [before.txn, last.txn]
+    users.put({"id": 2, "name": "last of all"})
+    only = backup(spark, db, "users", directory, keep=1)
+    assert only.reused > 0
+    assert [each.txn for each in backups(directory)] == [only.txn]
+    assert verify(spark, db, "users", directory).is_same
     with pytest.raises(stelae.InvalidArgument, match="at least 1, not 0"):
         backup(spark, db, "users", directory, keep=0)
 

@@ -52,7 +52,7 @@ def forget_last(checkpoint: Path) -> None:
 
 def versions(table: stelae.Table, id_: int) -> list[Any]:
     found = table.history(id_, columns=["word"], limit=10)
-    return [] if found is None else [version.value for version in found["word"]]
+    return [version.value for version in found["word"]]
 
 
 def test_each_batch_once_by_format(spark: SparkSession, db: stelae.Database, tmp_path: Path) -> None:

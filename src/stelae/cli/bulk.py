@@ -61,7 +61,7 @@ def register_jobs(app: typer.Typer) -> None:
 
 def _session(master: str | None) -> Any:
     """Spark is brought up here alone: no other verb waits for it."""
-    from stelae.spark.session import session
+    from stelae.spark.sessions import session
 
     with progress_bar("starting Spark"):
         return session("stelae", master)

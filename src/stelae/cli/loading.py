@@ -127,7 +127,7 @@ def load_files(
 
 
 def _session(master: str | None) -> Any:
-    from stelae.spark.session import session
+    from stelae.spark.sessions import session
 
     return session("stelae load", master)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stelae.spark.loading import load, merge
     from stelae.spark.reading import read
     from stelae.spark.restoring import restore
-    from stelae.spark.session import session
+    from stelae.spark.sessions import session
     from stelae.spark.sink import foreach_batch
     from stelae.spark.statistics import stats
     from stelae.spark.verifying import verify
@@ -48,7 +48,7 @@ _HOMES = {
     "merge": "loading",
     "read": "reading",
     "restore": "restoring",
-    "session": "session",
+    "session": "sessions",
     "stats": "statistics",
     "verify": "verifying",
 }

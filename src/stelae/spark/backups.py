@@ -162,7 +162,7 @@ def backup(
         reused=len(reused),
         size_bytes=sum(file.size_bytes for file in done),
         copied_bytes=sum(file.size_bytes for file in done) - sum(file.size_bytes for file in reused),
-        pruned=_prune(blobs, backup_key(held), keep),
+        pruned=_prune(blobs, backup_key(held), keep, held.txn),
     )
     _sweep(blobs, backup_key(held), held.txn)
     return replace(result, seconds=clock.monotonic_s() - started_s)
@@ -306,12 +306,12 @@ def _publish(blobs: BlobStore, held: HeldTable, files: list[BackedFile], increme
         raise Conflict(f"{gone[0]} was removed from the backup directory meanwhile; run the backup again")
 
 
-def _prune(blobs: BlobStore, key: str, keep: int | None) -> int:
-    """Manifests first, so that no backup ever lacks a file."""
-    found = found_backups(blobs, key)
-    old = found[:-keep] if keep is not None else []
-    if not old:
+def _prune(blobs: BlobStore, key: str, keep: int | None, made: Txn) -> int:
+    """Manifests first, so that no backup ever lacks a file. The one that was just made stays, even if it is of an old
+    snapshot."""
+    if keep is None:
         return 0
+    old = [each for each in found_backups(blobs, key)[:-keep] if each.txn != made]
     for each in old:
         blobs.delete(backup_name(key, each.txn, MANIFEST_FILE))
     _remove(blobs, key, {backup_name(key, each.txn, "") for each in old})

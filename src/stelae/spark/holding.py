@@ -113,6 +113,6 @@ class Holder:
 _holder = Holder()
 
 
-def keep(spark: SparkSession, db: Database, ticket: str, told: str) -> None:
+def keep_held(spark: SparkSession, db: Database, ticket: str, told: str) -> None:
     """Hold it while the session's context lives and the database is open."""
     _holder.keep(Hold(ticket, told, db, spark.sparkContext))

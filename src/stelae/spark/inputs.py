@@ -7,7 +7,7 @@ is NULL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stelae.client.names import Names
@@ -22,6 +22,7 @@ from stelae.spark.types import column_type, spark_type
 _RECORD = "__stelae_record"
 _CELLS = t.Map(t.String(), t.Binary())
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_NULL = "\x01"
 _EXACT_DIGITS = "DECIMAL(38, 18)"
 
 
@@ -48,14 +49,16 @@ def frame_of_files(
             raise InvalidArgument(f"files are parquet, csv or json, not {kind!r}")
 
 
-def _read(reading: Any) -> Any:
+def _read(reading: Callable[[], Any]) -> Any:
     """What Spark says of files that it cannot read, in a line."""
     try:
         return reading()
     except Exception as error:
-        if type(error).__name__ not in ("AnalysisException", "SparkException", "IllegalArgumentException"):
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise InvalidArgument(str(error).strip().splitlines()[0]) from None
+        lines = [line.strip(" :") for line in str(error).splitlines()]
+        told = next((line for line in lines if "[" in line), lines[0])
+        raise InvalidArgument(told[told.find("[") :] if "[" in told else told) from None
 
 
 def _type_of(types: Mapping[str, t.ColumnType] | TableSchema, name: str) -> t.ColumnType | None:
@@ -88,8 +91,9 @@ def _with_types(frame: Any, types: Mapping[str, t.ColumnType]) -> Any:
 
 
 def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline: bool) -> Any:
+    # Without a text of its own for NULL, Spark would take a quoted empty field for it too.
     reader = spark.read.options(
-        header=True, sep=delimiter, quote='"', escape='"', multiLine=multiline, encoding="UTF-8", mode="PERMISSIVE"
+        header=True, sep=delimiter, quote='"', escape='"', multiLine=multiline, mode="PERMISSIVE", nullValue=_NULL
     )
     if types is None:
         inferred = _read(lambda: reader.option("inferSchema", True).csv(list(files)))

@@ -22,7 +22,7 @@ from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
 from stelae.spark.conditions import SqlColumn, quoted, row_condition, sql_condition
 from stelae.spark.planning_hidden import HiddenPlaces, Places
-from stelae.spark.planning_shapes import columns_of, shape_of
+from stelae.spark.planning_shapes import columns_of, native_shape
 from stelae.spark.planning_tablets import PlannedTablet, extent_of, may_have_markers, rows_of_file
 from stelae.spark.plans import HiddenRows, NativeRead, NativeShape, PlanLimits
 from stelae.spark.question import Question
@@ -181,7 +181,7 @@ def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
         for id_, ranges in of.items():
             piece, rows = pieces[id_], tablet.asked.intersect(RangeSet.of(ranges))
             if piece is not None and not rows.is_empty:
-                shape = shape_of(piece, columns)
+                shape = native_shape(piece, columns)
                 yield Stretch(piece.fragment.file, shape, rows, tablet.share_bytes(piece.ref, rows))
 
     for stretch in stretches(single):

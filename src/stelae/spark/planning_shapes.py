@@ -14,7 +14,7 @@ from stelae.spark.question import Question
 from stelae.storage.windows import Piece
 
 
-def shape_of(piece: Piece, columns: Iterable[Column]) -> NativeShape:
+def native_shape(piece: Piece, columns: Iterable[Column]) -> NativeShape:
     fragment, stored = piece.fragment, []
     for column in columns:
         known = fragment.columns.get(column.id)

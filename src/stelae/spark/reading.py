@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stelae.client.keys import txn_of
-from stelae.spark.holding import HOLD_TTL_S, keep
+from stelae.spark.holding import HOLD_TTL_S, keep_held
 from stelae.spark.native import is_plain_place, native_frame
 from stelae.spark.planning import plan_read
 from stelae.spark.plans import PlanLimits, ReadPlan
@@ -74,7 +74,7 @@ def read(
     except BaseException:
         backend.release(held.ticket)
         raise
-    keep(spark, db, held.ticket, f"table {held.name!r} at {held.txn}")
+    keep_held(spark, db, held.ticket, f"table {held.name!r} at {held.txn}")
     return frame
 
 
