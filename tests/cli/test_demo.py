@@ -24,17 +24,10 @@ from stelae.cli.demo_traffic import slices, sparks
 
 _SPARK_CALLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
 _END_S_MAX = 240.0
-_PROGRAM = """
-import sys
-from stelae.cli import app
-from stelae.cli.demo_verb import register_demo
-{before}
-register_demo(app.app)
-app.main()
-"""
+_PROGRAM = "import sys; {before}; from stelae.cli.app import main; main()"
 
 
-def started(*arguments: str | Path, temporary: Path, before: str = "", **variables: str) -> subprocess.Popen[str]:
+def started(*arguments: str | Path, temporary: Path, before: str = "pass", **variables: str) -> subprocess.Popen[str]:
     """`before`: what the process does first."""
     return subprocess.Popen(
         [sys.executable, "-c", _PROGRAM.format(before=before), "demo", *map(str, arguments)],

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 NOT_RUN = {
     "make ": "the tests are started by `make test`, and tests/cli plays the demo",
     "pip install": "the tests have it installed, and reach no package index",
+    "python examples/": "tests/spark plays the examples",
     "python3 -m venv": "the tests have their own",
     ". .venv/bin/activate": "the tests have their own",
 }

@@ -15,7 +15,8 @@ from tests.docs.player import LANGUAGES, NOT_RUN, ROOT, blocks_of, needs_spark, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/stelae/**/README.md")])
+_PLACES = ("*.md", "docs/**/*.md", "examples/*.md", "src/stelae/**/README.md")
+DOCUMENTS = sorted(path for place in _PLACES for path in ROOT.glob(place))
 GENERATED = ("docs/api.md", "docs/api-aio.md")
 """Their examples run in test_api_reference.py, each on a store of its own."""
 PLAYED = [

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import stelae
 from stelae.model.hybrid import COUNTER_BITS
 from stelae.model.ids import Txn
 from stelae.spark.backups import LEFT_ALONE_MS, backup, backups
-from stelae.spark.manifests import decode_manifest, encode_manifest
+from stelae.spark.manifests import FoundBackup, covering, decode_manifest, encode_manifest
 from stelae.spark.restoring import restore
 from stelae.spark.verifying import verify
 from tests.spark.backed import made_users, shown
@@ -165,3 +166,12 @@ def test_manifests(spark: Any, db: stelae.Database, users: stelae.Table, tmp_pat
     for damaged in (b"", b"{", b"[]", text[: len(text) // 2], text.replace(b"int64", b"int32")):
         with pytest.raises(stelae.Corruption, match=r"^m: the manifest"):
             decode_manifest(damaged, "m")
+    chain = [
+        FoundBackup("k", Txn(txn), msgspec.structs.replace(manifest, txn=Txn(txn), horizon=Txn(horizon)))
+        for horizon, txn in ((0, 10), (8, 20), (25, 30))
+    ]
+    assert [covering(chain, Txn(at)).txn for at in (0, 9, 10, 11, 20, 25, 30)] == [10, 10, 10, 20, 20, 30, 30]
+    assert covering(chain, None).txn == 30
+    for at in (21, 24, 31):
+        with pytest.raises(stelae.NotFound, match=f"no backup of users covers txn {at}; there are: 0 to 10 "):
+            covering(chain, Txn(at))

@@ -21,7 +21,7 @@ from tests.spark.tables import KEYS, RandomTable
 @pytest.mark.parametrize("steady", [True, False], ids=["steady", "wild"])
 def test_plans_of_random_tables(tmp_path: Path, key: str, steady: bool) -> None:
     native = merged = hidden = 0
-    for seed in range(tries(4)):
+    for seed in range(tries(2)):
         with stelae.open(tmp_path / str(seed)) as db:
             world = RandomTable(db, 1_000 * len(key) + seed, key, steady=steady)
             world.write(range(80))
@@ -159,6 +159,14 @@ def test_what_is_asked_for_decides_too(db: Database, asked: dict[str, Any], expe
     table.put_many([{"id": key, "extra": key} for key in "ay"])
     table.flush()
     assert _counts(db, **asked) == expected
+
+
+def test_rows_that_exist_by_their_key_alone_are_in_every_group(db: Database) -> None:
+    table = _create(db, more=True)
+    table.put_many([{"id": key, "extra": key} for key in "ay"])
+    table.put({"id": "q"})
+    table.flush()
+    assert _counts(db, columns=["extra"]) == (1, 0, 1)
 
 
 def test_a_range_too_small_for_a_filter_is_merged(db: Database) -> None:
