@@ -256,12 +256,16 @@ JOBS: dict[str, Callable[[World], list[Row]]] = {
 
 
 def measured(world: World, only: Sequence[str]) -> list[Row]:
-    rows: list[Row] = []
+    found: list[Row] = []
     for name in only:
         console.print(f"[dim]{name}, {world.rows:,} rows ...[/]")
-        took = seconds(lambda name=name: rows.extend(JOBS[name](world)))  # type: ignore[misc]
-        console.print(f"[dim]{name} took {took:.0f} s in all[/]")
-    return rows
+        start = time.perf_counter()
+        rows = JOBS[name](world)
+        for row in rows:
+            console.print(f"[dim]  {row.what}: {row.ours_s:.3f} s, {row.ratio:.2f} of {row.peer}[/]")
+        console.print(f"[dim]{name} took {time.perf_counter() - start:.0f} s in all[/]")
+        found += rows
+    return found
 
 
 def growth(world: World, only: Sequence[str], most: int) -> dict[int, list[Row]]:

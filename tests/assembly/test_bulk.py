@@ -450,7 +450,8 @@ def test_a_compaction_elsewhere_changes_no_answer(machine: Machine, store: Embed
     assert ticket.works
     results = merged(machine, ticket)
     put("t", range(30, 33)).act(machine, store)
-    assert all([store.adopt(ticket.ticket, number, file) for number, file in results])
+    adopted = [store.adopt(ticket.ticket, number, file) for number, file in results]
+    assert all(adopted)
     with pytest.raises(InvalidArgument, match="no work 0"):
         store.adopt(ticket.ticket, *results[0])
     store.release(ticket.ticket)

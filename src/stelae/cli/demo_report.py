@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -25,8 +26,8 @@ h2 { font-size: 20px; margin: 0 0 4px; letter-spacing: -.01em; }
 p { margin: 0 0 14px; color: var(--soft); max-width: 70ch; }
 .cards { display: flex; flex-wrap: wrap; gap: 14px; margin: 28px 0; }
 .card, section { background: var(--card); border: 1px solid var(--edge); border-radius: 14px; }
-.card { padding: 16px 18px; flex: 1 1 170px; }
-.card b { display: block; font-size: 26px; letter-spacing: -.02em; color: var(--now); white-space: nowrap; }
+.card { padding: 16px 18px; flex: 1 1 270px; }
+.card b { display: block; font-size: 30px; letter-spacing: -.02em; color: var(--now); white-space: nowrap; }
 .card span { color: var(--soft); font-size: 13.5px; }
 section { padding: 24px 26px; margin: 18px 0; }
 svg { display: block; margin-top: 10px; max-width: 100%; font-family: system-ui, sans-serif; }
@@ -43,6 +44,7 @@ code { background: var(--paper); border: 1px solid var(--edge); border-radius: 5
 """
 
 
+_LONG_NUMBER = re.compile(r"\d{2,3}(,\d{3})+|\d(,\d{3}){2,}")
 _ONE_COPY = "One directory of Parquet files; Spark jobs and single rows on the same data."
 
 
@@ -103,9 +105,14 @@ def _section(title: str, words: str, inside: str) -> str:
 
 
 def _card(figure: DemoFigure) -> str:
-    """Of percentiles the worse."""
-    value = figure.value.rpartition(", p99 ")[2]
+    """Of percentiles the worse; many digits are for the table below."""
+    value = _LONG_NUMBER.sub(_rounded, figure.value.rpartition(", p99 ")[2])
     return f'<div class="card"><b>{escape(value)}</b><span>{escape(figure.head)}</span></div>'
+
+
+def _rounded(number: re.Match[str]) -> str:
+    value = int(number[0].replace(",", ""))
+    return f"{value / 1e6:.1f} million" if value >= 1_000_000 else f"{value // 1_000},000"
 
 
 def _figures(story: DemoStory) -> str:

@@ -321,7 +321,7 @@ def typed_column(
 # -- schemas
 
 
-def arrow_schema_of(file: Path, form: FileForm | None = None) -> pa.Schema:
+def arrow_schema_of_file(file: Path, form: FileForm | None = None) -> pa.Schema:
     """What a file's columns are; of text, what its first rows look like."""
     check_file(file)
     form = form or FileForm()

@@ -16,7 +16,7 @@ import typer
 import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.cli.declarations import key_names_or_types
-from stelae.cli.files import STANDARD_INPUT, FileForm, FilePart, arrow_schema_of, check_file, file_kind, parts_of
+from stelae.cli.files import STANDARD_INPUT, FileForm, FilePart, arrow_schema_of_file, check_file, file_kind, parts_of
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
@@ -105,7 +105,7 @@ def _table(database: stelae.Database, name: str, first: Path, form: FileForm, ke
     except NotFound as error:
         if key is None:
             raise NotFound(f"{error}; --create --key NAME makes it from the file") from None
-    shown = arrow_schema_of(first, form)
+    shown = arrow_schema_of_file(first, form)
     keys = key_names_or_types(key, "--key")
     families = list(dict.fromkeys(field.name.partition(":")[0] for field in shown if ":" in field.name))
     if not families:

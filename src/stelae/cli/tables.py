@@ -145,9 +145,9 @@ def _groups(columns_: list[str], cells_: list[str], purge: list[str]) -> list[Gr
 
 
 def _like_file(file: Path, key: str) -> dict[str, Any]:
-    from stelae.cli.files import arrow_schema_of
+    from stelae.cli.files import arrow_schema_of_file
 
-    return {"like": arrow_schema_of(file), "key": d.key_names_or_types(key, "--key")}
+    return {"like": arrow_schema_of_file(file), "key": d.key_names_or_types(key, "--key")}
 
 
 def _splits(shape: dict[str, Any], split: list[str] | None) -> list[Any] | None:
