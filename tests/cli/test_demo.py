@@ -15,12 +15,14 @@ from threading import Event
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 import stelae
 from stelae.cli.demo_charts import PairedBar, latency_chart, paired_chart, steps_chart
+from stelae.cli.demo_fleet import fleet_batch, make_fleet
 from stelae.cli.demo_report import report_text
-from stelae.cli.demo_stage import DemoFigure, DemoStory, Latency, StepTaken, percentile, short_time
-from stelae.cli.demo_traffic import slices, sparks
+from stelae.cli.demo_stage import DemoFigure, DemoStage, DemoStory, Latency, StepTaken, percentile, short_time
+from stelae.cli.demo_traffic import Traffic, slices, sparks
 
 _SPARK_CALLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
 _END_S_MAX = 240.0
@@ -161,6 +163,21 @@ def test_interrupted_with_spark_it_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_traffic_that_meets_an_error_says_so_at_its_end(tmp_path: Path) -> None:
+    stage = DemoStage(tmp_path, 10, Console())
+    stage.open()
+    with stage.db:
+        stage.fleet = make_fleet(stage.db, 10, 2)
+        stage.fleet.put_many(fleet_batch(0, 10))
+        with Traffic(stage) as traffic:
+            while not traffic.took(is_update=True):
+                traffic.wait(0.05, lambda: None)
+        assert len(traffic.took(is_update=False)) > len(traffic.took(is_update=True))
+        stage.fleet.erase_range()
+        with pytest.raises(stelae.Corruption, match=r"dev-0000000\d is not there"), Traffic(stage) as traffic:
+            traffic.wait(60.0, lambda: None)
+
+
 # -- figures and plots
 
 
@@ -202,9 +219,14 @@ def test_bars_are_as_long_as_what_they_stand_for() -> None:
 
 
 def test_a_report_of_little_is_whole() -> None:
-    figures = [DemoFigure("a & b", "p50 1 us, p99 <2> ms", "worst"), DemoFigure("more", "7")]
+    figures = [
+        DemoFigure("a & b", "p50 1 us, p99 <2> ms", "worst"),
+        DemoFigure("more", "7"),
+        *(DemoFigure("rate", f"{rate:,} rows/s", "rate") for rate in (1_234, 12_345, 123_456, 2_345_678)),
+    ]
     page = report_text(DemoStory(1_000, figures, [StepTaken("only", 1.0)]))
     assert is_self_contained(page)
     assert "<b>&lt;2&gt; ms</b><span>worst</span>" in page
-    assert page.count('class="card"') == 1
+    assert re.findall(r"<b>([^<]*) rows/s</b>", page) == ["1,234", "12,000", "123,000", "2.3 million"]
+    assert page.count('class="card"') == 5
     assert "<td>a &amp; b</td>" in page

@@ -11,7 +11,15 @@ import pyarrow as pa
 import stelae
 from stelae.client.bulk import LoadTicket
 from stelae.model.ids import Txn
-from stelae.spark.fragment_task import RUN_BYTES, TaskPlan, TaskReport, decode_report, encode_report, written_fragments
+from stelae.spark.fragment_task import (
+    CHUNK_ROWS,
+    RUN_BYTES,
+    TaskPlan,
+    TaskReport,
+    decode_report,
+    encode_report,
+    written_fragments,
+)
 from stelae.spark.framing import shape_of_frame
 from stelae.spark.load_job import LoadOptions, check_reports
 from stelae.spark.merging import Twice
@@ -22,11 +30,17 @@ from stelae.spark.types import spark_schema
 _numbers = count()
 
 
-def plan_of(ticket: LoadTicket, frame: pa.Table, options: LoadOptions, run_bytes: int = RUN_BYTES) -> TaskPlan:
+def plan_of(
+    ticket: LoadTicket,
+    frame: pa.Table,
+    options: LoadOptions,
+    run_bytes: int = RUN_BYTES,
+    chunk_rows: int = CHUNK_ROWS,
+) -> TaskPlan:
     shape = shape_of_frame(
         ticket.table, ticket.schema(), spark_schema(frame.schema), nulls=options.nulls, cells=options.cells
     )
-    return TaskPlan(shape, ticket.root, ticket.prefix, ticket.starts, run_bytes=run_bytes)
+    return TaskPlan(shape, ticket.root, ticket.prefix, ticket.starts, None, run_bytes, chunk_rows)
 
 
 def load_by_hand(
@@ -37,13 +51,14 @@ def load_by_hand(
     *,
     run_bytes: int = RUN_BYTES,
     batch_rows: int = 3,
+    chunk_rows: int = CHUNK_ROWS,
 ) -> tuple[Txn, list[TaskReport]]:
     """Each part is what one task gets; parts are independent, as those of `df.write` are."""
     options = options or LoadOptions()
     backend = backend_of(db)
     ticket = backend.begin_load(backend.find(table).id, f"by-hand-{next(_numbers)}")
     try:
-        plan = plan_of(ticket, parts[0], options, run_bytes)
+        plan = plan_of(ticket, parts[0], options, run_bytes, chunk_rows)
         reports = []
         for number, part in enumerate(parts):
             report = written_fragments(plan, part.to_batches(max_chunksize=batch_rows), number)

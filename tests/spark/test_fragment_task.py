@@ -74,7 +74,7 @@ _rows = st.lists(
     columns=st.sets(st.sampled_from(["a", "b", "c", "click"])),
     nulls=st.sampled_from(["write", "skip"]),
     duplicates=st.sampled_from(["last", "error"]),
-    run_bytes=st.sampled_from([1, 1 << 20]),
+    run_bytes=st.sampled_from([1, 150, 1 << 20]),
     cut=st.integers(0, 12),
 )
 def test_as_put_many(
@@ -96,14 +96,14 @@ def test_as_put_many(
     parts = [frame.slice(0, cut), frame.slice(cut)]
     if duplicates == "error" and not distinct and "click" not in columns:
         with pytest.raises(InvalidArgument, match="say again what another says"):
-            load_by_hand(db, loaded.info.name, parts, options, run_bytes=run_bytes)
+            load_by_hand(db, loaded.info.name, parts, options, run_bytes=run_bytes, batch_rows=1, chunk_rows=2)
         assert loaded.count() == 0
         return
     if duplicates == "error" and not distinct:
         return
     if frame.num_rows:
         wanted.put_many(frame, nulls=nulls)
-    txn, reports = load_by_hand(db, loaded.info.name, parts, options, run_bytes=run_bytes)
+    txn, reports = load_by_hand(db, loaded.info.name, parts, options, run_bytes=run_bytes, batch_rows=1, chunk_rows=2)
     assert sum(report.rows for report in reports) == frame.num_rows
     assert str(loaded.scan(at=txn).to_arrow().to_pylist()) == str(wanted.scan().to_arrow().to_pylist())
     for key in {row["k"] for row in rows}:
@@ -184,7 +184,9 @@ def test_cells_one_in_a_row(db: stelae.Database) -> None:
         }
     )
     wanted.put_many(frame, cells="long")
-    load_by_hand(db, loaded.info.name, [frame.slice(2), frame.slice(0, 2)], with_options(cells="long"), run_bytes=1)
+    load_by_hand(
+        db, loaded.info.name, [frame.slice(2), frame.slice(0, 2)], with_options(cells="long"), run_bytes=1, chunk_rows=1
+    )
     for key in "ab":
         mine, other = loaded.history(key, limit=5), wanted.history(key, limit=5)
         assert mine is not None
@@ -202,7 +204,7 @@ def test_files_are_cut_at_tablets_and_complete(db: stelae.Database) -> None:
     name = f"t{next(_numbers)}"
     table = db.create_table(name, {"k": "int64"}, [stelae.columns("d", {"v": "int64"})], splits=[100, 200])
     frame = pa.table({"k": list(range(299, -1, -1)), "v": [None] * 150 + list(range(150))})
-    _, reports = load_by_hand(db, name, [frame], batch_rows=7, run_bytes=500)
+    _, reports = load_by_hand(db, name, [frame], batch_rows=7, run_bytes=1_000, chunk_rows=14)
     files = [each.file for report in reports for each in report.files]
     codec = table.schema.codec
     ends = [(codec.decode(f.stats.first_row), codec.decode(f.stats.last_row)) for f in files]  # type: ignore[arg-type]

@@ -173,8 +173,7 @@ def compact_fleet(stage: DemoStage, spark: Any) -> None:
     stage.story.tablets = [
         (each.begins or "first row", files.get(each.tablet, 0), each.files) for each in after.tablets
     ]
-    size = f"{shown_bytes(result.bytes_before)} to {shown_bytes(result.bytes_after)}"
-    stage.say(f"{result.files_before} files to {result.files_after}, {size}; reading and writing go on meanwhile")
+    stage.say(f"{result.files_before} files to {result.files_after}; reading and writing go on meanwhile")
     stage.say(escape(str(after)))
     stage.figure("compaction with Spark", f"{result.records_before / max(result.seconds, 1e-3):,.0f} records/s")
 

@@ -28,14 +28,16 @@ from stelae.spark.merging import Twice, first_at, merged, sorted_run, unique
 from stelae.spark.stores import blobs_of
 from stelae.storage.blocks import FragmentFile
 
-RUN_BYTES = 192 * 2**20
-"""So much may wait in memory; sorting it takes about as much again."""
+RUN_BYTES = 96 * 2**20
+"""So much may wait in memory; sorting it takes about four times as much for a moment."""
 
 BAD_ROWS_MAX = 1_000
 """A task that may not skip bad rows stops looking when it has so many."""
 
+CHUNK_ROWS = 65_536
+"""So many rows are checked at once."""
+
 _CHUNK_BYTES = 16 * 2**20
-_CHUNK_ROWS = 65_536
 _ASIDE_BYTES = 32 * 2**20
 
 
@@ -77,6 +79,7 @@ class TaskPlan:
     starts: tuple[Row, ...]
     aside: tuple[str, str] | None = None
     run_bytes: int = RUN_BYTES
+    chunk_rows: int = CHUNK_ROWS
 
 
 class FragmentTask:
@@ -125,7 +128,7 @@ class Sifting:
     def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, dict[GroupId, pa.Table]]]:
         """The good rows of larger pieces of the frame, and their records."""
         first = 0
-        for chunk in chunked(batches):
+        for chunk in chunked(batches, self._plan.chunk_rows):
             begin, first = first, first + chunk.num_rows
             good, records, bad = sifted(chunk, lambda some: self._intake.records(some, begin))  # noqa: B023 - called at once
             if bad is not None:
@@ -160,7 +163,7 @@ class Sifting:
         )
 
 
-def chunked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
     """Batches put together until they are worth the trouble."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -168,7 +171,7 @@ def chunked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         if batch.num_rows:
             waiting.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+        if rows >= chunk_rows or size >= _CHUNK_BYTES:
             yield pa.Table.from_batches(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
@@ -238,7 +241,8 @@ def read_run(
                 table = table.append_column(layout.ROW, pa.chunked_array(rows, pa.binary()))
             if place is not None:
                 table = table.append_column(layout.TXN, pa.repeat(pa.scalar(place, pa.int64()), table.num_rows))
-            yield table
+            names = [layout.ROW, *(name for name in table.column_names if name != layout.ROW)]
+            yield pa.Table.from_arrays([table.column(name) for name in names], names=names)
     finally:
         blob.close()
 

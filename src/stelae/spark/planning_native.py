@@ -29,7 +29,7 @@ from stelae.spark.question import Question
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.parts import LEFT_OVER, FamilySet
 from stelae.storage.rowscan import output_schema
-from stelae.storage.scan_columns import ColumnsQuestion, _lies_over, is_plain
+from stelae.storage.scan_columns import ColumnsQuestion, is_plain, lies_over
 from stelae.storage.state import Ref
 from stelae.storage.windows import Piece, ScanWindow
 
@@ -170,7 +170,7 @@ def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
     for rows, refs in layered([ref for ref in state.refs(group.id) if ref.file is not None]):
         found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
         found.sort(key=lambda piece: piece.fragment.file.txn_min)
-        if len(found) < len(refs) or not all(_lies_over(new, old, asked) for old, new in pairwise(found)):
+        if len(found) < len(refs) or not all(lies_over(new, old, asked) for old, new in pairwise(found)):
             continue
         for piece in found:
             (single if len(found) == 1 else stacked).setdefault(id(piece.ref), []).append(rows)

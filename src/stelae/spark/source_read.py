@@ -19,12 +19,10 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-import stelae
 from stelae.client.bulk import TTL_S_DEFAULT, TTL_S_MAX
 from stelae.client.keys import txn_of
-from stelae.launch.metastores import METASTORE_FILE
 from stelae.model import types as t
-from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Txn
 from stelae.model.predicate.literals import read_date, read_timestamp, read_timestamp_ntz
 from stelae.model.purge import parse_duration
@@ -34,7 +32,7 @@ from stelae.spark.planning import plan_read
 from stelae.spark.plans import MergedPart, PlanLimits
 from stelae.spark.question import Question, ReadJob, asked_of
 from stelae.spark.source_parts import part_batches
-from stelae.spark.stores import backend_of, blobs_of, fragments_of
+from stelae.spark.stores import backend_of, fragments_of, opened
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 if TYPE_CHECKING:
@@ -115,11 +113,7 @@ class ReadOptions:
     @contextmanager
     def opened(self) -> Iterator[Any]:
         """The store, which must be there."""
-        try:
-            blobs_of(self.path).open(METASTORE_FILE).close()
-        except NotFound:
-            raise NotFound(f"no store in {self.path}: there is no {METASTORE_FILE}") from None
-        with stelae.open(self.path) as db:
+        with opened(self.path) as db:
             yield db
 
     @property

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-import stelae
 from stelae.client.bulk import LoadTicket
 from stelae.model.errors import Conflict, InvalidArgument, nearest
 from stelae.spark.bad_rows import drop_others
@@ -31,7 +30,7 @@ from stelae.spark.manifests import absolute
 from stelae.spark.merging import Twice
 from stelae.spark.mutation_task import put_part
 from stelae.spark.overlaps import taken_over, without_repeats
-from stelae.spark.stores import blobs_of
+from stelae.spark.stores import blobs_of, opened
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -92,7 +91,7 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """For `DataSource.writer`: a load has begun when this returns."""
     said = write_options(options, overwrite=overwrite)
-    with stelae.open(said.path) as db:
+    with opened(said.path) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
         _shape(info.id, info.schema, schema, said.load)
         job = said.job or random_job()
@@ -106,7 +105,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     said = write_options(options, overwrite=overwrite)
     if said.load.via == "mutations":
         raise InvalidArgument("a stream is written via='fragments': by mutations a batch could not be loaded just once")
-    with stelae.open(said.path) as db:
+    with opened(said.path) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
         _shape(info.id, info.schema, schema, said.load)
     shape = _shape(info.id, info.schema, schema, said.load)
@@ -158,7 +157,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if self._ticket.committed is not None:
             return
         reports, load = _reports(messages), self._said.load
-        with stelae.open(self._said.path) as db, given_up_on_error(db, self._ticket):
+        with opened(self._said.path) as db, given_up_on_error(db, self._ticket):
             files = _finish(self._plan, self._ticket.name, reports, load)
             patiently(
                 db,
@@ -170,7 +169,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[TaskMessage | None]) -> None:  # noqa: ARG002 - files nobody refers to are collected
         if self._ticket.committed is not None:
             return
-        with stelae.open(self._said.path) as db:
+        with opened(self._said.path) as db:
             patiently(db, lambda backend: backend.release(self._ticket.ticket))
 
 
@@ -196,7 +195,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         reports, load = _reports(messages), self._said.load
         job, table = self._said.job or query, self._plan.shape.table
         blobs = blobs_of(self._plan.root, writing=True)
-        with stelae.open(self._said.path) as db:
+        with opened(self._said.path) as db:
             ticket = patiently(db, lambda backend: backend.begin_load(table, job, batchId, ttl_s=_TTL_S))
             if ticket.committed is None:
                 with given_up_on_error(db, ticket):

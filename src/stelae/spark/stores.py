@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from stelae.adapters.blobs_local import LocalBlobStore
-from stelae.model.errors import InvalidArgument
+from stelae.launch.metastores import METASTORE_FILE
+from stelae.model.errors import InvalidArgument, NotFound
 from stelae.storage.cache import BlockCache
 from stelae.storage.fragments import Fragments
 
@@ -24,6 +27,19 @@ def backend_of(db: Database) -> Backend:
         raise InvalidArgument(f"not a database: {db!r}; give what stelae.open returned")
     backend: Backend = session.backend
     return backend
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Database]:
+    """The store in a directory, for a process that has it not yet. It must be there."""
+    import stelae
+
+    try:
+        blobs_of(path).open(METASTORE_FILE).close()
+    except NotFound:
+        raise NotFound(f"no store in {blobs_of(path).root}: there is no {METASTORE_FILE}") from None
+    with stelae.open(path) as db:
+        yield db
 
 
 def blobs_of(root: str, *, writing: bool = False) -> LocalBlobStore:

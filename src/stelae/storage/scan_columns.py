@@ -101,7 +101,7 @@ class ColumnsScan:
             return None
         if len(pieces) > 1:
             pieces = tuple(sorted(pieces, key=lambda piece: piece.fragment.file.txn_min))
-            if not all(_lies_over(new, old, question) for old, new in pairwise(pieces)):
+            if not all(lies_over(new, old, question) for old, new in pairwise(pieces)):
                 return None
         elif question.skips is not None and question.skips(pieces[0]):
             return ColumnsChunk(pa.array([], pa.binary()), (), window.rows)
@@ -213,7 +213,7 @@ def _times(piece: Piece) -> tuple[int, int]:
     return (stats.ts_min, stats.ts_max) if has_own else (file.ts, file.ts)  # type: ignore[return-value]
 
 
-def _lies_over(new: Piece, old: Piece, question: ColumnsQuestion) -> bool:
+def lies_over(new: Piece, old: Piece, question: ColumnsQuestion) -> bool:
     """Whether of two plain pieces, a record of the new one is all that is seen of its row."""
     if new.fragment.file.txn_min <= old.fragment.file.txn_max or _times(new)[0] < _times(old)[1]:
         return False
