@@ -69,10 +69,17 @@ def test_runs_are_merged(runs: list[list[bytes]], size: int) -> None:
 
 
 def test_each_column_from_the_latest_that_writes_it() -> None:
-    records: list[Record] = [(b"a", 1, 7), (b"a", 3, None), (b"a", 2, 8), (b"b", 4, None)]
+    records: list[Record] = [
+        (b"a", 1, 7),
+        (b"a", 3, None),
+        (b"a", 2, 8),
+        (b"b", 4, None),
+        (b"b", 5, None),
+        (b"c", 6, 9),
+    ]
     skipping = spec(nulls="unwritten")
-    assert listed(unique(skipping, [table(records)], Twice())) == [(b"a", 3, 8), (b"b", 4, None)]
-    assert listed(unique(spec(), [table(records)], Twice())) == [(b"a", 3, None), (b"b", 4, None)]
+    assert listed(unique(skipping, [table(records)], Twice())) == [(b"a", 3, 8), (b"b", 5, None), (b"c", 6, 9)]
+    assert listed(unique(spec(), [table(records)], Twice())) == [(b"a", 3, None), (b"b", 5, None), (b"c", 6, 9)]
 
 
 PUT, ERASE, NOTHING = (int(kind) for kind in (Kind.PUT, Kind.ERASE_ROW, SAYS_NOTHING))
