@@ -23,7 +23,7 @@ setup: $(READY) ## make .venv with everything in requirements.lock, and stelae i
 $(READY): requirements.lock pyproject.toml tools/setup_venv.py $(if $(PYTHON),force)
 	@python=$$(PYTHON='$(PYTHON)' tools/find_python) && PYTHON='$(PYTHON)' "$$python" tools/setup_venv.py $@
 
-demo: $(READY) ## see what stelae does, in a minute
+demo: $(READY) ## see what stelae does, in three minutes
 	@$(BIN)/stelae demo
 
 test: $(READY) ## run all tests, under 10 minutes on 2 cores

@@ -138,7 +138,10 @@ class World:
             for peer in self.peers:
                 if f"{peer.kind}-{name}" in self._made:
                     self._made.discard(f"{peer.kind}-{name}")
-                    peer.ask("drop", table=self.name_of(name))
+                    try:
+                        peer.ask("drop", table=self.name_of(name))
+                    except PeerFailed as error:
+                        self.refuse(f"{peer.title}, dropping a table", error)
             if self.lake is not None:
                 self.lake.drop(self.name_of(name))
 

@@ -408,6 +408,7 @@ def test_files_are_looked_at_before_they_are_believed(machine: Machine, store: E
     seal = file.file.seal
     wrong: list[tuple[LoadedFile, str]] = [
         (_with(file, name="fragments/00000001/x.parquet"), "not of this job"),
+        (_with(file, name=f"{ticket.prefix}/ff.parquet"), "not of this job"),
         (_with(file, name=f"{ticket.prefix}ff.parquet"), "not on the store"),
         (_with(file, seal=type(seal)(seal.size_bytes + 1, *_rest(seal))), "bytes, not"),
         (_with(file, txn=Txn(5)), "txns of its own"),

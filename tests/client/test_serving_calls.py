@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 
 from stelae.catalog.objects import TableProperties
 from stelae.client.backend import AlterAsk, Backend, CheckReport, CreateAsk, Problem, ScanAsk, TableStats, TabletInfo
-from stelae.client.bulk import (
-    BulkBackend,
-    CompactionTicket,
-    CompactionWork,
-    HeldTable,
-    LoadedFile,
-    LoadTicket,
-)
+from stelae.client.bulk import CompactionTicket, CompactionWork, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk_backend import BulkBackend
 from stelae.client.incoming import blocks_of, erasures_of, mutations_of
 from stelae.client.incoming_blocks import OrderedBlock, Sizes, small_blocks, weighed
 from stelae.client.messages_bodies import PIECE_BYTES, pieces, scan_from, scan_parts

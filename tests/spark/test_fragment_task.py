@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -210,6 +211,8 @@ def test_files_are_cut_at_tablets_and_complete(db: stelae.Database) -> None:
     ends = [(codec.decode(f.stats.first_row), codec.decode(f.stats.last_row)) for f in files]  # type: ignore[arg-type]
     assert ends == [((0,), (99,)), ((100,), (199,)), ((200,), (299,))]
     root = backend_of(db).begin_load(table.info.id, "to look").root
+    fragments = Path(root, files[0].name).parent
+    assert sorted(file.name for file in fragments.iterdir()) == sorted(Path(file.name).name for file in files)
     metadata = pq.read_metadata(f"{root}/{files[0].name}")
     assert b'"nulls":"written"' in metadata.metadata[b"stelae"]
     assert metadata.schema.names == ["k", "v"]
@@ -223,6 +226,18 @@ def test_columns_that_are_not_there_are_untouched(db: stelae.Database) -> None:
     row = table.get(1)
     assert row is not None
     assert dict(row) == {"k": 1, "a": 5, "b": None, "c": 2.0, "click:p": b"1"}
+
+
+def test_what_writes_nothing_to_a_group_is_not_in_it(db: stelae.Database) -> None:
+    """Or the row would still be there when all that was said of it is erased."""
+    wanted, loaded = pair(db, {"k": "int64"}, GROUPS)
+    frame = pa.table({"k": [1, 2], "a": pa.array([None, 5], pa.int32()), "c": pa.array([1.0, None])})
+    wanted.put_many(frame, nulls="skip")
+    load_by_hand(db, loaded.info.name, [frame], with_options(nulls="skip"))
+    for table in (wanted, loaded):
+        table.erase(1, columns=["c"])
+        table.erase(2, columns=["a"])
+        assert [row["k"] for row in table.scan()] == []
 
 
 @pytest.mark.parametrize("many", [1, BAD_ROWS_MAX])

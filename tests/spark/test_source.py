@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import stelae
-from stelae.client.bulk import TTL_S_DEFAULT
+from stelae.client.bulk_backend import TTL_S_DEFAULT
 from stelae.client.database import Database
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.schema import TableSchema

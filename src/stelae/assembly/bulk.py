@@ -9,7 +9,8 @@ from stelae.assembly.bulk_holds import Holds
 from stelae.assembly.bulk_loads import Loads
 from stelae.assembly.opening import Running
 from stelae.client.backend import TableInfo
-from stelae.client.bulk import TTL_S_MAX, CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk_backend import TTL_S_MAX
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.ids import TableId, Txn
 from stelae.storage.blocks import FragmentFile

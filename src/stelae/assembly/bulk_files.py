@@ -5,11 +5,12 @@ from __future__ import annotations
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
 from stelae.storage.blocks import FragmentFile
+from stelae.storage.writing import is_fragment_name
 
 
 def check_written(blobs: BlobStore, prefix: str, file: FragmentFile) -> None:
     """It is there, whole, and called as it should be."""
-    if not file.name.startswith(prefix):
+    if not file.name.startswith(prefix) or not is_fragment_name(file.name):
         raise InvalidArgument(f"file {file.name!r} is not of this job, whose files' names begin {prefix!r}")
     try:
         blob = blobs.open(file.name)

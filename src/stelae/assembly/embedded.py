@@ -36,7 +36,8 @@ from stelae.client.backend import (
     TabletInfo,
     Values,
 )
-from stelae.client.bulk import TTL_S_DEFAULT, CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk_backend import TTL_S_DEFAULT
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.model.errors import Closed, NotFound, StelaeError
 from stelae.model.hybrid import pack

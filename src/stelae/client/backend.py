@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from stelae.catalog.objects import Table, TableProperties
-from stelae.client.bulk import BulkBackend
+from stelae.client.bulk_backend import BulkBackend
 from stelae.client.incoming_blocks import OrderedBlock
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, ScanPredicate, TimeRange

@@ -12,9 +12,6 @@ lets go of it at the end; if nobody does, it expires, and what was kept for it g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import msgspec
 
 from stelae.catalog.objects import Table
@@ -25,9 +22,6 @@ from stelae.storage.blocks import FragmentFile
 from stelae.storage.config import TabletConfig, decode_config, state_of
 from stelae.storage.records import Keeping
 from stelae.storage.state import Ref, TabletState
-
-TTL_S_DEFAULT = 3_600.0
-TTL_S_MAX = 30 * 24 * 3_600.0
 
 
 class HeldTable(msgspec.Struct, frozen=True):
@@ -128,43 +122,3 @@ class CompactionTicket(msgspec.Struct, frozen=True):
     def schema(self) -> TableSchema:
         found: Table = CATALOG_SERIALIZERS.decode(self.table_bytes)
         return found.schema
-
-
-class BulkBackend(Protocol):
-    """Safe for threads, and blocking, as all of `Backend`."""
-
-    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
-        """The table at a snapshot (None: now). What is in memory is written to files first. SnapshotTooOld if history
-        it needs may be gone."""
-        ...
-
-    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
-        """From now on so long. NotFound if it is not there any more: it expired, or was let go."""
-        ...
-
-    def release(self, ticket: str) -> None:
-        """Let go. A load that is not committed is given up, and never will be. Doing it twice is no error."""
-        ...
-
-    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
-        """`job` names what is loaded, for ever; of several batches of one job, those up to the last one committed are
-        done. An attempt that is under way for the same job is given up: its commit will fail."""
-        ...
-
-    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
-        """All of it, visible and durable, at one txn. `replaces`: what was in the table before is hidden from then on.
-        Again for a ticket that is committed: its txn. Conflict if the ticket was given up or taken over; then nothing
-        was loaded, and nothing will be. InvalidArgument if a file is not what it says it is."""
-        ...
-
-    def begin_compaction(
-        self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
-    ) -> CompactionTicket:
-        """`full`: everything into one file per tablet and group; otherwise what is worth it now. The files are left
-        alone by others until the ticket ends."""
-        ...
-
-    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
-        """The result of one work (None: nothing was left) takes the place of what it was made of. False if the tablet
-        changed so much meanwhile that it is of no use; then nothing has happened."""
-        ...

@@ -10,7 +10,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from stelae.client.bulk import TTL_S_MAX, CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk_backend import TTL_S_MAX
 from stelae.storage.blocks import FragmentFile
 from stelae.wire.faults import MessageRefused
 from stelae.wire.messages import UNFIT

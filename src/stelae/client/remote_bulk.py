@@ -10,7 +10,8 @@ import msgspec
 
 from stelae.client import messages as m
 from stelae.client import messages_bulk as bulk
-from stelae.client.bulk import TTL_S_DEFAULT, CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk_backend import TTL_S_DEFAULT
 from stelae.client.remote_lines import Lines, LineSettings, answered
 from stelae.client.remote_reads import ItemStream, joined_bodies
 from stelae.model.ids import TableId, Txn

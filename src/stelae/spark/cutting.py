@@ -7,7 +7,8 @@ tasks cut there again. More than 64 comparisons are too many for Spark to compil
 above that. Of a hashed table the token is what counts, which Spark's `xxhash64` computes from the bytes of the row;
 where it has no cheap way to those bytes, Python does it.
 
-A table of fewer tablets than there are cores gives too few tasks: then Spark samples the keys and cuts by itself.
+A small frame is not spread over all tablets: a task takes several, and cuts its files at them. A table of fewer tablets
+than there are cores gives too few tasks: then Spark samples the keys and cuts by itself.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from stelae.model.values import Value, days_of_date, micros_of_datetime
 from stelae.spark.conditions import quoted
 
 BUCKETS_MAX = 64
+TASK_BYTES = 16 * 2**20
+"""Of a frame so small one task is enough: each costs a third of a second, however little it is given."""
+
 _LONG_MIN = -(2**63)
 _ZERO = b"\0"
 _TASKS_PER_CORE = 2
@@ -39,7 +43,7 @@ _TASKS_PER_CORE = 2
 def spread(frame: Any, codec: KeyCodec, starts: Sequence[Row], cores: int, *, samples: bool = True) -> Any:
     """The frame in partitions, one for each task. `samples`: Spark may look through all keys first."""
     keys = [key_name(frame.columns, name) for name in codec.names]
-    bounds = bucket_bounds(starts)
+    bounds = bucket_bounds(starts, max(cores, _likely_bytes(frame) // TASK_BYTES + 1))
     if samples and len(bounds) + 1 < cores:
         from pyspark.sql import functions as f
 
@@ -59,9 +63,14 @@ def key_name(columns: Iterable[str], name: str) -> str:
     return quoted(name if name in found else found[0])
 
 
-def bucket_bounds(starts: Sequence[Row]) -> tuple[Row, ...]:
+def _likely_bytes(frame: Any) -> int:
+    """How large Spark takes the frame to be; of one that it knows nothing about, very large."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+def bucket_bounds(starts: Sequence[Row], count_max: int = BUCKETS_MAX) -> tuple[Row, ...]:
     """Where buckets begin, but for the first: at tablets, as evenly as can be."""
-    count = min(len(starts), BUCKETS_MAX)
+    count = min(len(starts), count_max, BUCKETS_MAX)
     return tuple(starts[len(starts) * place // count] for place in range(1, count))
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from stelae.adapters.clock import SystemClock
 from stelae.client.backend import Progress
-from stelae.client.bulk import TTL_S_DEFAULT
+from stelae.client.bulk_backend import TTL_S_DEFAULT
 from stelae.model.errors import StelaeError
 
 _RENEWALS_PER_LIFE = 4

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from stelae.client.bulk import TTL_S_DEFAULT, TTL_S_MAX
+from stelae.client.bulk_backend import TTL_S_DEFAULT, TTL_S_MAX
 from stelae.client.keys import txn_of
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument

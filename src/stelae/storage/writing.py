@@ -69,9 +69,13 @@ def file_name_prefix(table: TableId, txn: Txn, token: str) -> str:
 _FRAGMENT_NAME = re.compile(r"fragments/[0-9a-f]{8,16}/[0-9a-f]{16}-[0-9a-f]+\.parquet")
 
 
+def is_fragment_name(name: str) -> bool:
+    return _FRAGMENT_NAME.fullmatch(name) is not None
+
+
 def fragment_names(blobs: BlobStore) -> list[str]:
     """Files that are called as ours are. What is not is somebody else's."""
-    return [info.name for info in blobs.list(FRAGMENTS) if _FRAGMENT_NAME.fullmatch(info.name)]
+    return [info.name for info in blobs.list(FRAGMENTS) if is_fragment_name(info.name)]
 
 
 def everything(schema: TableSchema, group: Group) -> Wanted:
