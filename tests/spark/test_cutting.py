@@ -16,7 +16,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.types import KeyType, parse_type
-from stelae.spark.cutting import BUCKETS_MAX, TASK_BYTES, BucketOfKey, bucket_bounds, bucket_of, key_name, spread
+from stelae.spark.cutting import BUCKETS_MAX, BucketOfKey, bucket_bounds, bucket_of, key_name, spread
 from stelae.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -120,13 +120,13 @@ def test_few_tablets_are_cut_further(spark: SparkSession) -> None:
     assert spread(frame, codec_of("int64"), [Row(b"")], 2, samples=False).rdd.getNumPartitions() == 1
 
 
-def test_a_small_frame_is_not_spread_over_all_tablets(spark: SparkSession) -> None:
+def test_a_small_frame_is_not_spread_over_all_tablets(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     codec = codec_of("int64")
     starts = [Row(b""), *rows_of(codec, [(number * 100,) for number in range(1, 10)])]
     frame = spark.range(1_000, numPartitions=1).selectExpr("id AS k0")
     assert spread(frame, codec, starts, 2).rdd.getNumPartitions() == 2
-    large = spark.range(10 * TASK_BYTES, numPartitions=1).selectExpr("id AS k0")
-    assert spread(large, codec, starts, 2).rdd.getNumPartitions() == 10
+    monkeypatch.setattr("stelae.spark.cutting.TASK_BYTES", 100)
+    assert spread(frame, codec, starts, 2).rdd.getNumPartitions() == 10
 
 
 def test_names_of_key_columns() -> None:
