@@ -591,7 +591,7 @@ class TabletMachine(RuleBasedStateMachine):
 
 
 TestMachine = TabletMachine.TestCase
-TestMachine.settings = settings(max_examples=tries(40), stateful_step_count=50)
+TestMachine.settings = settings(max_examples=tries(80), stateful_step_count=50)
 
 
 @no_type_check
