@@ -9,8 +9,8 @@ _FEW = 20
 
 
 def tries(count: int) -> int:
-    """In a plain run half of so many, unless they are few; fewer while writing code, many more in a soak. Where a number
-    of runs is promised, twice that number is asked for."""
+    """In a plain run half of so many, unless they are few; fewer while writing code, many more in a soak. Where a
+    number of runs is promised, twice that number is asked for."""
     profile = os.environ.get("STELAE_PROFILE", "ci")
     if profile == "ci" and count <= _FEW:
         return count
