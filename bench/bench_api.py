@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -34,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from harness import Row as BenchRow
-from harness import best, report
+from harness import best, report, report_growth
 from rich.console import Console
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
@@ -219,7 +220,7 @@ def gets(rows: int, fields: int = 10, count: int = 20_000) -> list[BenchRow]:
         many = [[key_of(int(number)) for number in chance.integers(0, rows, 1_000)] for _ in range(10)]
 
         def dict_of(key: bytes, value: bytes) -> dict[str, Any]:
-            return {"id": key, **dict(zip(names, _unpack(value), strict=True))}
+            return {"id": key, **dict(zip(names, _unpack(value) if fields > 1 else (value,), strict=True))}
 
         if dict(table.get(hot[0])) != dict_of(hot[0], peer.get(hot[0])):
             raise SystemExit("the stores do not hold the same")
@@ -434,15 +435,19 @@ def _written_bytes() -> int:
     return 0
 
 
-def growth() -> list[BenchRow]:
-    found: list[BenchRow] = []
+def growth() -> dict[int, list[BenchRow]]:
+    """Of rows of one field, so that it is the same at every size."""
+    found: dict[int, list[BenchRow]] = {}
     for rows in (100_000, 1_000_000, 10_000_000):
-        wide = rows <= 1_000_000
-        found += put_many(rows, 1, 3.0)
-        found += gets(rows, 10 if wide else 1)
-        found += scans(rows, 10 if wide else 1)
-        found += opening(rows)
+        console.print(f"[dim]{rows:,} rows ...[/]")
+        found[rows] = [*put_many(rows, 1, 3.0), *gets(rows, 1), *scans(rows, 1), *ranges(rows, 1), *opening(rows)]
+        amplification(rows, 1)
     return found
+
+
+def _grown(rows: int, row: BenchRow) -> tuple[str, str, str]:
+    what = re.sub(r"with \d+ MB", "with 64 MB", row.what).replace(f"{rows:,}", "N")
+    return what, row.peer, f"{row.ours_s:.3f} s, {row.ratio:.2f}"
 
 
 def main() -> None:
@@ -452,7 +457,7 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="from 0.1 to 10 million rows")
     options = parser.parse_args()
     if options.growth:
-        report("api_growth", growth())
+        report_growth("api_growth", growth(), _grown)
         return
     jobs: dict[str, Callable[[], Sequence[BenchRow]]] = {
         "put": lambda: [*put_many(options.rows, 1, 3.0), *put_many(options.rows, 10, 1.3)],

@@ -12,7 +12,6 @@ what could not be run is said below the table.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import threading
@@ -26,8 +25,7 @@ import numpy as np
 import pyarrow.dataset as ds
 import pyspark
 import spark_peers
-from harness import RESULTS, Row, report
-from rich.table import Table
+from harness import RESULTS, Row, report, report_growth
 from spark_data import EVENLY, KEY, PART_OF_UPDATES, TABLETS, TOGETHER, TWO, all_of, totals
 from spark_peers import Peer
 from spark_world import Options, Stored, World, console, opened, seconds
@@ -283,26 +281,12 @@ def growth(world: World, only: Sequence[str], most: int) -> dict[int, list[Row]]
     return found
 
 
-def report_growth(found: dict[int, list[Row]]) -> None:
-    """Seconds for a million rows, and the ratio, as the table grows."""
-    table = Table(title="stelae bench: spark, growth (seconds for a million rows, ratio)")
-    table.add_column("what")
-    table.add_column("peer is")
-    for rows in found:
-        table.add_column(f"{rows / 1e6:g} M", justify="right")
-    cells: dict[tuple[str, str], dict[int, str]] = {}
-    for rows, some in found.items():
-        for row in some:
-            what = row.what.replace(f"{rows:,}", "N").replace(f"{rows // PART_OF_UPDATES:,}", "5% of N")
-            is_point = what.startswith("p99")
-            each = f"{row.ours_s * 1e6:,.0f} µs" if is_point else f"{row.ours_s * 1e6 / rows:.2f}"
-            peer = "p99 of a get, Spark idle" if is_point else row.peer
-            cells.setdefault((what.rpartition(":")[0] if is_point else what, peer), {})[rows] = (
-                f"{each}, {row.ratio:.2f}"
-            )
-    for (what, peer), by_rows in cells.items():
-        table.add_row(what, peer, *(by_rows.get(rows, "") for rows in found))
-    console.print(table)
+def _grown(rows: int, row: Row) -> tuple[str, str, str]:
+    """Seconds for a million rows, and the ratio."""
+    what = row.what.replace(f"{rows:,}", "N").replace(f"{rows // PART_OF_UPDATES:,}", "5% of N")
+    if what.startswith("p99"):
+        return what.rpartition(":")[0], "p99 of a get, Spark idle", f"{row.ours_s * 1e6:,.0f} µs, {row.ratio:.2f}"
+    return what, row.peer, f"{row.ours_s * 1e6 / rows:.2f} s/M, {row.ratio:.2f}"
 
 
 def write_results(name: str, extra: dict[str, Any]) -> None:
@@ -337,11 +321,7 @@ def main() -> None:
         if said.growth:
             name += "_growth"
             grown = growth(world, only, said.rows if said.rows != parser.get_default("rows") else GROWTH[-1])
-            report_growth(grown)
-            facts["growth"] = {
-                str(rows): [{**dataclasses.asdict(row), "ratio": round(row.ratio, 3)} for row in some]
-                for rows, some in grown.items()
-            }
+            report_growth(name, grown, _grown)
         else:
             report(name, measured(world, only))
         refusals = [str(refusal) for refusal in world.refusals]

@@ -6,7 +6,7 @@ import gc
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,6 +55,31 @@ def report(name: str, rows: list[Row]) -> None:
         wanted = "" if row.wanted is None else f"{row.wanted:g}"
         table.add_row(row.what, f"{row.ours_s:.4f} s", f"{row.peer_s:.4f} s", ratio, wanted, row.peer)
     Console(width=140).print(table)
+    _write(name, rows)
+
+
+def report_growth(
+    name: str, found: Mapping[int, Sequence[Row]], cell: Callable[[int, Row], tuple[str, str, str]]
+) -> None:
+    """How figures change with the size. `cell`: what it is about and what the peer is, as for every size, and what is
+    shown of this one."""
+    table = Table(title=f"stelae bench: {name}")
+    table.add_column("what")
+    table.add_column("peer is")
+    for size in found:
+        table.add_column(f"{size / 1e6:g} M", justify="right")
+    lines: dict[tuple[str, str], dict[int, str]] = {}
+    for size, rows in found.items():
+        for row in rows:
+            what, peer, text = cell(size, row)
+            lines.setdefault((what, peer), {})[size] = text
+    for (what, peer), by_size in lines.items():
+        table.add_row(what, peer, *(by_size.get(size, "") for size in found))
+    Console(width=140).print(table)
+    _write(name, [row for rows in found.values() for row in rows])
+
+
+def _write(name: str, rows: Sequence[Row]) -> None:
     RESULTS.mkdir(exist_ok=True)
     content = {
         "python": platform.python_version(),

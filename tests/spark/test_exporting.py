@@ -60,6 +60,15 @@ def test_parquet(spark: Any, db: stelae.Database, users: stelae.Table, tmp_path:
     ]
 
 
+def test_a_store_in_a_place_that_looks_like_a_pattern(spark: Any, tmp_path: Path) -> None:
+    """Spark would list each of its files twice."""
+    with stelae.open(tmp_path / "a[b]") as db:
+        table = db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("g", {"n": "int64"})])
+        table.put_many([{"id": 1, "n": 1}, {"id": 2, "n": 2}])
+        table.flush()
+        assert export(spark, db, "t", tmp_path / "out").rows == 2
+
+
 def test_csv(spark: Any, db: stelae.Database, users: stelae.Table, tmp_path: Path) -> None:
     export(spark, db, "users", tmp_path / "out", format="csv")
     rows: dict[str, dict[str, str]] = {}

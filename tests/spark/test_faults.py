@@ -19,6 +19,7 @@ from stelae.model.errors import Conflict, StelaeError, Unavailable
 from stelae.spark.fragment_task import written_fragments
 from stelae.spark.load_job import LoadOptions
 from stelae.spark.stores import backend_of
+from tests.spark import spark_driver
 from tests.spark.by_hand import load_by_hand, plan_of
 from tests.spark.load_driver import JOB, frame, run
 from tests.spark.tickets import Tickets, interrupting
@@ -44,9 +45,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def driver(directory: Path, point: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.spark.load_driver", str(directory), point]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+def driver(directory: Path, point: str, module: str = "load_driver") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"tests.spark.{module}", str(directory), point]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def check_clean(db: stelae.Database) -> None:
@@ -89,6 +90,45 @@ def test_a_driver_that_is_killed(directory: Path, point: str, owner: str, capsys
         assert capsys.readouterr().out == ("done before\n" if is_done else "loaded\n")
         assert loaded(db) == 300
         assert db.table("users").stats().records == 300
+        check_clean(db)
+
+
+@pytest.fixture
+def eight(tmp_path: Path) -> Path:
+    with stelae.open(tmp_path / "data") as db:
+        splits = [spark_driver.ROWS * tablet // spark_driver.TABLETS for tablet in range(1, spark_driver.TABLETS)]
+        db.create_table("users", {"id": "int64"}, [stelae.columns("g", {"name": "string"})], splits=splits)
+    return tmp_path / "data"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("point", ["tasks", "commit", "committed"])
+def test_a_driver_with_spark_that_is_killed(eight: Path, point: str) -> None:
+    """The store is another process's, which sees all of the rows or none. The next run of the job loads once."""
+    is_done = point == "committed"
+    with stelae.open(eight) as db:
+        ended = driver(eight, point, "spark_driver")
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert loaded(db) == (spark_driver.ROWS if is_done else 0)
+        again = driver(eight, "none", "spark_driver")
+        assert again.stdout == ("done before\n" if is_done else f"loaded {spark_driver.ROWS} rows\n"), again.stderr
+        assert loaded(db) == spark_driver.ROWS
+        assert db.table("users").stats().records == spark_driver.ROWS
+        check_clean(db)
+
+
+@pytest.mark.spark
+def test_executors_of_their_own_with_retries_and_speculation(eight: Path) -> None:
+    """Tasks write their files, then fail, die, or are slow and overtaken; an executor is killed. One attempt counts."""
+    with stelae.open(eight) as db:
+        ended = driver(eight, "faults", "spark_driver")
+        line = f"loaded {spark_driver.ROWS} rows in {spark_driver.TABLETS} files\n"
+        assert ended.stdout == 2 * line, ended.stderr
+        for number, count in enumerate([3, 1]):
+            attempts = [path.name for path in Path(f"{eight}.{number}").iterdir()]
+            assert all(sum(name.startswith(f"{part}-") for name in attempts) > 1 for part in range(count)), attempts
+        assert loaded(db) == spark_driver.ROWS
+        assert db.table("users").stats().records == 2 * spark_driver.ROWS
         check_clean(db)
 
 

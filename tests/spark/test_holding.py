@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stelae.client.database import Database
 from stelae.model.errors import Closed, NotFound, StelaeError, Unavailable
 from stelae.spark.holding import Hold, Holder
 
@@ -32,7 +33,8 @@ class _Backend:
 
 
 def _hold(backend: _Backend, ticket: str = "t1") -> Hold:
-    db: Any = SimpleNamespace(_session=SimpleNamespace(backend=backend))
+    session: Any = SimpleNamespace(backend=backend)
+    db = Database(session)
     return Hold(ticket, "table 't' at 5", db, SimpleNamespace(_jsc=object()))
 
 

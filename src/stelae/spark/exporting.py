@@ -8,7 +8,6 @@ one object a line, NULLs included, bytes as base64. Moments are written in UTC.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +22,13 @@ from stelae.model.ids import Txn
 from stelae.model.values import show
 from stelae.spark.manifests import absolute
 from stelae.spark.progress import Renewal, Summary, released, shown_seconds
-from stelae.spark.stores import backend_of, fragments_of
+from stelae.spark.question import asked_of
+from stelae.spark.stores import backend_of
 from stelae.spark.tasks import run_action
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stelae.client.bulk import HeldTable
     from stelae.client.database import Database
 
 FORMATS = ("parquet", "csv", "json")
@@ -101,12 +100,14 @@ def export(
     started_s = clock.monotonic_s()
     _check_choice("format", format, FORMATS)
     _check_choice("mode", mode, MODES)
+    from stelae.spark.reading import held_frame
+
     place = path if isinstance(path, str) and "://" in path else absolute(path)
     _check_apart(place, db)
     backend: Any = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
-        frame = _frame(_apart(spark), held, columns, where)
+        frame = held_frame(_apart(spark), held, asked_of(held, where=where, columns=columns))
         rows = run_action(
             spark,
             f"export {info.name}",
@@ -146,18 +147,6 @@ def _apart(spark: SparkSession) -> SparkSession:
     apart = spark.newSession()
     apart.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     return apart
-
-
-def _frame(spark: SparkSession, held: HeldTable, columns: Sequence[str] | None, where: object) -> DataFrame:
-    from stelae.spark.planning import plan_read
-    from stelae.spark.plans import PlanLimits
-    from stelae.spark.question import asked_of
-    from stelae.spark.reading import planned_frame
-
-    question = asked_of(held, where=where, columns=columns)
-    with closing(fragments_of(held.root)) as fragments:
-        plan = plan_read(question, held.tablet_configs(), fragments, PlanLimits())
-    return planned_frame(spark, question, plan)
 
 
 def _written(frame: DataFrame, place: str, form: str, mode: str) -> int:

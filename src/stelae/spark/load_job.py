@@ -7,8 +7,7 @@ asked for again: the store knows whether it happened.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,9 +15,9 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.backend import Backend, Progress
 from stelae.client.bulk import LoadedFile, LoadTicket
-from stelae.client.database import Database
+from stelae.client.database import Database, session_of
 from stelae.client.names import Names
-from stelae.model.errors import InvalidArgument, StelaeError
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId, Txn
 from stelae.model.schema import TableSchema
 from stelae.spark.bad_rows import SHOWN_MAX, drop_others
@@ -28,7 +27,7 @@ from stelae.spark.framing import chosen, shape_of_frame
 from stelae.spark.intake import ERASED, OWN_COLUMNS, SEQUENCE, FrameShape
 from stelae.spark.manifests import absolute
 from stelae.spark.mutation_task import MutationTask
-from stelae.spark.progress import Renewal, Summary, shown_seconds
+from stelae.spark.progress import Renewal, Summary, released_on_error, shown_seconds
 from stelae.spark.stores import backend_of
 from stelae.spark.tasks import run_action
 from stelae.storage.checks_rules import shown_row
@@ -106,22 +105,7 @@ class LoadResult:
 
 def patiently(db: Database, request: Callable[[Backend], T]) -> T:
     """A request that may be repeated, as patiently as the database is."""
-    backend_of(db)
-    found: T = db._session.ask(request)
-    return found
-
-
-@contextmanager
-def given_up_on_error(db: Database, ticket: LoadTicket) -> Iterator[None]:
-    """A load that fails is let go of. What went wrong is not hidden by an error of that."""
-    try:
-        yield
-    except BaseException as error:
-        try:
-            backend_of(db).release(ticket.ticket)
-        except StelaeError as second:
-            error.add_note(f"load {ticket.ticket} was not let go, and expires by itself: {second}")
-        raise
+    return session_of(db).ask(request)
 
 
 def random_job() -> str:
@@ -151,7 +135,7 @@ def run_load(
     ticket = patiently(db, lambda backend: backend.begin_load(info.id, job, batch))
     if ticket.committed is not None:
         return LoadResult(ticket.name, job, ticket.committed, was_done=True)
-    with given_up_on_error(db, ticket):
+    with released_on_error(backend_of(db), ticket):
         schema = ticket.schema()
         shape = _shape(info.id, schema, frame, options, erases=delete is not None)
         aside = aside_of(ticket.root, info.id, options)

@@ -73,10 +73,19 @@ def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[Hidd
     words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
     bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
     place = f.col("_metadata.row_index")
-    start = " ".join(f"WHEN {size}L THEN {first}L" for size, first in zip(sizes, starts, strict=True))
-    word = f.expr(f"CASE _metadata.file_size {start} ELSE CAST(raise_error('{_OTHER_SIZE}') AS BIGINT) END")
+    word = f.expr(_start_of_size(sorted(zip(sizes, starts, strict=True))))
     word = f.get(bits.scalar(), (word + f.shiftright(place, 6)).cast("int"))
     return frame.where(f.bit_get(word, place.bitwiseAND(63).cast("int")) == 0)
+
+
+def _start_of_size(starts: Sequence[tuple[int, int]]) -> str:
+    """By a tree of comparisons: it is asked for every row."""
+    if len(starts) == 1:
+        ((size, first),) = starts
+        return f"IF(_metadata.file_size = {size}L, {first}L, CAST(raise_error('{_OTHER_SIZE}') AS BIGINT))"
+    middle = len(starts) // 2
+    low, high = _start_of_size(starts[:middle]), _start_of_size(starts[middle:])
+    return f"IF(_metadata.file_size < {starts[middle][0]}L, {low}, {high})"
 
 
 @contextmanager

@@ -73,8 +73,8 @@ class Renewal:
 
 
 @contextmanager
-def released(backend: Ticketing, given: T) -> Iterator[T]:
-    """A ticket that is let go of at the end. What went wrong before is not hidden by an error of that."""
+def released_on_error(backend: Ticketing, given: T) -> Iterator[T]:
+    """A ticket that is let go of if something goes wrong, which is not hidden by an error of that."""
     try:
         yield given
     except BaseException as error:
@@ -83,6 +83,13 @@ def released(backend: Ticketing, given: T) -> Iterator[T]:
         except StelaeError as second:
             error.add_note(f"{given.ticket} was not let go, and expires by itself: {second}")
         raise
+
+
+@contextmanager
+def released(backend: Ticketing, given: T) -> Iterator[T]:
+    """A ticket that is let go of at the end."""
+    with released_on_error(backend, given):
+        yield given
     backend.release(given.ticket)
 
 

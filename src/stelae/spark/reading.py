@@ -22,6 +22,7 @@ from stelae.spark.types import arrow_schema_of, spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from stelae.client.bulk import HeldTable
     from stelae.client.database import Database
 
 _PARTS_PER_CORE = 2
@@ -66,16 +67,20 @@ def read(
         question = asked_of(
             held, where=where, columns=columns, start=start, stop=stop, prefix=prefix, history=history, cells=cells
         )
-        with closing(fragments_of(held.root)) as fragments:
-            limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
-            natively = is_plain_place(held.root)
-            plan = plan_read(question, held.tablet_configs(), fragments, limits, natively=natively)
-        frame = planned_frame(spark, question, plan)
+        frame = held_frame(spark, held, question)
     except BaseException:
         backend.release(held.ticket)
         raise
     keep_held(spark, db, held.ticket, f"table {held.name!r} at {held.txn}")
     return frame
+
+
+def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> DataFrame:
+    """What is asked of a table that somebody holds for as long as the frame is used."""
+    limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    with closing(fragments_of(held.root)) as fragments:
+        plan = plan_read(question, held.tablet_configs(), fragments, limits, natively=is_plain_place(held.root))
+    return planned_frame(spark, question, plan)
 
 
 def planned_frame(spark: SparkSession, question: Question, plan: ReadPlan) -> DataFrame:

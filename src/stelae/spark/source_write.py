@@ -25,12 +25,13 @@ from stelae.model.errors import Conflict, InvalidArgument, nearest
 from stelae.spark.bad_rows import drop_others
 from stelae.spark.fragment_task import TaskPlan, TaskReport, decode_report, encode_report, written_fragments
 from stelae.spark.framing import shape_of_frame
-from stelae.spark.load_job import LoadOptions, aside_of, check_reports, given_up_on_error, patiently, random_job
+from stelae.spark.load_job import LoadOptions, aside_of, check_reports, patiently, random_job
 from stelae.spark.manifests import absolute
 from stelae.spark.merging import Twice
 from stelae.spark.mutation_task import put_part
 from stelae.spark.overlaps import taken_over, without_repeats
-from stelae.spark.stores import blobs_of, opened
+from stelae.spark.progress import released_on_error
+from stelae.spark.stores import backend_of, blobs_of, opened
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -96,7 +97,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         _shape(info.id, info.schema, schema, said.load)
         job = said.job or random_job()
         ticket = patiently(db, lambda backend: backend.begin_load(info.id, job, ttl_s=_TTL_S))
-        with given_up_on_error(db, ticket):
+        with released_on_error(backend_of(db), ticket):
             return BatchWriter(said, ticket, _plan(ticket, schema, said.load))
 
 
@@ -157,7 +158,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if self._ticket.committed is not None:
             return
         reports, load = _reports(messages), self._said.load
-        with opened(self._said.path) as db, given_up_on_error(db, self._ticket):
+        with opened(self._said.path) as db, released_on_error(backend_of(db), self._ticket):
             files = _finish(self._plan, self._ticket.name, reports, load)
             patiently(
                 db,
@@ -198,7 +199,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         with opened(self._said.path) as db:
             ticket = patiently(db, lambda backend: backend.begin_load(table, job, batchId, ttl_s=_TTL_S))
             if ticket.committed is None:
-                with given_up_on_error(db, ticket):
+                with released_on_error(backend_of(db), ticket):
                     plan = replace(self._plan, prefix=ticket.prefix, starts=ticket.starts)
                     if plan.shape.schema.version != ticket.schema().version:
                         raise Conflict(f"table {ticket.name!r} was altered meanwhile: start the stream again")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.client.database import session_of
 from stelae.launch.metastores import METASTORE_FILE
-from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.errors import NotFound
 from stelae.storage.cache import BlockCache
 from stelae.storage.fragments import Fragments
 
@@ -22,11 +23,7 @@ _TASK_CACHE_BYTES = 64 * 2**20
 
 def backend_of(db: Database) -> Backend:
     """What is behind a database that `stelae.open` gave."""
-    session: Any = getattr(db, "_session", None)
-    if session is None or not hasattr(session, "backend"):
-        raise InvalidArgument(f"not a database: {db!r}; give what stelae.open returned")
-    backend: Backend = session.backend
-    return backend
+    return session_of(db).backend
 
 
 @contextmanager

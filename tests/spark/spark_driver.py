@@ -1,0 +1,135 @@
+"""A driver with a Spark of its own: `python -m tests.spark.spark_driver DIR POINT`.
+
+POINT says where it ends with -9: `tasks`, when the first task is done and others run; `commit`, when all files are
+written and the store is asked to commit; `committed`, when that has answered. With `none` it loads to the end. With
+`faults` it runs on executors in processes of their own, and tasks fail, die, take their executor with them, and are
+overtaken by others that Spark starts because they are slow.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+import stelae
+import stelae.spark
+from stelae.spark import cutting, load_job
+from stelae.spark.fragment_task import FragmentTask, TaskPlan
+
+JOB = "a job"
+ROWS = 40_000
+TABLETS = 8
+_SLOW_S = 120.0
+
+
+def fail() -> None:
+    raise OSError("the disk of this machine is gone")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lag() -> None:
+    """Until Spark has had enough of it."""
+    time.sleep(_SLOW_S)
+
+
+def kill_executor() -> None:
+    """Above this process is the daemon that made it, and above that the executor."""
+    os.kill(_parent(os.getppid()), signal.SIGKILL)
+
+
+class FaultyTask:
+    """Files are written, then it goes wrong in the first attempts of some. Each attempt leaves a mark."""
+
+    def __init__(self, plan: TaskPlan, marks: Path, faults: Sequence[Callable[[], None]]) -> None:
+        self._plan = plan
+        self._marks = marks
+        self._faults = faults
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        part = context.partitionId()
+        written = list(FragmentTask(self._plan)(batches))
+        is_first = not any(self._marks.glob(f"{part}-*"))
+        (self._marks / f"{part}-{context.taskAttemptId()}").touch()
+        if is_first and part < len(self._faults):
+            self._faults[part]()
+        yield from written
+
+
+def _parent(process: int) -> int:
+    stat = Path(f"/proc/{process}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def main(directory: str, point: str) -> None:
+    def end_at(name: str) -> None:
+        if point == name:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def progress(done: int, total: int) -> None:
+        if done > TABLETS // 2:
+            end_at("tasks")
+
+    vars(cutting)["TASK_BYTES"] = 1
+    with stelae.open(directory) as db:
+        spark = _session(point)
+        rows = spark.range(0, ROWS, 1, 4).selectExpr("id", "concat('n', id) AS name")
+        if point == "faults":
+            for number, faults in enumerate([(fail, die, lag), (kill_executor,)]):
+                marks = Path(f"{directory}.{number}")
+                marks.mkdir()
+                vars(load_job)["FragmentTask"] = partial(FaultyTask, marks=marks, faults=faults)
+                said = stelae.spark.load(spark, db, "users", rows, job=f"{JOB} {number}")
+                print(f"loaded {said.rows} rows in {said.files} files", flush=True)
+        else:
+            _end_around_commit(end_at)
+            result = stelae.spark.load(spark, db, "users", rows, job=JOB, progress=progress)
+            print("done before" if result.was_done else f"loaded {result.rows} rows", flush=True)
+        spark.stop()
+
+
+def _end_around_commit(end_at: Any) -> None:
+    asked = load_job.patiently
+
+    def patiently(db: Any, request: Any) -> Any:
+        is_commit = "commit_load" in request.__code__.co_names
+        if is_commit:
+            end_at("commit")
+        found = asked(db, request)
+        if is_commit:
+            end_at("committed")
+        return found
+
+    vars(load_job)["patiently"] = patiently
+
+
+def _session(point: str) -> Any:
+    if point != "faults":
+        return stelae.spark.session("stelae-driver", "local[2]", **{"spark.driver.memory": "512m"})
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.5",
+        "spark.speculation.minTaskRuntime": "1s",
+    }
+    return stelae.spark.session("stelae-faults", "local-cluster[2,1,512]", **settings)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
