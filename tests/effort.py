@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 _FACTORS = {"dev": 0.2, "ci": 0.5, "soak": 50}
 _FEW = 20
 
@@ -16,3 +18,7 @@ def tries(count: int) -> int:
         return count
     least = _FEW if profile == "ci" else 1
     return max(least, int(count * _FACTORS[profile]))
+
+
+long_run = pytest.mark.skipif(os.environ.get("STELAE_PROFILE") != "soak", reason="takes long: make soak runs it")
+"""For what is worth minutes, beside a quicker test of the same."""

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from stelae.assembly.bulk_loads import UNDER_WAY_MS
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.client.backend import AlterAsk
 from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
@@ -28,6 +29,7 @@ from stelae.storage.fragments import Fragments
 from stelae.storage.records import merged_records
 from stelae.storage.rowscan import RowScan, ScanRequest
 from stelae.storage.writing import everything, fragment_spec, shape_of, write_fragment
+from stelae.tserver.keeper import FILES_URGENT
 from tests.assembly.scripts import (
     PlainStore,
     PlainTable,
@@ -359,6 +361,30 @@ def test_an_attempt_that_is_over_cannot_commit(machine: Machine, store: Embedded
     while store.compact_step():
         pass
     assert file.file.name not in machine.files()
+
+
+@pytest.mark.parametrize("ending", ["release", "urgent", "silence"])
+def test_upkeep_gives_way_to_a_load(machine: Machine, store: EmbeddedStore, ending: str) -> None:
+    """Until it is over, or nothing was heard of it for long, or a tablet cannot wait."""
+    table = id_of(store, "t")
+
+    def files_after(*steps: Step) -> int:
+        for step in (*steps, keep()):
+            step.act(machine, store)
+        return store.stats(table).files
+
+    ticket = store.begin_load(table, "slow", ttl_s=HOUR_S)
+    before = 0
+    while (files := files_after(put("t", range(1)), upkeep("t", "flush"))) < FILES_URGENT - 2:
+        assert files > before
+        before = files
+    if ending == "release":
+        store.release(ticket.ticket)
+    elif ending == "silence":
+        machine.pass_s(UNDER_WAY_MS // 1_000)
+    else:
+        files_after(put("t", range(1)), upkeep("t", "flush"), put("t", range(1)), upkeep("t", "flush"))
+    assert files_after() < files
 
 
 def test_files_of_a_load_under_way_are_kept(machine: Machine, store: EmbeddedStore) -> None:

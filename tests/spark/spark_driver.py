@@ -2,8 +2,8 @@
 
 POINT says where it ends with -9: `tasks`, when the first task is done and others run; `commit`, when all files are
 written and the store is asked to commit; `committed`, when that has answered. With `none` it loads to the end. With
-`faults` it runs on executors in processes of their own, and tasks fail, die, take their executor with them, and are
-overtaken by others that Spark starts because they are slow.
+the address of a cluster it runs there, and tasks fail, die, take their executor with them, and are overtaken by others
+that Spark starts because they are slow.
 """
 
 from __future__ import annotations
@@ -74,6 +74,10 @@ def _parent(process: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
+def rows(spark: Any) -> Any:
+    return spark.range(0, ROWS, 1, 4).selectExpr("id", "concat('n', id) AS name")
+
+
 def main(directory: str, point: str) -> None:
     def end_at(name: str) -> None:
         if point == name:
@@ -86,17 +90,17 @@ def main(directory: str, point: str) -> None:
     vars(cutting)["TASK_BYTES"] = 1
     with stelae.open(directory) as db:
         spark = _session(point)
-        rows = spark.range(0, ROWS, 1, 4).selectExpr("id", "concat('n', id) AS name")
-        if point == "faults":
+        frame = rows(spark)
+        if "://" in point:
             for number, faults in enumerate([(fail, die, lag), (kill_executor,)]):
                 marks = Path(f"{directory}.{number}")
                 marks.mkdir()
                 vars(load_job)["FragmentTask"] = partial(FaultyTask, marks=marks, faults=faults)
-                said = stelae.spark.load(spark, db, "users", rows, job=f"{JOB} {number}")
+                said = stelae.spark.load(spark, db, "users", frame, job=f"{JOB} {number}")
                 print(f"loaded {said.rows} rows in {said.files} files", flush=True)
         else:
             _end_around_commit(end_at)
-            result = stelae.spark.load(spark, db, "users", rows, job=JOB, progress=progress)
+            result = stelae.spark.load(spark, db, "users", frame, job=JOB, progress=progress)
             print("done before" if result.was_done else f"loaded {result.rows} rows", flush=True)
         spark.stop()
 
@@ -117,10 +121,12 @@ def _end_around_commit(end_at: Any) -> None:
 
 
 def _session(point: str) -> Any:
-    if point != "faults":
+    if "://" not in point:
         return stelae.spark.session("stelae-driver", "local[2]", **{"spark.driver.memory": "512m"})
     settings = {
         "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -128,7 +134,8 @@ def _session(point: str) -> Any:
         "spark.speculation.multiplier": "1.5",
         "spark.speculation.minTaskRuntime": "1s",
     }
-    return stelae.spark.session("stelae-faults", "local-cluster[2,1,512]", **settings)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    return stelae.spark.session("stelae-faults", point, **settings)
 
 
 if __name__ == "__main__":

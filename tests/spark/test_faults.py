@@ -19,9 +19,11 @@ from stelae.model.errors import Conflict, StelaeError, Unavailable
 from stelae.spark.fragment_task import written_fragments
 from stelae.spark.load_job import LoadOptions
 from stelae.spark.stores import backend_of
+from tests.effort import long_run
 from tests.spark import spark_driver
 from tests.spark.by_hand import load_by_hand, plan_of
 from tests.spark.load_driver import JOB, frame, run
+from tests.spark.standalone import cluster
 from tests.spark.tickets import Tickets, interrupting
 
 if TYPE_CHECKING:
@@ -101,27 +103,30 @@ def eight(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("point", ["tasks", "commit", "committed"])
-def test_a_driver_with_spark_that_is_killed(eight: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    "point", ["tasks", pytest.param("commit", marks=long_run), pytest.param("committed", marks=long_run)]
+)
+def test_a_driver_with_spark_that_is_killed(spark: SparkSession, eight: Path, point: str) -> None:
     """The store is another process's, which sees all of the rows or none. The next run of the job loads once."""
     is_done = point == "committed"
+    rows = spark_driver.rows(spark)
     with stelae.open(eight) as db:
         ended = driver(eight, point, "spark_driver")
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert loaded(db) == (spark_driver.ROWS if is_done else 0)
-        again = driver(eight, "none", "spark_driver")
-        assert again.stdout == ("done before\n" if is_done else f"loaded {spark_driver.ROWS} rows\n"), again.stderr
+        again = stelae.spark.load(spark, db, "users", rows, job=JOB)
+        assert again.was_done == is_done
         assert loaded(db) == spark_driver.ROWS
         assert db.table("users").stats().records == spark_driver.ROWS
         check_clean(db)
 
 
+@long_run
 @pytest.mark.spark
 def test_executors_of_their_own_with_retries_and_speculation(eight: Path) -> None:
     """Tasks write their files, then fail, die, or are slow and overtaken; an executor is killed. One attempt counts."""
-    with stelae.open(eight) as db:
-        ended = driver(eight, "faults", "spark_driver")
+    with cluster(eight.parent / "cluster", workers=2) as address, stelae.open(eight) as db:
+        ended = driver(eight, address, "spark_driver")
         line = f"loaded {spark_driver.ROWS} rows in {spark_driver.TABLETS} files\n"
         assert ended.stdout == 2 * line, ended.stderr
         for number, count in enumerate([3, 1]):

@@ -71,7 +71,7 @@ def _counts(db: Database, limits: PlanLimits = SMALL, at: int | None = None, **a
     expected = db.table("t").scan(at=held.txn, **asked).to_arrow()
     assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected)
     files = sum(len(read.files) for read in plan.native)
-    hidden = sum(len(read.hidden) for read in plan.native)
+    hidden = sum(any(each.bits) for read in plan.native for each in read.hidden)
     return files, hidden, sum(len(part.tablets) for part in plan.merged)
 
 

@@ -36,6 +36,7 @@ class BulkJobs:
             _COMPACTION: self._compactions,
         }
         running.server.upkeep.keeps = self.keeps
+        running.keeper.gives_way = self._loads.is_under_way
         self._holds.recover()
         self._loads.recover()
 

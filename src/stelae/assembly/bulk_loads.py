@@ -39,6 +39,9 @@ DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
 
 JOB_LENGTH_MAX = 1_024
 
+UNDER_WAY_MS = 5 * 60 * 1_000
+"""A load of which nothing was heard for so long is taken for dead, though it may still commit."""
+
 
 class Loads:
     """Safe for threads: one commit after the other."""
@@ -54,6 +57,7 @@ class Loads:
         self._lock = RLock()
         self._records: dict[tuple[TableId, str], LoadRecord] = {}
         self._prefixes: dict[str, str] = {}
+        self._heard_ms: dict[str, int] = {}
 
     # -- after a restart
 
@@ -85,6 +89,11 @@ class Loads:
     def keeps(self, name: str) -> bool:
         return any(name.startswith(prefix) for prefix in list(self._prefixes.values()))
 
+    def is_under_way(self) -> bool:
+        """Whether tasks are likely to be at work on some load."""
+        since_ms = self._now_ms() - UNDER_WAY_MS
+        return any(heard_ms > since_ms for heard_ms in list(self._heard_ms.values()))
+
     def begin(self, info: TableInfo, job: str, batch: int, ticket: str, prefix: str, ttl_s: float) -> LoadTicket:
         if not job or len(job) > JOB_LENGTH_MAX:
             raise InvalidArgument(f"a job is named by 1 to {JOB_LENGTH_MAX} characters, not {len(job)}")
@@ -101,6 +110,7 @@ class Loads:
                 expires_ms = self._now_ms() + int(ttl_s * 1_000)
                 attempt = Attempt(ticket, batch, prefix, schema.version, expires_ms)
                 self._write(msgspec.structs.replace(record, attempt=attempt))
+                self._heard_ms[ticket] = self._now_ms()
             return LoadTicket(
                 ticket=ticket,
                 table=info.id,
@@ -185,6 +195,7 @@ class Loads:
             expires_ms = self._now_ms() + int(ttl_s * 1_000)
             attempt = msgspec.structs.replace(record.attempt, expires_ms=expires_ms)
             self._write(msgspec.structs.replace(record, attempt=attempt))
+            self._heard_ms[ticket] = self._now_ms()
 
     def release(self, ticket: str) -> bool:
         """Give up, unless it is done. Whether there was anything to do."""
@@ -260,6 +271,7 @@ class Loads:
             and (attempt is None or attempt.ticket != before.attempt.ticket)
         ):
             self._prefixes.pop(before.attempt.ticket, None)
+            self._heard_ms.pop(before.attempt.ticket, None)
         if attempt is None and record.done_batch < 0:
             self._records.pop((record.table, record.job), None)
         else:

@@ -8,20 +8,25 @@ group. A task that fails or is not needed leaves files that nothing refers to. N
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
+from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
 from stelae.client.bulk import LoadedFile
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import FragmentWriter
+from stelae.model.errors import Overloaded
 from stelae.model.ids import GroupId, Row
 from stelae.model.schema import Group
 from stelae.ports.blobs import BlobStore, BlobWriter
+from stelae.ports.executor import Executor
 from stelae.spark.bad_rows import SHOWN_MAX, BadRow, shown_rows, sifted, write_aside
 from stelae.spark.intake import FrameShape, Intake, run_spec
 from stelae.spark.merging import Twice, first_at, merged, sorted_run, unique
@@ -39,6 +44,7 @@ CHUNK_ROWS = 65_536
 
 _CHUNK_BYTES = 16 * 2**20
 _ASIDE_BYTES = 32 * 2**20
+_COMMITTING = 2
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -253,7 +259,8 @@ def new_name(prefix: str) -> str:
 
 
 class FileCutter:
-    """Sorted records of one group into files, a new one where a tablet begins."""
+    """Sorted records of one group into files, a new one where a tablet begins. While a file is on its way to the disk,
+    the next one is written."""
 
     def __init__(
         self, plan: TaskPlan, blobs: BlobStore, group: Group, spec: FragmentSpec, starts: tuple[Row, ...]
@@ -266,26 +273,36 @@ class FileCutter:
         self._names = spec.arrow_schema().names
         self._schema = spec.arrow_schema()
         self._open: tuple[str, BlobWriter, FragmentWriter] | None = None
+        self._files: list[tuple[LoadedFile, Future[None] | None]] = []
 
     def written(self, tables: Iterable[pa.Table]) -> Iterator[LoadedFile]:
+        """All of them, when all are durable."""
+        with closing(ThreadExecutor(_COMMITTING, _COMMITTING)) as commits:
+            try:
+                self._cut(tables, commits)
+            except BaseException:
+                if self._open is not None:
+                    self._open[1].abort()
+                raise
+            for file, committed in self._files:
+                if committed is not None:
+                    committed.result()
+                yield file
+
+    def _cut(self, tables: Iterable[pa.Table], commits: Executor) -> None:
         tablet = 0
-        try:
-            for table in tables:
-                rows = table.column(layout.ROW)
-                begin = 0
-                while begin < len(rows):
-                    first = rows[begin].as_py()
-                    while tablet < len(self._starts) and self._starts[tablet] <= first:
-                        tablet += 1
-                        yield from self._finished()
-                    stop = len(rows) if tablet == len(self._starts) else first_at(rows, self._starts[tablet], begin)
-                    self._write(table.slice(begin, stop - begin))
-                    begin = stop
-            yield from self._finished()
-        except BaseException:
-            if self._open is not None:
-                self._open[1].abort()
-            raise
+        for table in tables:
+            rows = table.column(layout.ROW)
+            begin = 0
+            while begin < len(rows):
+                first = rows[begin].as_py()
+                while tablet < len(self._starts) and self._starts[tablet] <= first:
+                    tablet += 1
+                    self._finish(commits)
+                stop = len(rows) if tablet == len(self._starts) else first_at(rows, self._starts[tablet], begin)
+                self._write(table.slice(begin, stop - begin))
+                begin = stop
+        self._finish(commits)
 
     def _write(self, table: pa.Table) -> None:
         if self._open is None:
@@ -296,11 +313,15 @@ class FileCutter:
         for batch in chosen.to_batches():
             self._open[2].write(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
 
-    def _finished(self) -> Iterator[LoadedFile]:
+    def _finish(self, commits: Executor) -> None:
         if self._open is None:
             return
         name, sink, writer = self._open
         footer, seal = writer.close()
-        sink.commit()
         self._open = None
-        yield LoadedFile(self._group.id, FragmentFile(name, seal, footer.stats))
+        committed = None
+        try:
+            committed = commits.submit(sink.commit)
+        except Overloaded:
+            sink.commit()
+        self._files.append((LoadedFile(self._group.id, FragmentFile(name, seal, footer.stats)), committed))

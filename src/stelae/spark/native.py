@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from stelae.model.types import ColumnType
+from stelae.model.types import ColumnType, Int
 from stelae.spark.conditions import SqlColumn, quoted, row_condition, sql_literal
 from stelae.spark.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
 from stelae.spark.question import Question
@@ -32,6 +32,12 @@ _OPTIONS = {
 }
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTED_HERE_MAX = "1000000"
+_PLACE = "_tmp_metadata_row_index"
+"""What Spark's reader of Parquet fills in for the place of a row in its file, where the schema has this column. It is
+what is behind `_metadata.row_index`, without a struct for every row. No column of a table is called so: a leading
+underscore is not theirs."""
+
+_NO_PLACE = "this Spark does not tell the places of rows in files"
 _OTHER_SIZE = "a fragment does not have the size that its reference says"
 
 
@@ -43,7 +49,7 @@ def is_plain_place(root: str) -> bool:
 def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> DataFrame:
     """The columns of the question's Arrow schema, in its order."""
     root = question.job.root
-    with _listing_here(spark):
+    with _listing_here(spark, len(read.files)):
         frame = (
             spark.read.options(**_OPTIONS)
             .schema(_file_schema(question, read))
@@ -56,8 +62,19 @@ def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> D
         frame = _without_hidden(spark, frame, read.hidden)
     if read.where is not None:
         frame = frame.where(read.where)
+    names = question.arrow_schema.names
+    if _is_as_stored(question, read.shape):
+        return frame.selectExpr(*(quoted(name) for name in names)) if frame.columns != names else frame
     columns = dict(_columns(question, read.shape))
-    return frame.select(*(columns[name].alias(name) for name in question.arrow_schema.names))
+    return frame.select(*(columns[name].alias(name) for name in names))
+
+
+def _is_as_stored(question: Question, shape: NativeShape) -> bool:
+    """Then names do, which take fewer words with the JVM than columns."""
+    keys = [key.name for key in question.schema.key]
+    return list(shape.keys) == keys and all(
+        stored.name == stored.column.name and stored.type == stored.column.type for stored in shape.columns
+    )
 
 
 def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows]) -> DataFrame:
@@ -72,10 +89,12 @@ def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[Hidd
         at += len(each.bits) // 8
     words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
     bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
-    place = f.col("_metadata.row_index")
-    word = f.expr(_start_of_size(sorted(zip(sizes, starts, strict=True))))
-    word = f.get(bits.scalar(), (word + f.shiftright(place, 6)).cast("int"))
-    return frame.where(f.bit_get(word, place.bitwiseAND(63).cast("int")) == 0)
+    place = f"coalesce({_PLACE}, CAST(raise_error('{_NO_PLACE}') AS BIGINT))"
+    start = _start_of_size(sorted(zip(sizes, starts, strict=True)))
+    word = f.get(bits.scalar(), f.expr(f"CAST({start} + shiftright({place}, 6) AS INT)"))
+    # A shift goes by the lowest six bits of the place: this is the row's bit of the word.
+    shifted = f.call_function("shiftright", word, f.expr(f"CAST({_PLACE} AS INT)"))
+    return frame.where(shifted.bitwiseAND(1) == 0)
 
 
 def _start_of_size(starts: Sequence[tuple[int, int]]) -> str:
@@ -89,9 +108,12 @@ def _start_of_size(starts: Sequence[tuple[int, int]]) -> str:
 
 
 @contextmanager
-def _listing_here(spark: SparkSession) -> Iterator[None]:
+def _listing_here(spark: SparkSession, files: int) -> Iterator[None]:
     """Files are looked at from here: for each a job of its own would take longer than all of them."""
     before = spark.conf.get(_LISTING)
+    if files <= int(before or 0):
+        yield
+        return
     spark.conf.set(_LISTING, _LISTED_HERE_MAX)
     try:
         yield
@@ -105,6 +127,8 @@ def _file_schema(question: Question, read: NativeRead) -> Any:
     fields: dict[str, ColumnType] = {name: key.type for name, key in keys}
     fields |= {stored.name: stored.type for stored in shape.columns if stored.name is not None}
     fields.setdefault(shape.row, shape.row_type)
+    if read.hidden:
+        fields[_PLACE] = Int(64)
     return s.StructType([s.StructField(name, spark_type(type_)) for name, type_ in fields.items()])
 
 

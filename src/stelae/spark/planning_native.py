@@ -37,7 +37,8 @@ RANGES_MAX = 16
 """Of one filter: Spark tries them one after the other for every row."""
 
 READS_MAX = 32
-HIDING_FILES_MAX = 32
+HIDING_FILES_MAX = 64
+"""Of one read: for every row Spark looks for its file's part of the bits."""
 
 _hidden = HiddenPlaces()
 
@@ -112,21 +113,24 @@ def _affordable(units: Sequence[Unit], limits: PlanLimits) -> list[Unit]:
 
 
 def _reads(question: Question, arranged: _Arranged, places: Mapping[str, Sequence[Places]]) -> Iterator[NativeRead]:
-    """Files that are told apart by their size, where there is something to hide in them."""
+    """Files that are told apart by their size, where there is something to hide in them. Those without are read with
+    them if they are few: a read of its own costs Spark more than a look at each row."""
     where = None if question.where is None else sql_condition(question.where, columns_of(arranged.shape, question))
     files = {stretch.file.name: stretch.file for stretch in arranged.stretches}
-    whole = tuple(name for name in files if name not in places)
-    if whole:
-        yield NativeRead(arranged.shape, whole, arranged.rows, where)
+    whole = [file for name, file in files.items() if name not in places]
+    hiding_files = [file for name, file in files.items() if name in places]
+    if sum(file.stats.records for file in whole) <= sum(file.stats.records for file in hiding_files):
+        hiding_files += whole
+    elif whole:
+        yield NativeRead(arranged.shape, tuple(file.name for file in whole), arranged.rows, where)
     bins: list[dict[int, HiddenRows]] = []
-    for name, file in files.items():
-        if name in places:
-            size = file.seal.size_bytes
-            fitting = next((each for each in bins if size not in each and len(each) < HIDING_FILES_MAX), None)
-            if fitting is None:
-                fitting = {}
-                bins.append(fitting)
-            fitting[size] = _packed(file, places[name])
+    for file in hiding_files:
+        size = file.seal.size_bytes
+        fitting = next((each for each in bins if size not in each and len(each) < HIDING_FILES_MAX), None)
+        if fitting is None:
+            fitting = {}
+            bins.append(fitting)
+        fitting[size] = _packed(file, places.get(file.name, ()))
     for each in bins:
         hiding = tuple(each.values())
         yield NativeRead(arranged.shape, tuple(one.file for one in hiding), arranged.rows, where, hiding)

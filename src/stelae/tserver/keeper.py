@@ -38,6 +38,9 @@ _SEGMENTS_MAX = 3
 _ROUNDS_MAX = 64
 """Compactions of one tablet before others have their turn: the picker may be wrong about what would be gained."""
 
+FILES_URGENT = 16
+"""A tablet of so many files is compacted whatever else the machine has to do."""
+
 META_RULES = TableRules(retention_us=0, tablet_bytes=64 * 2**20)
 
 
@@ -53,6 +56,10 @@ def _always() -> bool:
     return True
 
 
+def _never() -> bool:
+    return False
+
+
 class Keeper:
     """`rules_of` gives None for a table that is gone. `forgets`: whether history may be dropped already; after a crash
     others are given a while to say which snapshots they hold."""
@@ -65,6 +72,8 @@ class Keeper:
         resizing: Resizing,
         forgets: Callable[[], bool] = _always,
     ) -> None:
+        self.gives_way: Callable[[], bool] = _never
+        """Whether compactions that can wait do so: a job of the user's needs the machine now."""
         self._forgets = forgets
         self._server = server
         self._rules_of = rules_of
@@ -113,8 +122,7 @@ class Keeper:
     def compact_step(self) -> bool:
         """Compact one tablet that is in need of it, then see whether it should be split; when none is left, delete the
         files that nobody needs any more."""
-        with self._lock:
-            tablet = next(iter(self._grown), None)
+        tablet = self._next_grown()
         if tablet is None:
             return self._collect()
         try:
@@ -126,6 +134,16 @@ class Keeper:
                 self._grown.pop(tablet, None)
                 self._rounds.pop(tablet, None)
         return True
+
+    def _next_grown(self) -> TabletId | None:
+        waits = self.gives_way()
+        with self._lock:
+            grown = list(self._grown)
+        return next((tablet for tablet in grown if not (waits and self._can_wait(tablet))), None)
+
+    def _can_wait(self, tablet: TabletId) -> bool:
+        state = self._server.shard.tablets().get(tablet)
+        return state is not None and len(state.files()) < FILES_URGENT
 
     def _compact_one(self, tablet: TabletId) -> bool:
         state = self._server.shard.state(tablet)
