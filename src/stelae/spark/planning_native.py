@@ -23,10 +23,11 @@ from stelae.model.schema import ColumnsGroup
 from stelae.spark.conditions import SqlColumn, quoted, row_condition, sql_condition
 from stelae.spark.planning_hidden import HiddenPlaces, Places
 from stelae.spark.planning_shapes import columns_of, native_shape
-from stelae.spark.planning_tablets import PlannedTablet, extent_of, may_have_markers, rows_of_file
+from stelae.spark.planning_tablets import PlannedTablet, may_have_markers
 from stelae.spark.plans import HiddenRows, NativeRead, NativeShape, PlanLimits
 from stelae.spark.question import Question
 from stelae.storage.blocks import FragmentFile
+from stelae.storage.extents import layered, rows_of_file
 from stelae.storage.parts import LEFT_OVER, FamilySet
 from stelae.storage.rowscan import output_schema
 from stelae.storage.scan_columns import ColumnsQuestion, is_plain, lies_over
@@ -171,7 +172,7 @@ def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
     single: dict[int, list[RowRange]] = {}
     stacked: dict[int, list[RowRange]] = {}
     layers: list[tuple[RowRange, tuple[Ref, ...]]] = []
-    for rows, refs in layered([ref for ref in state.refs(group.id) if ref.file is not None]):
+    for rows, refs in layered(state.refs(group.id)):
         found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
         found.sort(key=lambda piece: piece.fragment.file.txn_min)
         if len(found) < len(refs) or not all(lies_over(new, old, asked) for old, new in pairwise(found)):
@@ -201,17 +202,6 @@ def _plain_piece(tablet: PlannedTablet, ref: Ref, asked: ColumnsQuestion) -> Pie
     piece = Piece(ref, fragment, range(1), ref.rows)
     is_same_key = fragment.spec.codec().types == tablet.question.schema.codec.types
     return piece if is_same_key and is_plain(piece, asked, ScanWindow(asked.rows, (piece,), ())) else None
-
-
-def layered(refs: Sequence[Ref]) -> Iterator[tuple[RowRange, tuple[Ref, ...]]]:
-    """Stretches of rows, and which references reach into each of them."""
-    extents = [(ref, rows) for ref in refs if not (rows := extent_of(ref)).is_empty]
-    cuts = sorted({cut for _, rows in extents for cut in (rows.start, rows.stop) if cut is not None})
-    for start, stop in pairwise(cuts):
-        rows = RowRange(start, stop)
-        found = tuple(ref for ref, extent in extents if extent.covers(rows))
-        if found:
-            yield rows, found
 
 
 @dataclass(slots=True)

@@ -10,11 +10,12 @@ from functools import cached_property
 import msgspec
 
 from stelae.model.ids import Txn
-from stelae.model.ranges import RangeSet, RowRange
+from stelae.model.ranges import RangeSet
 from stelae.model.schema import WILDCARD, ColumnsGroup
 from stelae.spark.question import Question
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.config import TabletConfig, state_of
+from stelae.storage.extents import extent_of, rows_of_file
 from stelae.storage.fragments import Fragments
 from stelae.storage.parts import LEFT_OVER
 from stelae.storage.rowscan import output_schema
@@ -92,13 +93,3 @@ def _visible_only(config: TabletConfig, at: Txn) -> TabletConfig:
 def may_have_markers(ref: Ref) -> bool:
     """Whether a put of a key alone may be in the file: it says how many it has."""
     return ref.file is not None and bool(ref.file.stats.markers or not ref.file.stats.rows)
-
-
-def rows_of_file(file: FragmentFile) -> RowRange:
-    """From its first to its last row."""
-    return RowRange(file.stats.first_row, file.stats.last_row + b"\0")
-
-
-def extent_of(ref: Ref) -> RowRange:
-    """The same, of the rows that a reference lets through."""
-    return rows_of_file(ref.file).intersect(ref.rows) if ref.file is not None else ref.rows

@@ -14,6 +14,7 @@ from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.values import Value
 from stelae.storage.asking import Asking, Version
+from stelae.storage.extents import layered
 from stelae.storage.fragments import Fragment, Fragments
 from stelae.storage.memory_columns import ColumnsVersion, MemoryOfColumns
 from stelae.storage.parts import FamilySet
@@ -67,6 +68,7 @@ class ColumnsReader:
         self._altered_at = purging.past[-1].until if isinstance(purging, Reigns) else _NEVER
         self._memories: list[_FromMemory] = []
         self._files: list[_FromFile] = []
+        of_refs: dict[int, _FromFile] = {}
         for ref in refs:
             if isinstance(ref.part, FamilySet):
                 continue
@@ -76,14 +78,30 @@ class ColumnsReader:
             elif ref.file is not None:
                 fragment = fragments.of(ref.file)
                 ordered = tuple(id_ for id_ in wanted if id_ in ids)
-                self._files.append(_FromFile(fragment, ref.rows, ordered, fragment.needed(ordered)))
+                of_refs[id(ref)] = _FromFile(fragment, ref.rows, ordered, fragment.needed(ordered))
+                self._files.append(of_refs[id(ref)])
         self._memories.reverse()
         self._ts_in_files = max((file.fragment.file.stats.ts_max for file in self._files), default=TS_MIN)
         if any(file.fragment.file.txn is not None for file in self._files):
             given = [file.fragment.file.ts or TS_MIN for file in self._files]
             self._ts_in_files = max(self._ts_in_files, *given)
         self._named = _known(tuple((id_, names[id_]) for id_ in wanted if id_ != ROW_EXISTS))
-        self._single = self._files[0] if len(self._files) == 1 and self._is_simple(self._files[0]) else None
+        self._starts, self._alone = self._stretches(refs, of_refs)
+
+    def _stretches(
+        self, refs: Sequence[Ref], of_refs: Mapping[int, _FromFile]
+    ) -> tuple[list[bytes], list[_FromFile | None]]:
+        """Where stretches of rows begin, and of each the only file that reaches into it, if a record there says all."""
+        starts: list[bytes] = [b""]
+        alone: list[_FromFile | None] = [None]
+        simple = {id_: file for id_, file in of_refs.items() if self._is_simple(file)}
+        for rows, reaching in layered(refs) if simple else ():
+            if starts[-1] == rows.start:
+                starts.pop()
+                alone.pop()
+            starts += [rows.start, rows.stop or b""]
+            alone += [simple.get(id(reaching[0])) if len(reaching) == 1 else None, None]
+        return starts, alone
 
     def _is_simple(self, file: _FromFile) -> bool:
         """Whether a row's only record in the file, if it is seen, says all."""
@@ -94,10 +112,10 @@ class ColumnsReader:
         )
 
     def quick(self, row: Row, asking: Asking) -> dict[str, Value] | None:
-        """The row by name, if it lies in one cached block of the only file and nowhere else: by far the most often.
-        None says nothing."""
-        file = self._single
-        if file is None or asking.time is not ALL_TIME or row not in file.rows:
+        """The row by name, if it lies in one cached block of the only file there and nowhere else: by far the most
+        often. None says nothing."""
+        file = self._alone[bisect_right(self._starts, row) - 1]
+        if file is None or asking.time is not ALL_TIME:
             return None
         for source in self._memories:
             if source.memory.may_have(row):
