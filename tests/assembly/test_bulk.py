@@ -14,7 +14,15 @@ import pytest
 from stelae.assembly.bulk_loads import UNDER_WAY_MS
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.client.backend import AlterAsk
-from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.client.bulk import (
+    STAGED_MS_MAX,
+    STAGING,
+    CompactionTicket,
+    HeldTable,
+    LoadedFile,
+    LoadTicket,
+    staging_prefix,
+)
 from stelae.format.fragment.footer import FragmentSpec, spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, SnapshotTooOld
@@ -361,6 +369,23 @@ def test_an_attempt_that_is_over_cannot_commit(machine: Machine, store: Embedded
     while store.compact_step():
         pass
     assert file.file.name not in machine.files()
+
+
+def test_what_was_staged_and_never_committed_goes(machine: Machine, store: EmbeddedStore) -> None:
+    """After a day, looked at once an hour. What is not known stays."""
+    staged, other = f"{staging_prefix('query', machine.clock.wall_ms())}1.parquet", f"{STAGING}by-hand.parquet"
+    for name in (staged, other):
+        sink = machine.blobs.create(name)
+        sink.write(b"x")
+        sink.commit()
+    store.compact_step()
+    machine.pass_s(STAGED_MS_MAX // 1_000)
+    store.compact_step()
+    assert staged in machine.files()
+    machine.pass_s(HOUR_S)
+    store.compact_step()
+    assert staged not in machine.files()
+    assert other in machine.files()
 
 
 @pytest.mark.parametrize("ending", ["release", "urgent", "silence"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.assembly.bulk_compactions import Compactions
+from stelae.assembly.bulk_files import drop_staged
 from stelae.assembly.bulk_holds import Holds
 from stelae.assembly.bulk_loads import Loads
 from stelae.assembly.opening import Running
@@ -16,6 +17,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.storage.blocks import FragmentFile
 from stelae.storage.writing import file_name_prefix
 
+_SWEEP_EVERY_MS = 3_600 * 1_000
 _HOLD, _LOAD, _COMPACTION = "hold-", "load-", "compaction-"
 
 
@@ -26,7 +28,8 @@ class BulkJobs:
         self._running = running
         self._rng = running.world.rng
         self._move_horizon = move_horizon
-        now_ms = running.world.clock.wall_ms
+        self._now_ms = now_ms = running.world.clock.wall_ms
+        self._sweep_ms = 0
         self._holds = Holds(running, root, now_ms)
         self._loads = Loads(running, root, now_ms)
         self._compactions = Compactions(running, root, now_ms)
@@ -74,6 +77,10 @@ class BulkJobs:
         for kind in self._kinds.values():
             if kind.expire():
                 self._running.keeper.garbage_left()
+        now_ms = self._now_ms()
+        if now_ms >= self._sweep_ms:
+            self._sweep_ms = now_ms + _SWEEP_EVERY_MS
+            drop_staged(self._running.server.shard.blobs, now_ms)
 
     def _kind(self, ticket: str) -> Holds | Loads | Compactions:
         for prefix, kind in self._kinds.items():

@@ -1,7 +1,8 @@
-"""Files that others wrote to the store, before they are believed."""
+"""Files that others wrote to the store: before they are believed, and when nobody asks for them any more."""
 
 from __future__ import annotations
 
+from stelae.client.bulk import STAGED_MS_MAX, STAGING, staged_at_ms
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
 from stelae.storage.blocks import FragmentFile
@@ -21,3 +22,14 @@ def check_written(blobs: BlobStore, prefix: str, file: FragmentFile) -> None:
             raise InvalidArgument(f"file {file.name!r} has {blob.size_bytes} bytes, not {file.seal.size_bytes}")
     finally:
         blob.close()
+
+
+def drop_staged(blobs: BlobStore, now_ms: int) -> None:
+    """What batches that never ended have left."""
+    for info in list(blobs.list(STAGING)):
+        staged_ms = staged_at_ms(info.name)
+        if staged_ms is not None and now_ms - staged_ms > STAGED_MS_MAX:
+            try:
+                blobs.delete(info.name)
+            except NotFound:
+                continue

@@ -23,6 +23,27 @@ from stelae.storage.config import TabletConfig, decode_config, state_of
 from stelae.storage.records import Keeping
 from stelae.storage.state import Ref, TabletState
 
+STAGING = "staging/"
+"""Where files lie that are written before there is a ticket to write them under: a stream's, until its batch is
+committed."""
+
+STAGED_MS_MAX = 24 * 3_600 * 1_000
+"""Files that lie there for longer are of a batch that never ended, and go."""
+
+
+def staging_prefix(owner: str, now_ms: int) -> str:
+    """How the names of files begin that are staged now."""
+    return f"{STAGING}{owner}/{now_ms:012x}-"
+
+
+def staged_at_ms(name: str) -> int | None:
+    """When a file was staged; None if it is none of those."""
+    stamp, dash, _ = name.rpartition("/")[2].partition("-")
+    try:
+        return int(stamp, 16) if name.startswith(STAGING) and dash and len(stamp) == 12 else None
+    except ValueError:
+        return None
+
 
 class HeldTable(msgspec.Struct, frozen=True):
     """A table at `txn`, in files alone: whoever has this reads it without asking anybody. `root`: the directory that

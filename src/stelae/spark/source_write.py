@@ -7,7 +7,7 @@ own processes: the ticket goes from one to the next, and lives for a day.
 A stream's batches are known by the query's id, which its checkpoint keeps, and their number: each is loaded once,
 whatever is started again. Spark has no place to begin a load before the tasks of a batch, so they write to a directory
 of the query's own beside the fragments, from which the commit takes the files over; what a batch that failed has left
-there goes with the next one.
+there goes with the next one, or after a day.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from stelae.client.bulk import LoadTicket
+from stelae.adapters.clock import SystemClock
+from stelae.client.bulk import STAGING, LoadTicket, staging_prefix
 from stelae.model.errors import Conflict, InvalidArgument, nearest
 from stelae.spark.bad_rows import drop_others
 from stelae.spark.fragment_task import TaskPlan, TaskReport, decode_report, encode_report, written_fragments
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 _TTL_S = 24 * 3_600.0
 _KNOWN = ("path", "table", "job", "via", "on_bad", "duplicates", "nulls", "cells", "ts", "quarantine")
 _OF_SPARK = ("checkpointlocation",)
-STAGING = "staging/"
-"""Where the files of a stream's batch lie until its commit."""
-
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -186,7 +184,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         query = context.getLocalProperty(_QUERY_ID)
         if not query:
             raise InvalidArgument("this is no batch of a stream: Spark gave the task no query's id")
-        plan = replace(self._plan, prefix=f"{STAGING}{query}/")
+        plan = replace(self._plan, prefix=staging_prefix(query, SystemClock().wall_ms()))
         return TaskMessage(encode_report(written_fragments(plan, iterator, context.partitionId())), query)
 
     def commit(self, messages: list[TaskMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
