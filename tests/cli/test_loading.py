@@ -46,7 +46,7 @@ def test_csv_by_the_types_of_the_table(users: Cli) -> None:
     assert users.json("load", "x.csv", "--table", "users", "--job", "j")["was_done"] is True
 
 
-BAD = "id,age,paid,seen\nx1,3,1.25,2026-01-31T12:00:00Z\nx2,many,,\nx3,3,1.234,\nx4,3,,2026-01-31T12:00:00\nx5,3\n"
+BAD = "id,age,paid,seen\nx1,3,1.25,2026-01-31T12:00:00Z\nx2,many,,\nx3,3,1.234,\nx4,3,,2026-01-31\nx5,3\n"
 
 
 @pytest.mark.usefixtures("spark")
@@ -56,7 +56,7 @@ def test_text_that_does_not_fit(users: Cli) -> None:
     assert "4 rows cannot be loaded, so nothing was" in words
     assert "column 'age': 'many' is not a int32" in words
     assert "column 'paid': '1.234' is not a decimal(6, 2)" in words
-    assert "column 'seen': '2026-01-31T12:00:00' is not a timestamp" in words
+    assert "column 'seen': '2026-01-31' is not a timestamp with its zone" in words
     assert "'x5,3' is no line of as many fields as the header" in words
     assert found(users, "age") == []
     done = users.json("load", "x.csv", "--table", "users", "--on-bad", "skip", "--quarantine", "aside")
@@ -72,6 +72,9 @@ def test_json_and_parquet(users: Cli) -> None:
     Path("x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     users.done("load", "x.jsonl", "--table", "users")
     assert found(users, "age", "tags") == [{"id": "x1", "age": 5, "tags": ["a"]}, {"id": "x2", "age": 6, "tags": None}]
+    Path("z.json").write_text('{"id": "x5", "seen": "2026-01-31T12:00:00"}\n')
+    said = users.refused("load", "z.json", "--table", "users")
+    assert "column 'seen': '2026-01-31T12:00:00' is not a timestamp with its zone" in said
     Path("y.json").write_text('{"id": "x3", "age": 1}\n{"id": "x4", "age": "many"}\n{oh no\n')
     words = users.refused("load", "y.json", "--table", "users")
     assert "2 rows cannot be loaded" in words

@@ -21,7 +21,9 @@ from stelae.spark.types import column_type, spark_type
 
 _RECORD = "__stelae_record"
 _CELLS = t.Map(t.String(), t.Binary())
-_ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_ZONE = "[0-9]:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? *(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"
+"""How a moment ends: a time, and the zone it is of."""
+
 _NULL = "\x01"
 _EXACT_DIGITS = "DECIMAL(38, 18)"
 
@@ -121,19 +123,28 @@ def _json(spark: Any, files: Sequence[str], types: Any, multiline: bool) -> Any:
         return inferred if _RECORD not in inferred.columns else _marked(inferred, names)
     if isinstance(types, Mapping) and not isinstance(types, TableSchema):
         _check_names(names, types)
-    fields = []
+    fields, moments = [], dict[str, t.ColumnType]()
     for field in inferred.schema.fields:
         if field.name != _RECORD:
             wanted = _type_of(types, field.name)
+            if isinstance(wanted, t.Timestamp):  # Spark would take one without a zone for one of the session's
+                moments[field.name], wanted = wanted, t.String()
             fields.append((field.name, field.dataType if wanted is None else spark_type(wanted)))
     schema = ", ".join(f"{quoted(name)} {type_.simpleString()}" for name, type_ in fields)
-    options = {"columnNameOfCorruptRecord": _RECORD, "mode": "PERMISSIVE"}
-    return _marked(reader.options(**options).schema(f"{schema}, {_RECORD} STRING").json(list(files)), names)
+    options = {"columnNameOfCorruptRecord": _RECORD, "mode": "PERMISSIVE", "timeZone": "UTC"}
+    return _marked(reader.options(**options).schema(f"{schema}, {_RECORD} STRING").json(list(files)), names, moments)
 
 
-def _marked(frame: Any, names: Sequence[str]) -> Any:
-    broken = _broken("cannot be read as the columns' types say")
-    return frame.selectExpr(*[quoted(name) for name in names], f"{broken} AS {MISFIT}")
+def _marked(frame: Any, names: Sequence[str], texts: Mapping[str, t.ColumnType] | None = None) -> Any:
+    """`texts`: columns that are text until here, and what they are to be."""
+    values, misfits = [], [_broken("cannot be read as the columns' types say")]
+    for name in names:
+        type_ = (texts or {}).get(name)
+        value = quoted(name) if type_ is None else _value(quoted(name), type_)
+        values.append(f"{value} AS {quoted(name)}")
+        if type_ is not None:
+            misfits.append(_misfit(name, value, type_))
+    return frame.selectExpr(*values, f"coalesce({', '.join(misfits)}) AS {MISFIT}")
 
 
 def _check_names(names: Sequence[str], types: Mapping[str, t.ColumnType]) -> None:
@@ -157,7 +168,8 @@ def _text(text: str) -> str:
 
 def _misfit(name: str, value: str, type_: t.ColumnType) -> str:
     column = quoted(name)
-    begin, end = _text(f"column {name!r}: '"), _text(f"' is not a {type_}")
+    wanted = f"{type_} with its zone, as 2026-01-31T12:00:00Z is" if isinstance(type_, t.Timestamp) else str(type_)
+    begin, end = _text(f"column {name!r}: '"), _text(f"' is not a {wanted}")
     return f"IF({column} IS NOT NULL AND {value} IS NULL, concat({begin}, left({column}, 200), {end}), NULL)"
 
 
