@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -185,6 +186,40 @@ def test_odd_names(spark: SparkSession, db: Database) -> None:
     frame = reading.read(spark, db, "t", where="`a.b` = 1 and `e``f` > 0")
     assert _way(frame) == (True, True)
     assert assert_same(frame, table, db.now(), where="`a.b` = 1 and `e``f` > 0") == 1
+
+
+def test_filters_of_spark_on_floats(spark: SparkSession, db: Database) -> None:
+    """Whatever the statistics and dictionaries of files leave out, NaN is above everything, and both zeros are one."""
+    groups = [stelae.columns("g", {"x": "float64", "s": "struct<p: float32>", "n": "int64"})]
+    table = db.create_table("f", key={"id": "int64"}, groups=groups)
+    values = [math.nan, -0.0]
+    table.put_many([{"id": id_, "x": values[id_ % 2], "s": {"p": values[id_ % 2]}, "n": 1} for id_ in range(100)])
+    table.compact()
+    frame = reading.read(spark, db, "f")
+    assert _way(frame) == (True, False)
+    for condition in ("x > 5", "x = double('NaN')", "x = 0", "NOT (x <= 2)", "s.p > 5", "s.p = 0"):
+        assert frame.where(condition).count() == 50, condition
+    plain = {stelae.col("x") > 5: 0, stelae.col("x") == 0: 50}
+    for where, count in plain.items():
+        assert reading.read(spark, db, "f", where=where).count() == count
+
+
+def test_many_files_of_one_size_are_few_reads(spark: SparkSession, db: Database) -> None:
+    """Told by their names then; and by a session that would rather use other readers."""
+    splits = list(range(10, 400, 10))
+    table = db.create_table("m", {"id": "int64"}, [stelae.columns("g", {"n": "int64"})], splits=splits)
+    for step in (1, 5):
+        table.put_many([{"id": id_, "n": step} for id_ in range(0, 400, step)])
+        table.flush()
+    spark.conf.set("spark.sql.sources.useV1SourceList", "")
+    try:
+        frame = reading.read(spark, db, "m")
+        plan = frame._jdf.queryExecution().executedPlan().toString()
+        assert plan.count("FileScan parquet") <= 4
+        assert assert_same(frame, table, db.now()) == 400
+        assert spark.conf.get("spark.sql.sources.useV1SourceList") == ""
+    finally:
+        spark.conf.unset("spark.sql.sources.useV1SourceList")
 
 
 def test_a_missing_file_is_an_error_whatever_the_session_says(spark: SparkSession, db: Database) -> None:

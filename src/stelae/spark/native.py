@@ -6,14 +6,15 @@ taken for a pattern, and old dates are what they say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from stelae.model.types import ColumnType, Int
+from stelae.model.types import ColumnType, Float, Int, Struct
 from stelae.spark.conditions import SqlColumn, quoted, row_condition, sql_literal
 from stelae.spark.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
 from stelae.spark.question import Question
@@ -38,7 +39,8 @@ what is behind `_metadata.row_index`, without a struct for every row. No column 
 underscore is not theirs."""
 
 _NO_PLACE = "this Spark does not tell the places of rows in files"
-_OTHER_SIZE = "a fragment does not have the size that its reference says"
+_OTHER_FILE = "a fragment does not have the size that its reference says"
+_V1 = "spark.sql.sources.useV1SourceList"
 
 
 def is_plain_place(root: str) -> bool:
@@ -49,7 +51,7 @@ def is_plain_place(root: str) -> bool:
 def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> DataFrame:
     """The columns of the question's Arrow schema, in its order."""
     root = question.job.root
-    with _listing_here(spark, len(read.files)):
+    with _settled(spark, len(read.files)):
         frame = (
             spark.read.options(**_OPTIONS)
             .schema(_file_schema(question, read))
@@ -60,6 +62,7 @@ def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> D
         frame = frame.where("FALSE" if condition is None else condition)
     if read.hidden:
         frame = _without_hidden(spark, frame, read.hidden)
+    frame = _opaque(frame, _floats(question, read.shape))
     if read.where is not None:
         frame = frame.where(read.where)
     names = question.arrow_schema.names
@@ -79,46 +82,75 @@ def _is_as_stored(question: Question, shape: NativeShape) -> bool:
 
 def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows]) -> DataFrame:
     """The bits of all files behind each other are the one value of a subquery, so that no plan shows them. Files are
-    told apart by their sizes: numbers are compared faster than names."""
+    told apart by their sizes where those differ: numbers are compared faster than names."""
     from pyspark.sql import functions as f
 
-    sizes, starts, at = [], [], 0
-    for each in hidden:
-        sizes.append(each.size_bytes)
-        starts.append(at)
-        at += len(each.bits) // 8
+    starts = list(accumulate((len(each.bits) // 8 for each in hidden), initial=0))
+    by_size = {each.size_bytes: start for each, start in zip(hidden, starts, strict=False)}
+    by_name = {each.file.rpartition("/")[2]: start for each, start in zip(hidden, starts, strict=False)}
+    if len(by_size) == len(hidden):
+        start = _start_of("_metadata.file_size", [(f"{size}L", by_size[size]) for size in sorted(by_size)])
+    else:
+        start = _start_of("_metadata.file_name", [(f"'{name}'", by_name[name]) for name in sorted(by_name)])
     words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
     bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
     place = f"coalesce({_PLACE}, CAST(raise_error('{_NO_PLACE}') AS BIGINT))"
-    start = _start_of_size(sorted(zip(sizes, starts, strict=True)))
     word = f.get(bits.scalar(), f.expr(f"CAST({start} + shiftright({place}, 6) AS INT)"))
     # A shift goes by the lowest six bits of the place: this is the row's bit of the word.
     shifted = f.call_function("shiftright", word, f.expr(f"CAST({_PLACE} AS INT)"))
     return frame.where(shifted.bitwiseAND(1) == 0)
 
 
-def _start_of_size(starts: Sequence[tuple[int, int]]) -> str:
-    """By a tree of comparisons: it is asked for every row."""
+def _start_of(told: str, starts: Sequence[tuple[str, int]]) -> str:
+    """Where a file's bits begin, by what it is told by, in order. A tree of comparisons: it is asked for every row."""
     if len(starts) == 1:
-        ((size, first),) = starts
-        return f"IF(_metadata.file_size = {size}L, {first}L, CAST(raise_error('{_OTHER_SIZE}') AS BIGINT))"
+        ((value, first),) = starts
+        return f"IF({told} = {value}, {first}L, CAST(raise_error('{_OTHER_FILE}') AS BIGINT))"
     middle = len(starts) // 2
-    low, high = _start_of_size(starts[:middle]), _start_of_size(starts[middle:])
-    return f"IF(_metadata.file_size < {starts[middle][0]}L, {low}, {high})"
+    low, high = _start_of(told, starts[:middle]), _start_of(told, starts[middle:])
+    return f"IF({told} < {starts[middle][0]}, {low}, {high})"
+
+
+def _opaque(frame: DataFrame, floats: Mapping[str, str]) -> DataFrame:
+    """With floats as Spark's reader of Parquet cannot see through to: it would pass over files by statistics that
+    leave out NaN, and by dictionaries that tell the two zeros apart."""
+    if not floats:
+        return frame
+    return frame.selectExpr(*(f"{floats.get(name, quoted(name))} AS {quoted(name)}" for name in frame.columns))
+
+
+def _floats(question: Question, shape: NativeShape) -> dict[str, str]:
+    """The columns that hold floats where a filter may look for them, and the same value in other words."""
+    keys = zip(shape.keys, (key.type for key in question.schema.key), strict=True)
+    found: dict[str, str] = {}
+    for name, type_ in (*keys, *((stored.name, stored.type) for stored in shape.columns)):
+        if name is not None and isinstance(type_, Float):
+            found[name] = f"nanvl({quoted(name)}, {quoted(name)})"
+        elif name is not None and isinstance(type_, Struct) and _has_floats(type_):
+            found[name] = f"coalesce({quoted(name)}, {quoted(name)})"
+    return found
+
+
+def _has_floats(type_: ColumnType) -> bool:
+    return isinstance(type_, Float) or (
+        isinstance(type_, Struct) and any(_has_floats(each) for _, each in type_.fields)
+    )
 
 
 @contextmanager
-def _listing_here(spark: SparkSession, files: int) -> Iterator[None]:
-    """Files are looked at from here: for each a job of its own would take longer than all of them."""
-    before = spark.conf.get(_LISTING)
-    if files <= int(before or 0):
-        yield
-        return
-    spark.conf.set(_LISTING, _LISTED_HERE_MAX)
+def _settled(spark: SparkSession, files: int) -> Iterator[None]:
+    """Settings of the session that a read needs, for a moment. Files are looked at from here: for each a job of its own
+    would take longer than all of them. And it is Spark's older reader of Parquet that knows of its files."""
+    listing, readers = spark.conf.get(_LISTING), spark.conf.get(_V1)
+    before = {_LISTING: listing} if files > int(listing or 0) else {}
+    before |= {_V1: readers} if "parquet" not in (readers or "").split(",") else {}
+    for name in before:
+        spark.conf.set(name, _LISTED_HERE_MAX if name == _LISTING else "parquet")
     try:
         yield
     finally:
-        spark.conf.set(_LISTING, before)
+        for name, value in before.items():
+            spark.conf.set(name, value or "")
 
 
 def _file_schema(question: Question, read: NativeRead) -> Any:

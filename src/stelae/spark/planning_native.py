@@ -41,6 +41,7 @@ READS_MAX = 32
 HIDING_FILES_MAX = 64
 """Of one read: for every row Spark looks for its file's part of the bits."""
 
+_FILLING_MAX = 2
 _hidden = HiddenPlaces()
 
 
@@ -114,8 +115,8 @@ def _affordable(units: Sequence[Unit], limits: PlanLimits) -> list[Unit]:
 
 
 def _reads(question: Question, arranged: _Arranged, places: Mapping[str, Sequence[Places]]) -> Iterator[NativeRead]:
-    """Files that are told apart by their size, where there is something to hide in them. Those without are read with
-    them if they are few: a read of its own costs Spark more than a look at each row."""
+    """Files in which there is something to hide, some at a time. Those without are read with them if they are few: a
+    read of its own costs Spark more than a look at each row."""
     where = None if question.where is None else sql_condition(question.where, columns_of(arranged.shape, question))
     files = {stretch.file.name: stretch.file for stretch in arranged.stretches}
     whole = [file for name, file in files.items() if name not in places]
@@ -124,17 +125,27 @@ def _reads(question: Question, arranged: _Arranged, places: Mapping[str, Sequenc
         hiding_files += whole
     elif whole:
         yield NativeRead(arranged.shape, tuple(file.name for file in whole), arranged.rows, where)
-    bins: list[dict[int, HiddenRows]] = []
-    for file in hiding_files:
+    for some in _bins(hiding_files):
+        hiding = tuple(_packed(file, places.get(file.name, ())) for file in some)
+        yield NativeRead(arranged.shape, tuple(each.file for each in hiding), arranged.rows, where, hiding)
+
+
+def _bins(files: Iterable[FragmentFile]) -> Iterator[list[FragmentFile]]:
+    """Files of different sizes together, where that takes few reads; the rest as they come."""
+    bins: list[dict[int, FragmentFile]] = []
+    rest: list[FragmentFile] = []
+    for file in files:
         size = file.seal.size_bytes
-        fitting = next((each for each in bins if size not in each and len(each) < HIDING_FILES_MAX), None)
-        if fitting is None:
-            fitting = {}
-            bins.append(fitting)
-        fitting[size] = _packed(file, places.get(file.name, ()))
-    for each in bins:
-        hiding = tuple(each.values())
-        yield NativeRead(arranged.shape, tuple(one.file for one in hiding), arranged.rows, where, hiding)
+        filling = [each for each in bins if len(each) < HIDING_FILES_MAX]
+        fitting = next((each for each in filling if size not in each), None)
+        if fitting is not None:
+            fitting[size] = file
+        elif len(filling) < _FILLING_MAX:
+            bins.append({size: file})
+        else:
+            rest.append(file)
+    yield from (list(each.values()) for each in bins)
+    yield from (rest[at : at + HIDING_FILES_MAX] for at in range(0, len(rest), HIDING_FILES_MAX))
 
 
 def _packed(file: FragmentFile, places: Sequence[Places]) -> HiddenRows:

@@ -59,7 +59,7 @@ class HiddenRows:
 @dataclass(frozen=True, slots=True)
 class NativeRead:
     """Files that Spark reads as they are. `rows`: which rows of them, `where`: SQL that is to be true; None: all.
-    `hidden`: without these; then it is of every file, and no two files have one size."""
+    `hidden`: without these; then it is of every file."""
 
     shape: NativeShape
     files: tuple[str, ...]
