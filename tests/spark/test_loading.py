@@ -160,6 +160,27 @@ def test_by_mutations(spark: SparkSession, db: stelae.Database, users: stelae.Ta
     assert session_micros("fragments/00000001/0000000000100000-ab") == micros_of(0x100000)  # type: ignore[arg-type]
 
 
+def test_names_that_spark_takes_for_paths(spark: SparkSession, db: stelae.Database) -> None:
+    table = db.create_table("paths", {"k.1": "int64"}, [stelae.columns("g", {"x.y": "int64", "b`t": "string"})])
+    table.put({"k.1": 1, "x.y": 2, "b`t": "three"})
+    frame = stelae.spark.read(spark, db, "paths")
+    assert stelae.spark.load(spark, db, "paths", frame, mode="overwrite").rows == 1
+    assert rows(table) == [{"k.1": 1, "x.y": 2, "b`t": "three"}]
+
+
+def test_a_row_said_twice_counts_once(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
+    """Also where it is of several groups."""
+    frame = people(spark, 0, 2, "'x' AS note").union(people(spark, 0, 1, "'y' AS note"))
+    with pytest.raises(InvalidArgument, match="1 row of the frame say again"):
+        stelae.spark.load(spark, db, users.info.name, frame)
+
+
+def test_a_table_made_for_a_load_that_fails_goes(spark: SparkSession, db: stelae.Database) -> None:
+    with pytest.raises(InvalidArgument, match="say again what another says"):
+        stelae.spark.load(spark, db, "fleeting", people(spark, 0, 2).union(people(spark, 0, 1)), create=True, key="id")
+    assert "fleeting" not in db.tables()
+
+
 def test_a_table_is_made(spark: SparkSession, db: stelae.Database) -> None:
     frame = people(spark, 0, 400, "id % 2 = 0 AS even")
     done = stelae.spark.load(spark, db, "made", frame, create=True, key="id", tablets=4)

@@ -107,6 +107,25 @@ def test_each_batch_once_by_foreach_batch(spark: SparkSession, db: stelae.Databa
     assert table.get("x") == before
 
 
+def test_a_batch_in_two_parts_needs_two_names(spark: SparkSession, db: stelae.Database, tmp_path: Path) -> None:
+    """The second would be taken for the first, done before."""
+    table = db.create_table("parts", {"id": "int64"}, [stelae.columns("g", {"word": "string"})])
+    arrive(tmp_path / "in", "a", range(10), "one")
+
+    def go(*sinks: Any) -> None:
+        def apply(frame: DataFrame, batch: int) -> None:
+            for number, sink in enumerate(sinks):
+                sink(frame.where(f"id % 2 = {number}"), batch)
+
+        finish(stream(spark, tmp_path / "in").writeStream.foreachBatch(apply), tmp_path / "checkpoint")
+
+    same = stelae.spark.foreach_batch(db, "parts")
+    with pytest.raises(Exception, match="give each its own name"):
+        go(same, same)
+    go(*(stelae.spark.foreach_batch(db, "parts", job=f"part {number}") for number in range(2)))
+    assert table.count() == 10
+
+
 def test_outside_a_stream(spark: SparkSession, db: stelae.Database) -> None:
     sink = stelae.spark.foreach_batch(db, "by_format")
     with pytest.raises(InvalidArgument, match="no batch of a stream"):

@@ -38,6 +38,7 @@ from stelae.spark.manifests import (
     absolute,
     backup_key,
     backup_name,
+    check_apart,
     encode_manifest,
     found_backups,
     manifest_of,
@@ -125,6 +126,7 @@ def backup(
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidArgument(f"keep= is how many backups stay, at least 1, not {show(keep)}")
     root = absolute(directory)
+    check_apart(root, db.path)
     backend: Any = backend_of(db)
     info = backend.find(table)
     blobs = LocalBlobStore(root)

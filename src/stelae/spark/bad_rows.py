@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 SHOWN_MAX = 5
 REASON = "_reason"
+_TOLD_LENGTH_MAX = 300
 _NUMBERED = re.compile(r"row number \d+: ")
 _COLUMN = re.compile(r"column '((?:[^'\\]|\\.)*)'")
 
@@ -76,7 +77,8 @@ def shown_rows(bad: pa.Table, limit: int) -> tuple[BadRow, ...]:
     for row in bad.slice(0, limit).to_pylist():
         reason = row.pop(REASON)
         column = _COLUMN.search(reason)
-        found.append(BadRow(show(row), column[1] if column else "", reason))
+        told = reason if len(reason) <= _TOLD_LENGTH_MAX else f"{reason[:_TOLD_LENGTH_MAX]}..."
+        found.append(BadRow(show(row), column[1] if column else "", told))
     return tuple(found)
 
 

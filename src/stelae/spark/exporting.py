@@ -20,7 +20,7 @@ from stelae.model.errors import AlreadyExists, InvalidArgument, nearest
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
 from stelae.model.values import show
-from stelae.spark.manifests import absolute
+from stelae.spark.manifests import absolute, check_apart
 from stelae.spark.progress import Renewal, Summary, released, shown_seconds
 from stelae.spark.question import asked_of
 from stelae.spark.stores import backend_of
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "csv", "json")
 MODES = ("error", "overwrite", "append")
-_MOMENTS = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_MOMENTS = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "parquet": {"compression": "zstd"},
     "csv": {
@@ -103,7 +107,7 @@ def export(
     from stelae.spark.reading import held_frame
 
     place = path if isinstance(path, str) and "://" in path else absolute(path)
-    _check_apart(place, db)
+    check_apart(place, db.path)
     backend: Any = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
@@ -111,7 +115,7 @@ def export(
         rows = run_action(
             spark,
             f"export {info.name}",
-            lambda: _written(frame, place, format, mode),
+            lambda: _written(frame, place, format, _real_mode(place, mode)),
             progress,
             Renewal(backend, [held.ticket]),
         )
@@ -132,21 +136,18 @@ def _check_choice(what: str, value: object, choices: Sequence[str]) -> None:
         raise InvalidArgument(f"{what}= is one of {', '.join(choices)}, not {show(value)}{hint}")
 
 
-def _check_apart(place: str, db: Database) -> None:
-    """Overwriting a directory removes what is in it: that must not be the store."""
-    mine, store = f"{place.rstrip('/')}/", f"{absolute(db.path)}/"
-    if mine.startswith(store) or store.startswith(mine):
-        raise InvalidArgument(
-            f"{place} is a part of the store {db.path}, or has it inside: export to another directory"
-        )
-
-
 def _apart(spark: SparkSession) -> SparkSession:
     """A session of the same context, with settings that are not the user's: by default Spark writes moments in a form
     that others read as times without a zone."""
     apart = spark.newSession()
     apart.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     return apart
+
+
+def _real_mode(place: str, mode: str) -> str:
+    """A directory without files, as an export that was interrupted leaves it, is in nobody's way."""
+    is_empty = "://" not in place and not any(True for _ in LocalBlobStore(place, read_only=True).list())
+    return "append" if is_empty and mode == "error" else mode
 
 
 def _written(frame: DataFrame, place: str, form: str, mode: str) -> int:

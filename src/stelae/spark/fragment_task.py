@@ -109,9 +109,8 @@ def written_fragments(plan: TaskPlan, batches: Iterable[pa.RecordBatch], part: i
     if sifting.bad and plan.aside is None:
         return sifting.report(())
     files = tuple(work.files())
-    return msgspec.structs.replace(
-        sifting.report(files), twice=work.twice.count, twice_rows=tuple(work.twice.rows), part=part
-    )
+    twice = work.twice
+    return msgspec.structs.replace(sifting.report(files), twice=twice.count, twice_rows=tuple(twice.rows), part=part)
 
 
 class Sifting:
@@ -194,7 +193,12 @@ class _Writing:
         self._waiting: dict[GroupId, list[pa.Table]] = {group: [] for group in self._specs}
         self._waiting_bytes = 0
         self._runs: dict[GroupId, list[FragmentFile]] = {group: [] for group in self._specs}
-        self.twice = Twice()
+        self._twice = {group: Twice() for group in self._specs}
+
+    @property
+    def twice(self) -> Twice:
+        """A row that stands twice does so in all groups that it is written to: it counts once."""
+        return max(self._twice.values(), key=lambda twice: twice.count, default=Twice())
 
     def add(self, records: Mapping[GroupId, pa.Table]) -> None:
         for group, table in records.items():
@@ -225,10 +229,11 @@ class _Writing:
             waiting, self._waiting[group] = self._waiting[group], []
             runs = self._runs[group]
             if not runs:
-                stream = unique(spec, waiting, self.twice) if waiting else iter(())
+                stream = unique(spec, waiting, self._twice[group]) if waiting else iter(())
             else:
                 readers = [read_run(self._blobs, file) for file in runs]
-                stream = merged(spec, [*readers, *([sorted_run(spec, waiting)] if waiting else ())], self.twice)
+                more = [sorted_run(spec, waiting)] if waiting else []
+                stream = merged(spec, [*readers, *more], self._twice[group])
             yield from cutter.written(stream)
             for file in runs:
                 self._blobs.delete(file.name)

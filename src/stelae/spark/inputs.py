@@ -21,11 +21,16 @@ from stelae.spark.types import column_type, spark_type
 
 _RECORD = "__stelae_record"
 _CELLS = t.Map(t.String(), t.Binary())
-_ZONE = "[0-9]:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? *(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"
-"""How a moment ends: a time, and the zone it is of."""
-
 _NULL = "\x01"
-_EXACT_DIGITS = "DECIMAL(38, 18)"
+_DAY = "[0-9]{4,6}-[0-9]{2}-[0-9]{2}"
+_CLOCK = "[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6}0*)?"
+_ZONE = " ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
+_SIMPLE = t.Timestamp | t.TimestampNtz | t.Date | t.Int | t.Decimal | t.Float | t.Bool
+"""What is text first in JSON too: Spark's own reading of it takes much for a value that is none."""
+
+_INT = "[+-]?[0-9]+"
+_FLOAT = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?"
+_ENDLESS = "[+-]?([iI]nf(inity)?|[nN]a[nN]|INF|INFINITY)"
 
 
 def frame_of_files(
@@ -41,7 +46,7 @@ def frame_of_files(
     files look like."""
     match kind:
         case "parquet":
-            frame = _read(lambda: spark.read.parquet(*files))
+            frame = _read(lambda: spark.read.option("mergeSchema", True).parquet(*files))
             return frame if types is None or isinstance(types, TableSchema) else _with_types(frame, types)
         case "csv":
             return _csv(spark, files, types, delimiter, multiline)
@@ -83,13 +88,30 @@ def _with_types(frame: Any, types: Mapping[str, t.ColumnType]) -> Any:
     missing = [name for name in types if name not in frame.columns]
     if missing:
         raise InvalidArgument(f"there is no column {missing[0]!r} in the files; they have {', '.join(frame.columns)}")
+    values, misfits = [], ["CAST(NULL AS STRING)"]
     for field in frame.schema.fields:
-        wanted = types.get(field.name)
+        wanted, column = types.get(field.name), quoted(field.name)
         if wanted is None:
             raise InvalidArgument(f"column {field.name!r} of the files is not in the schema that was given")
-        if column_type(field.dataType, field.name) != wanted:
-            frame = frame.withColumn(field.name, frame[quoted(field.name)].cast(spark_type(wanted)))
-    return frame
+        known, value = column_type(field.dataType, field.name), column
+        if known != wanted:
+            value = _converted(field.name, known, wanted)
+            misfits.append(_misfit(field.name, value, wanted))
+        values.append(f"{value} AS {column}")
+    if len(misfits) == 1:
+        return frame
+    return frame.selectExpr(*values, f"coalesce({', '.join(misfits)}) AS {MISFIT}")
+
+
+def _converted(name: str, known: t.ColumnType, wanted: t.ColumnType) -> str:
+    """NULL where anything would be lost."""
+    column, moments = quoted(name), (t.Timestamp, t.TimestampNtz, t.Date)
+    if isinstance(known, t.String):
+        return _value(column, wanted)
+    if isinstance(known, moments) or isinstance(wanted, moments):
+        raise InvalidArgument(f"column {name!r} of the files is {known}, and cannot be read as {wanted}")
+    new, old = (spark_type(type_).simpleString() for type_ in (wanted, known))
+    return f"IF(TRY_CAST(TRY_CAST({column} AS {new}) AS {old}) <=> {column}, TRY_CAST({column} AS {new}), NULL)"
 
 
 def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline: bool) -> Any:
@@ -100,11 +122,13 @@ def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline
     if types is None:
         inferred = _read(lambda: reader.option("inferSchema", True).csv(list(files)))
         types = {field.name: column_type(field.dataType, field.name) for field in inferred.schema.fields}
+        types |= _without_zones(_read(lambda: reader.option("inferSchema", False).csv(list(files))), types)
     names = _read(lambda: reader.option("inferSchema", False).csv(list(files))).columns
     if isinstance(types, Mapping) and not isinstance(types, TableSchema):
         _check_names(names, types)
     schema = ", ".join(f"{quoted(name)} STRING" for name in [*names, _RECORD])
-    raw = reader.schema(schema).option("columnNameOfCorruptRecord", _RECORD).csv(list(files))
+    # Every file must have this header: columns of CSV have no names but by it.
+    raw = reader.schema(schema).options(columnNameOfCorruptRecord=_RECORD, enforceSchema=False).csv(list(files))
     values, misfits = [], [_broken("is no line of as many fields as the header")]
     for name in names:
         type_ = _type_of(types, name)
@@ -115,24 +139,45 @@ def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline
     return raw.selectExpr(*values, f"coalesce({', '.join(misfits)}) AS {MISFIT}")
 
 
+def _without_zones(raw: Any, types: Mapping[str, t.ColumnType]) -> dict[str, t.ColumnType]:
+    """Columns of what Spark took for moments, and that have no zone."""
+    moments = [name for name, type_ in types.items() if isinstance(type_, t.Timestamp)]
+    if not moments:
+        return {}
+    pattern = _text(f"{_ZONE} *$")
+    found = raw.selectExpr(*(f"coalesce(bool_or({quoted(name)} RLIKE {pattern}), false)" for name in moments)).first()
+    return {name: t.TimestampNtz() for name, has_zone in zip(moments, found, strict=True) if not has_zone}
+
+
 def _json(spark: Any, files: Sequence[str], types: Any, multiline: bool) -> Any:
     reader = spark.read.option("multiLine", multiline)
     inferred = _read(lambda: reader.option("columnNameOfCorruptRecord", _RECORD).json(list(files)))
     names = [name for name in inferred.columns if name != _RECORD]
     if types is None:
+        if not names:
+            raise InvalidArgument("there are no rows in the files that would tell their columns")
         return inferred if _RECORD not in inferred.columns else _marked(inferred, names)
+    if not inferred.columns:
+        return _none_of(spark, types)
     if isinstance(types, Mapping) and not isinstance(types, TableSchema):
         _check_names(names, types)
-    fields, moments = [], dict[str, t.ColumnType]()
+    fields, texts = [], dict[str, t.ColumnType]()
     for field in inferred.schema.fields:
         if field.name != _RECORD:
             wanted = _type_of(types, field.name)
-            if isinstance(wanted, t.Timestamp):  # Spark would take one without a zone for one of the session's
-                moments[field.name], wanted = wanted, t.String()
+            if isinstance(wanted, _SIMPLE):
+                texts[field.name], wanted = wanted, t.String()
             fields.append((field.name, field.dataType if wanted is None else spark_type(wanted)))
     schema = ", ".join(f"{quoted(name)} {type_.simpleString()}" for name, type_ in fields)
     options = {"columnNameOfCorruptRecord": _RECORD, "mode": "PERMISSIVE", "timeZone": "UTC"}
-    return _marked(reader.options(**options).schema(f"{schema}, {_RECORD} STRING").json(list(files)), names, moments)
+    return _marked(reader.options(**options).schema(f"{schema}, {_RECORD} STRING").json(list(files)), names, texts)
+
+
+def _none_of(spark: Any, types: Mapping[str, t.ColumnType] | TableSchema) -> Any:
+    """A frame without rows, for files without any."""
+    keys = {key.name: key.type for key in types.key} if isinstance(types, TableSchema) else dict(types)
+    columns = ", ".join(f"{quoted(name)} {spark_type(type_).simpleString()}" for name, type_ in keys.items())
+    return spark.createDataFrame([], columns)
 
 
 def _marked(frame: Any, names: Sequence[str], texts: Mapping[str, t.ColumnType] | None = None) -> Any:
@@ -158,7 +203,7 @@ def _check_names(names: Sequence[str], types: Mapping[str, t.ColumnType]) -> Non
 
 def _broken(why: str) -> str:
     begin, end = _text("'"), _text(f"' {why}")
-    return f"IF({_RECORD} IS NULL, NULL, concat({begin}, left({_RECORD}, 200), {end}))"
+    return f"IF({_RECORD} IS NULL, NULL, concat({begin}, {_RECORD}, {end}))"
 
 
 def _text(text: str) -> str:
@@ -170,25 +215,38 @@ def _misfit(name: str, value: str, type_: t.ColumnType) -> str:
     column = quoted(name)
     wanted = f"{type_} with its zone, as 2026-01-31T12:00:00Z is" if isinstance(type_, t.Timestamp) else str(type_)
     begin, end = _text(f"column {name!r}: '"), _text(f"' is not a {wanted}")
-    return f"IF({column} IS NOT NULL AND {value} IS NULL, concat({begin}, left({column}, 200), {end}), NULL)"
+    given = f"CAST({column} AS STRING)"
+    return f"IF({column} IS NOT NULL AND {value} IS NULL, concat({begin}, {given}, {end}), NULL)"
 
 
 def _value(column: str, type_: t.ColumnType) -> str:
-    """A field's text as a value, NULL if it is none."""
+    """A field's text as a value, NULL if it is none. Spark's casts take more than that for one: half a date, a zone
+    where there is none, digits that are not kept. So the text must look like one, too."""
     match type_:
         case t.String():
             return column
         case t.Binary():
             return f"CAST({column} AS BINARY)"
         case t.Timestamp():
-            return f"IF({column} RLIKE {_text(_ZONE)}, TRY_CAST({column} AS TIMESTAMP), NULL)"
+            return _looking_like(f"{_DAY}{_CLOCK}{_ZONE}", column, f"TRY_CAST({column} AS TIMESTAMP)")
+        case t.TimestampNtz():
+            return _looking_like(f"{_DAY}{_CLOCK}", column, f"TRY_CAST({column} AS TIMESTAMP_NTZ)")
+        case t.Date():
+            return _looking_like(_DAY, column, f"TRY_CAST({column} AS DATE)")
+        case t.Int():
+            return _looking_like(_INT, column, f"TRY_CAST({column} AS {spark_type(type_).simpleString()})")
         case t.Decimal(precision, scale):
-            exact = f"TRY_CAST({column} AS {_EXACT_DIGITS})"
             kept = f"TRY_CAST({column} AS DECIMAL({precision}, {scale}))"
-            return kept if scale > 18 else f"IF({exact} = {kept}, {kept}, NULL)"
-        case t.Float():
-            return f"TRY_CAST({column} AS DOUBLE)"
+            return _looking_like(f"[+-]?[0-9]*([.][0-9]{{0,{scale}}}0*)?", column, kept)
+        case t.Float(bits):
+            cast = f"TRY_CAST({column} AS {'FLOAT' if bits == 32 else 'DOUBLE'})"
+            finite = f"IF(abs({cast}) < double('Infinity'), {cast}, NULL)"
+            return f"coalesce({_looking_like(_FLOAT, column, finite)}, {_looking_like(_ENDLESS, column, cast)})"
         case t.Array() | t.Struct() | t.Map() | t.Vector():
             return f"from_json({column}, {_text(spark_type(type_).simpleString())})"
-        case t.Bool() | t.Int() | t.Date() | t.TimestampNtz():
-            return f"TRY_CAST({column} AS {spark_type(type_).simpleString()})"
+        case t.Bool():
+            return f"TRY_CAST({column} AS BOOLEAN)"
+
+
+def _looking_like(pattern: str, column: str, value: str) -> str:
+    return f"IF({column} RLIKE {_text(f'^ *{pattern} *$')}, {value}, NULL)"

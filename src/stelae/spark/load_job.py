@@ -7,9 +7,11 @@ asked for again: the store knows whether it happened.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
@@ -199,7 +201,16 @@ def _with_erasures(frame: Any, schema: TableSchema, delete: str) -> Any:
         except InvalidArgument:
             if re.search(rf"(?<!\w){re.escape(column)}(?!\w)", delete, re.IGNORECASE):
                 only_there.append(column)
-    return frame.withColumn(ERASED, f.expr(delete)).drop(*only_there)
+    try:
+        marked = frame.withColumn(ERASED, f.expr(delete))
+        kind = marked.schema[ERASED].dataType.typeName()
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "pyspark":
+            raise
+        raise InvalidArgument(f"delete={delete!r} is no condition on the frame: {str(error).splitlines()[0]}") from None
+    if kind != "boolean":
+        raise InvalidArgument(f"delete={delete!r} is no condition, but a value of type {kind}")
+    return marked.drop(*only_there)
 
 
 def aside_of(root: str, table: TableId, options: LoadOptions) -> tuple[str, str] | None:
@@ -235,10 +246,21 @@ def _reports(
     else:
         task = FragmentTask(plan)
         spreading = spread(frame, codec, plan.starts, cores, samples=samples)
-    written = spreading.mapInArrow(task, REPORT_SCHEMA)
+    written = in_tasks(spreading, task)
     renewal = Renewal(backend_of(db), [ticket.ticket])
     found = run_action(spark, f"load {ticket.name}", written.collect, progress, renewal)
     return [decode_report(row[0]) for row in found]
+
+
+def in_tasks(frame: Any, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Any:
+    """The reports of tasks. Spark takes some names of columns for paths into them, so it is not told any."""
+    names = frame.columns
+    plain = frame.toDF(*(f"c{place}" for place in range(len(names))))
+
+    def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    return plain.mapInArrow(named, REPORT_SCHEMA)
 
 
 def check_reports(table: str, schema: TableSchema, reports: Sequence[TaskReport], options: LoadOptions) -> None:
@@ -249,8 +271,8 @@ def check_reports(table: str, schema: TableSchema, reports: Sequence[TaskReport]
         shown = [row for report in reports for row in report.shown][:SHOWN_MAX]
         lines = "\n".join(f"  {row}" for row in shown)
         raise InvalidArgument(
-            f"table {table!r}: {count} {'row' if count == '1' else 'rows'} cannot be loaded, so nothing was; "
-            f"on_bad='skip' leaves such rows aside\n{lines}"
+            f"table {table!r}: {count} {'row' if count == '1' else 'rows'} cannot be loaded, "
+            f"{_so(options, 'so nothing was')}; on_bad='skip' leaves such rows aside\n{lines}"
         )
     twice = sum(report.twice for report in reports)
     if twice and options.duplicates == "error":
@@ -258,5 +280,11 @@ def check_reports(table: str, schema: TableSchema, reports: Sequence[TaskReport]
         keys = ", ".join(shown_row(schema.codec, row) for row in rows)
         raise InvalidArgument(
             f"table {table!r}: {twice:,} {'row' if twice == 1 else 'rows'} of the frame say again what another says, "
-            f"as of {keys}; nothing was loaded; duplicates='last' takes the last of them, 'any' whichever"
+            f"as of {keys}; {_so(options, 'nothing was loaded')}; duplicates='last' takes the last of them, "
+            "'any' whichever"
         )
+
+
+def _so(options: LoadOptions, told: str) -> str:
+    """What became of the others."""
+    return "though other parts of the frame may be, by mutations" if options.via == "mutations" else told

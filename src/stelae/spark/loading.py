@@ -12,7 +12,7 @@ from typing import Any
 
 from stelae.client.backend import Progress
 from stelae.client.database import Database
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.values import show
 from stelae.spark.inferring import table_for
 from stelae.spark.load_job import LoadOptions, LoadResult, random_job, run_load
@@ -61,11 +61,34 @@ def load(
     """
     options = LoadOptions(mode, on_bad, quarantine, duplicates, nulls, cells, ts, via).checked()
     _check(spark, db, frame, job)
+    is_made = create and not _is_there(db, table)
     if create:
         table_for(db, table, frame, key, splits, tablets)
     elif key is not None or splits is not None or tablets is not None:
         raise InvalidArgument("key=, splits= and tablets= are for a table that is made: say create=True")
-    return run_load(spark, db, table, frame, options, job=job or random_job(), progress=progress)
+    try:
+        return run_load(spark, db, table, frame, options, job=job or random_job(), progress=progress)
+    except BaseException as error:
+        if is_made:
+            _unmake(db, table, error)
+        raise
+
+
+def _is_there(db: Database, table: str) -> bool:
+    try:
+        db.table(table)
+    except NotFound:
+        return False
+    return True
+
+
+def _unmake(db: Database, table: str, reason: BaseException) -> None:
+    """A table that was made for a load which failed, unless others have written to it."""
+    try:
+        if not db.table(table).stats().records:
+            db.drop_table(table)
+    except StelaeError as error:
+        reason.add_note(f"table {table!r} was made for it and could not be dropped: {error}")
 
 
 def merge(

@@ -173,6 +173,13 @@ def absolute(directory: object) -> str:
         raise InvalidArgument(f"a directory is given as a path, not as {show(directory)}") from None
 
 
+def check_apart(place: str, store: object) -> None:
+    """What is written to a directory must not be in the store's way."""
+    mine, inside = f"{place.rstrip('/')}/", f"{absolute(store)}/"
+    if mine.startswith(inside) or inside.startswith(mine):
+        raise InvalidArgument(f"{place} is a part of the store {store}, or has it inside: choose another directory")
+
+
 def found_backups(blobs: BlobStore, key: str | None = None) -> list[FoundBackup]:
     """All that are there, by table and then from the oldest; those of one table, if its directory is given."""
     return sorted(_found(blobs, key), key=lambda each: (each.key, each.txn))

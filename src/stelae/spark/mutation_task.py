@@ -54,9 +54,10 @@ def put_part(plan: TaskPlan, table: str, duplicates: str, batches: Iterable[pa.R
             records[group].append(some)
     twice = Twice()
     for group, tables in records.items():
-        if tables:
-            for _ in unique(plan.shape.file_specs[group], tables, twice):
-                pass  # only what stands twice is of interest
+        of_group = Twice()
+        for _ in unique(plan.shape.file_specs[group], tables, of_group) if tables else ():
+            pass  # only what stands twice is of interest
+        twice = of_group if of_group.count > twice.count else twice
     report = msgspec.structs.replace(sifting.report(()), twice=twice.count, twice_rows=tuple(twice.rows))
     is_refused = (sifting.bad and plan.aside is None) or (twice.count and duplicates == "error")
     if good and not is_refused:

@@ -48,16 +48,19 @@ def without_repeats(
     """The files of all reports, as they are or merged, so that nothing stands twice. What does is counted."""
     placed = [PlacedFile(each, report.part) for report in reports for each in report.files]
     for group in plan.shape.file_specs:
+        of_group = Twice()
         for cluster in clusters([each for each in placed if each.loaded.group == group]):
             found = Twice()
             if len(cluster) > 1:
                 _count(plan, blobs, cluster, found)
-            twice.count += found.count
-            twice.rows += found.rows
+            of_group.count += found.count
+            of_group.rows += found.rows
             if found.count and duplicates != "error":
                 yield from _merged(plan, blobs, cluster)
             else:
                 yield from (each.loaded for each in cluster)
+        if of_group.count > twice.count:  # a row that stands twice does so in all groups: it counts once
+            twice.count, twice.rows = of_group.count, of_group.rows
 
 
 def _count(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile], twice: Twice) -> None:

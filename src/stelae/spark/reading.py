@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stelae.client.keys import txn_of
+from stelae.model.errors import PermissionDenied
 from stelae.spark.holding import HOLD_TTL_S, keep_held
 from stelae.spark.native import is_plain_place, native_frame
 from stelae.spark.planning import plan_read
@@ -62,7 +63,13 @@ def read(
     """
     backend: Any = backend_of(db)
     found = backend.find(table)
-    held = backend.hold(found.id, None if at is None else txn_of(at), HOLD_TTL_S)
+    try:
+        held = backend.hold(found.id, None if at is None else txn_of(at), HOLD_TTL_S)
+    except PermissionDenied:
+        raise PermissionDenied(
+            f"table {table!r} has rows that are in no file yet: Spark reads files, and a store opened read-only "
+            "writes none. Open it for writing"
+        ) from None
     try:
         question = asked_of(
             held, where=where, columns=columns, start=start, stop=stop, prefix=prefix, history=history, cells=cells

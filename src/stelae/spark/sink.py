@@ -11,6 +11,8 @@ from stelae.spark.load_job import LoadOptions, LoadResult, run_load
 from stelae.spark.stores import backend_of
 
 _QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
+"""The jobs of a query's run are a group, which is called as the run is."""
 
 
 def foreach_batch(
@@ -37,9 +39,10 @@ def foreach_batch(
             .start()
         )
 
-    A batch is known by the query's id, which its checkpoint keeps, or by `job`, and its number. With output mode
-    complete say `mode="overwrite"`, so that each batch replaces the one before. `delete` is as in `merge`, the rest as
-    in `load`; `told` is called with the result of each batch.
+    A batch is known by the query's id, which its checkpoint keeps, or by `job`, and its number; where a batch goes to
+    one table in several parts, each needs a `job` of its own. With output mode complete say `mode="overwrite"`, so that
+    each batch replaces the one before. `delete` is as in `merge`, the rest as in `load`; `told` is called with the
+    result of each batch.
     """
     options = LoadOptions(mode, on_bad, quarantine, duplicates, nulls, cells, ts).checked()
     backend_of(db)
@@ -49,6 +52,7 @@ def foreach_batch(
         name = job or spark.sparkContext.getLocalProperty(_QUERY_ID)
         if not name:
             raise InvalidArgument("this is no batch of a stream: name the job with foreach_batch(..., job=...)")
+        _check_first(spark, db.path, table, name, batch)
         result = run_load(spark, db, table, frame, options, job=name, batch=batch, delete=delete, samples=False)
         if result.was_done:
             # A query that keeps state insists that each batch is computed to its end, whatever becomes of it.
@@ -57,3 +61,21 @@ def foreach_batch(
             told(result)
 
     return apply
+
+
+_applied: dict[tuple[str, str, str, str], int] = {}
+
+
+def _check_first(spark: Any, path: str, table: str, name: str, batch: int) -> None:
+    """A batch comes once in a run of a query; what comes as the same batch again would be taken for done."""
+    run = spark.sparkContext.getLocalProperty(_RUN_ID)
+    if not run:
+        return
+    if _applied.get((path, table, name, run), -1) == batch:
+        raise InvalidArgument(
+            f"batch {batch} was loaded into table {table!r} already, and a second load of it would do nothing: where "
+            "one batch goes to a table in several parts, give each its own name with foreach_batch(..., job=...)"
+        )
+    for known in [known for known in _applied if known[:3] == (path, table, name)]:
+        del _applied[known]
+    _applied[path, table, name, run] = batch

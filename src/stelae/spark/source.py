@@ -9,10 +9,11 @@ then goes with it: the snapshot that a frame is of, for one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
+from stelae.model.errors import InvalidArgument
 from stelae.spark.question import Question
 from stelae.spark.source_read import PLAN_OPTION, HeldParts, HeldReader, held_parts
 from stelae.spark.types import spark_schema
@@ -44,6 +45,9 @@ class StelaeSource(DataSource):  # type: ignore[misc]
             is_planned = PLAN_OPTION in self.options or "columns" in self.options
             self._held = held_parts(self.options, None if is_planned else schema.fieldNames())
         return HeldReader(self._held, schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 - Spark's name
+        raise InvalidArgument("a table is no stream to read from: spark.read.format('stelae') reads it at a snapshot")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from stelae.spark import source_write

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from stelae.client.bulk_backend import TTL_S_DEFAULT, TTL_S_MAX
 from stelae.client.keys import txn_of
 from stelae.model import types as t
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.ids import Txn
 from stelae.model.predicate.literals import read_date, read_timestamp, read_timestamp_ntz
 from stelae.model.purge import parse_duration
@@ -92,11 +92,11 @@ class ReadOptions:
         self._options = options
         if "cluster" in options:
             raise InvalidArgument("option cluster: clusters are not there yet; give option path, a store's directory")
+        self.path = self._needed("path", "the directory of the store")
+        self.table = self._needed("table", "the name of the table")
         for name in options:
             if name.lower() not in READ_OPTIONS:
                 raise InvalidArgument(f"option {name!r} is not one of format stelae: {', '.join(READ_OPTIONS)}")
-        self.path = self._needed("path", "the directory of the store")
-        self.table = self._needed("table", "the name of the table")
 
     def get(self, name: str) -> str | None:
         return self._options.get(name)
@@ -144,7 +144,10 @@ class ReadOptions:
         text = self.get("ttl")
         if text is None:
             return TTL_S_DEFAULT
-        ttl_s = parse_duration(text) / 1e6
+        try:
+            ttl_s = parse_duration(text) / 1e6
+        except StelaeError:
+            raise InvalidArgument(f"option ttl is a duration such as 30m or 2h, not {text!r}") from None
         if not 1 <= ttl_s <= TTL_S_MAX:
             raise InvalidArgument(f"option ttl is from 1s to {TTL_S_MAX / 86_400:g}d, not {text!r}")
         return ttl_s
