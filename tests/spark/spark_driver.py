@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +41,7 @@ def die() -> None:
 
 def lag() -> None:
     """Until Spark has had enough of it."""
-    time.sleep(_SLOW_S)
+    Event().wait(_SLOW_S)
 
 
 def kill_executor() -> None:

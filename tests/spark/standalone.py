@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 
 import pyspark
 
@@ -51,9 +51,10 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
 def _told(started: _Started, what: str) -> str:
     """The word after what it says when it has come so far."""
     log, process = started
+    never = Event()
     while process.poll() is None:
         _, found, rest = log.read_text().partition(what)
         if found and "\n" in rest:
             return rest.split()[0]
-        time.sleep(0.1)
+        never.wait(0.1)
     raise AssertionError(log.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stelae.adapters.signals import plain_interrupts
 from stelae.cli.keys import comma_listed, typed_at
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption
@@ -59,12 +61,27 @@ def register_jobs(app: typer.Typer) -> None:
         app.command(name, rich_help_panel=JOBS_PANEL, help=text, epilog=f"Example: stelae {example}")(verb)
 
 
-def _session(master: str | None) -> Any:
+def started_spark(master: str | None) -> Any:
     """Spark is brought up here alone: no other verb waits for it."""
     from stelae.spark.sessions import session
 
-    with progress_bar("starting Spark"):
+    with progress_bar("starting Spark"), quiet_interrupts():
         return session("stelae", master)
+
+
+@contextmanager
+def quiet_interrupts() -> Iterator[None]:
+    """For a Spark that is started in here: what it does about Ctrl-C, jobs do themselves, and nobody needs to read
+    where in the talk with Java it came."""
+    root = logging.getLogger()
+    if _is_telling not in root.filters:
+        root.addFilter(_is_telling)
+    yield
+    plain_interrupts()
+
+
+def _is_telling(record: logging.LogRecord) -> bool:
+    return not str(record.msg).endswith(" while sending command.")
 
 
 @contextmanager
@@ -73,7 +90,7 @@ def _job(
 ) -> Iterator[tuple[Any, stelae.Database, Progress]]:
     """The store, a session, and whom to tell how it goes."""
     with place.opened(make=make) as database:
-        spark = _session(master)
+        spark = started_spark(master)
         with progress_bar(what) as bar:
             yield spark, database, bar.at
 

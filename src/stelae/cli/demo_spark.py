@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.markup import escape
 
+from stelae.cli.bulk import quiet_interrupts
 from stelae.cli.demo_fleet import FLEET, NEW_FIRMWARE, ROLLED_OUT, TABLETS, device, fleet_frame, make_fleet
 from stelae.cli.demo_stage import DemoStage, halves_and_worst, percentile, short_time
 from stelae.cli.demo_traffic import Traffic, TrafficPanel
@@ -28,7 +29,7 @@ def start_spark(stage: DemoStage) -> Any:
     from stelae.spark.sessions import session
 
     place = stage.directory / "spark"
-    with stage.console.status("starting Spark"):
+    with stage.console.status("starting Spark"), quiet_interrupts():
         return session(
             "stelae-demo",
             **{

@@ -6,7 +6,6 @@ writer whose reader is gone ends by its broken pipe.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from rich.text import Text
 
 import stelae
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.signals import interrupts_later
 from stelae.client.backend import Progress as Told
 from stelae.client.table import TableHandle
 
@@ -142,17 +142,11 @@ class DemoStage:
         code = f"import sys; from {module} import {job}; {job}(sys.argv[1])"
         command = [sys.executable, "-c", code, str(self.store)]
         process: subprocess.Popen[str] | None = None
-        interrupts: list[bool] = []
-        # A Ctrl-C in the middle of starting it would leave a process that nobody knows of.
-        before = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
-            signal.signal(signal.SIGINT, before)
-            if interrupts:
-                raise KeyboardInterrupt
+            with interrupts_later():  # in the middle of starting it, one would leave a process that nobody knows of
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
             yield process
         finally:
-            signal.signal(signal.SIGINT, before)
             if process is not None:
                 process.kill()
                 process.communicate()

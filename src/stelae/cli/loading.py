@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import stelae
-from stelae.cli.bulk import JOBS_PANEL, MasterOption
+from stelae.cli.bulk import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.declarations import key_names_or_types, typed_columns
 from stelae.cli.places import JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, facts, out, print_json, progress_bar, verb_help
@@ -91,8 +91,7 @@ def load_files(
         raise InvalidArgument("--key and --tablets are for a table that is made: say --create")
     with place.opened(make=create) as database:
         known = _known(database, table, create=create, key=key)
-        with progress_bar("starting Spark"):
-            spark = _session(master)
+        spark = started_spark(master)
         from stelae.spark.inputs import frame_of_files
         from stelae.spark.loading import load
 
@@ -124,12 +123,6 @@ def load_files(
     summary = result.summary
     out().print(f"[green]{as_shown(summary.title)}[/]")
     out().print(facts((name, as_shown(value)) for name, value in summary.facts))
-
-
-def _session(master: str | None) -> Any:
-    from stelae.spark.sessions import session
-
-    return session("stelae load", master)
 
 
 def _kind(files: Sequence[str], said: str | None, delimiter: str) -> tuple[str, str]:

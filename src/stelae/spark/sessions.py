@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stelae.adapters.java import environment, inside_spark_submit, jvm_options, python_for_workers
+from stelae.adapters.signals import interrupts_later
 from stelae.model.errors import Unavailable
 from stelae.spark.java import find_java
 
@@ -55,4 +56,17 @@ def session(app_name: str = "stelae", master: str | None = None, **conf: str) ->
             variables["JAVA_HOME"] = str(find_java().home)
             variables["SPARK_SUBMIT_OPTS"] = jvm_options(f"-Dlog4j2.configurationFile={logging.as_uri()}")
         with environment(**variables):
-            return builder.getOrCreate()
+            return _started(builder)
+
+
+def _started(builder: Any) -> SparkSession:
+    """A Ctrl-C while Java starts would leave a process that nobody knows of."""
+    started: SparkSession | None = None
+    try:
+        with interrupts_later():
+            started = builder.getOrCreate()
+    except KeyboardInterrupt:
+        if started is not None:
+            started.stop()
+        raise
+    return started

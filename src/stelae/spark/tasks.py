@@ -163,9 +163,10 @@ def _result(running: Future[T], what: str) -> T:
 
 
 def _told(error: Exception) -> str:
-    """What Spark's long story comes to: the error that ended the task's own traceback, or the first line."""
+    """What Spark's long story comes to: the error that ended the task's own traceback, or what Java says it is all due
+    to, or the first line."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    text = _cause(error) or (lines[0] if lines else type(error).__name__)
     is_trace = False
     for line in lines:
         if line.lstrip().startswith("Traceback"):
@@ -173,6 +174,16 @@ def _told(error: Exception) -> str:
         elif is_trace and not line.startswith(" "):
             text, is_trace = line, False
     return text if len(text) <= _TOLD_LENGTH_MAX else f"{text[:_TOLD_LENGTH_MAX]}..."
+
+
+def _cause(error: Exception) -> str:
+    """The first of Java's errors that led to this one; empty if there is none."""
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if thrown is None:
+        return ""
+    while thrown.getCause() is not None:
+        thrown = thrown.getCause()
+    return str(thrown.toString()).splitlines()[0]
 
 
 def run_action(spark: Any, what: str, action: Callable[[], T], progress: Progress | None, beat: Beat | None) -> T:
