@@ -412,6 +412,18 @@ def test_upkeep_gives_way_to_a_load(machine: Machine, store: EmbeddedStore, endi
     assert files_after() < files
 
 
+def test_a_table_that_is_dropped_under_a_load(machine: Machine, store: EmbeddedStore) -> None:
+    ticket = store.begin_load(id_of(store, "t"), "late")
+    file = written(machine.blobs, ticket, "01", {1: 1})
+    drop("t").act(machine, store)
+    keep().act(machine, store)
+    with pytest.raises(NotFound, match="was dropped during load"):
+        store.commit_load(ticket.ticket, [file])
+    store.release(ticket.ticket)
+    keep().act(machine, store)
+    assert file.file.name not in machine.files()
+
+
 def test_files_of_a_load_under_way_are_kept(machine: Machine, store: EmbeddedStore) -> None:
     ticket = store.begin_load(id_of(store, "t"), "job", ttl_s=60)
     file = written(machine.blobs, ticket, "00", {3: 33})

@@ -55,7 +55,11 @@ class Ownership:
                 os.close(fd)
                 raise
         owned = Ownership(directory, fd, release)
-        owned.note("")
+        try:
+            owned.note("")
+        except BaseException:
+            owned.forget()
+            raise
         return owned
 
     def note(self, address: str) -> None:

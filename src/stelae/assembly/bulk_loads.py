@@ -169,6 +169,8 @@ class Loads:
     def _prepare(self, table: TableId, attempt: Attempt, files: Sequence[LoadedFile]) -> None:
         with self._shard.lock:
             states = self._shard.of_table(table)
+            if not states and table not in self._running.catalog.latest.tables:
+                raise NotFound(f"the table (id {table}) was dropped during load {attempt.ticket}: nothing was loaded")
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
             known = self._running.catalog.schemas.of(table)
