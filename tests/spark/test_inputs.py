@@ -111,6 +111,12 @@ def test_moments_without_a_zone_are_inferred_as_such(spark: Any, tmp_path: Path)
     assert [field.dataType.typeName() for field in frame.schema.fields[1:3]] == ["timestamp_ntz", "timestamp"]
 
 
+def test_files_that_spark_does_not_see(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "_a.csv").write_text("id\n1\n")
+    with pytest.raises(InvalidArgument, match="begin with _ or a dot"):
+        frame_of_files(spark, [str(tmp_path / "_a.csv")], "csv", None)
+
+
 def test_files_without_rows(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("")
     types = {"id": t.Int(64)}

@@ -44,6 +44,11 @@ def frame_of_files(
 ) -> Any:
     """`types`: of the columns, by name; or the table's, of which columns may be missing in the files; or None: what the
     files look like."""
+    for file in files:
+        if file.rpartition("/")[2].startswith(("_", ".")):
+            raise InvalidArgument(
+                f"{file}: Spark passes over files whose names begin with _ or a dot: call it otherwise"
+            )
     match kind:
         case "parquet":
             frame = _read(lambda: spark.read.option("mergeSchema", True).parquet(*files))

@@ -9,6 +9,7 @@ from stelae.adapters.java import environment, inside_spark_submit, jvm_options, 
 from stelae.adapters.signals import interrupts_later
 from stelae.model.errors import Unavailable
 from stelae.spark.java import find_java
+from stelae.spark.tasks import short_story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,4 +70,8 @@ def _started(builder: Any) -> SparkSession:
         if started is not None:
             started.stop()
         raise
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise Unavailable(f"Spark could not be started: {short_story(error)}") from error
     return started

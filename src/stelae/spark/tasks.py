@@ -159,10 +159,10 @@ def _result(running: Future[T], what: str) -> T:
     except StelaeError:
         raise
     except Exception as error:
-        raise Unavailable(f"{what}: the Spark job failed: {_told(error)}") from error
+        raise Unavailable(f"{what}: the Spark job failed: {short_story(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def short_story(error: Exception) -> str:
     """What Spark's long story comes to: the error that ended the task's own traceback, or what Java says it is all due
     to, or the first line."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
