@@ -69,6 +69,15 @@ def test_a_store_in_a_place_that_looks_like_a_pattern(spark: Any, tmp_path: Path
         assert export(spark, db, "t", tmp_path / "out").rows == 2
 
 
+def test_moments_without_a_zone_keep_their_microseconds(spark: Any, db: stelae.Database, tmp_path: Path) -> None:
+    table = db.create_table("m", key={"id": "int64"}, groups=[stelae.columns("g", {"t": "timestamp_ntz"})])
+    table.put({"id": 1, "t": MOMENT.replace(tzinfo=None, microsecond=1)})
+    for form in ("csv", "json"):
+        export(spark, db, "m", tmp_path / form, format=form)
+        (file,) = (tmp_path / form).glob("part-*")
+        assert "2026-01-31T12:00:00.000001" in file.read_text()
+
+
 def test_csv(spark: Any, db: stelae.Database, users: stelae.Table, tmp_path: Path) -> None:
     export(spark, db, "users", tmp_path / "out", format="csv")
     rows: dict[str, dict[str, str]] = {}

@@ -106,7 +106,7 @@ def test_headers_that_differ_are_refused(spark: Any, tmp_path: Path) -> None:
 
 
 def test_moments_without_a_zone_are_inferred_as_such(spark: Any, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,a,b\n1,2026-01-31 12:00:00,2026-01-31 12:00:00Z\n")
+    (tmp_path / "a.csv").write_text("id,a,b\n1,2026-01-31 12:00:00,2026-01-31 12:00:00Z\n2,2026-01-31,\n")
     frame = frame_of_files(spark, [str(tmp_path / "a.csv")], "csv", None)
     assert [field.dataType.typeName() for field in frame.schema.fields[1:3]] == ["timestamp_ntz", "timestamp"]
 

@@ -149,7 +149,7 @@ def _without_zones(raw: Any, types: Mapping[str, t.ColumnType]) -> dict[str, t.C
     moments = [name for name, type_ in types.items() if isinstance(type_, t.Timestamp)]
     if not moments:
         return {}
-    pattern = _text(f"{_ZONE} *$")
+    pattern = _text(f"{_CLOCK}{_ZONE} *$")
     found = raw.selectExpr(*(f"coalesce(bool_or({quoted(name)} RLIKE {pattern}), false)" for name in moments)).first()
     return {name: t.TimestampNtz() for name, has_zone in zip(moments, found, strict=True) if not has_zone}
 

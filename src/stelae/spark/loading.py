@@ -85,7 +85,7 @@ def _is_there(db: Database, table: str) -> bool:
 def _unmake(db: Database, table: str, reason: BaseException) -> None:
     """A table that was made for a load which failed, unless others have written to it."""
     try:
-        if not db.table(table).stats().records:
+        if not any(True for _ in db.table(table).scan(limit=1)):
             db.drop_table(table)
     except StelaeError as error:
         reason.add_note(f"table {table!r} was made for it and could not be dropped: {error}")
