@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from harness import Row, best, report
 
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.format.fragment.footer import FragmentColumn, FragmentFooter, FragmentSeal, FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import FragmentWriter

@@ -26,10 +26,10 @@ from harness import Row as BenchRow
 from harness import best, report
 from rocksdict import Options, Rdict, WriteOptions
 
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.logfiles import LocalLogFiles
+from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.adapters.rng import SystemRng
 from stelae.format.block import SmallBlock
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
@@ -41,16 +41,16 @@ from stelae.model.mutation import Put
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import ALL_ROWS, EVERYTHING
 from stelae.model.schema import TableSchema
-from stelae.storage.asking import Asking
-from stelae.storage.config import TabletConfig
-from stelae.storage.opening import open_shard
-from stelae.storage.points import reader_for
-from stelae.storage.rowscan import ScanRequest
-from stelae.storage.scanner import TableScan
-from stelae.storage.serializer import SerializerSettings
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.points.rows import reader_for
+from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard, ShardSettings
-from stelae.storage.state import new_tablet
-from stelae.storage.upkeep import Upkeep
+from stelae.storage.tablet.config import TabletConfig
+from stelae.storage.tablet.opening import open_shard
+from stelae.storage.tablet.state import new_tablet
+from stelae.storage.upkeep.serializer import SerializerSettings
+from stelae.storage.upkeep.upkeep import Upkeep
 
 TABLE, TABLET = TableId(1), TabletId(1)
 KEY_BYTES, VALUE_BYTES = 24, 50

@@ -171,7 +171,7 @@ def main() -> None:
             replies.flush()
 
         try:
-            from stelae.spark.sessions import session
+            from stelae.spark.driver.sessions import session
 
             spark = session(f"bench-{kind}", master, **conf)
         except Exception as error:  # noqa: BLE001 - as above

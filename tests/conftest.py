@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session for all tests of a run; its JVM has ended when the run has."""
-    from stelae.spark.sessions import session
+    from stelae.spark.driver.sessions import session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     running = session(

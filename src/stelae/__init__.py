@@ -27,22 +27,22 @@ from stelae.model.errors import (
     PartialWrite,
     PermissionDenied,
     Retryable,
+    SchemaChanged,
     SnapshotTooOld,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.predicate.build import col
 
 if TYPE_CHECKING:
-    from stelae.client.batch import Batch
-    from stelae.client.database import Database
-    from stelae.client.outgoing import FoundRow as Row
-    from stelae.client.outgoing import FoundVersion as Version
-    from stelae.client.scan import Scan
-    from stelae.client.snapshot import Snapshot
-    from stelae.client.table import TableHandle as Table
-    from stelae.ports.metastore import UnknownOutcome
-    from stelae.storage.scanner import SchemaChanged
+    from stelae.client.api.batch import Batch
+    from stelae.client.api.database import Database
+    from stelae.client.api.rows import FoundRow as Row
+    from stelae.client.api.rows import FoundVersion as Version
+    from stelae.client.api.scan import Scan
+    from stelae.client.api.snapshot import Snapshot
+    from stelae.client.api.table import TableHandle as Table
 
 __version__ = "0.1.0.dev0"
 
@@ -80,15 +80,13 @@ __all__ = [
 
 # What needs pyarrow is imported when it is first used: `import stelae` alone is quick.
 _HOMES = {
-    "Batch": ("stelae.client.batch", "Batch"),
-    "Database": ("stelae.client.database", "Database"),
-    "Row": ("stelae.client.outgoing", "FoundRow"),
-    "Scan": ("stelae.client.scan", "Scan"),
-    "SchemaChanged": ("stelae.storage.scanner", "SchemaChanged"),
-    "UnknownOutcome": ("stelae.ports.metastore", "UnknownOutcome"),
-    "Snapshot": ("stelae.client.snapshot", "Snapshot"),
-    "Table": ("stelae.client.table", "TableHandle"),
-    "Version": ("stelae.client.outgoing", "FoundVersion"),
+    "Batch": ("stelae.client.api.batch", "Batch"),
+    "Database": ("stelae.client.api.database", "Database"),
+    "Row": ("stelae.client.api.rows", "FoundRow"),
+    "Scan": ("stelae.client.api.scan", "Scan"),
+    "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
+    "Table": ("stelae.client.api.table", "TableHandle"),
+    "Version": ("stelae.client.api.rows", "FoundVersion"),
 }
 
 
@@ -120,9 +118,9 @@ def open(  # noqa: A001 - the package is where this name belongs
     """
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
-    from stelae.client.database import Database
-    from stelae.client.retries import Patience
-    from stelae.client.session import Session
+    from stelae.client.api.database import Database
+    from stelae.client.calls.retries import Patience
+    from stelae.client.calls.session import Session
     from stelae.launch.embedded import open_embedded
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)

@@ -13,12 +13,12 @@ import asyncio
 import os
 
 import stelae
-from stelae.client.aio_batch import AsyncBatch
-from stelae.client.aio_database import AsyncDatabase, Opening
-from stelae.client.aio_scan import AsyncScan
-from stelae.client.aio_table import AsyncTable
-from stelae.client.retries import TIMEOUT_S_DEFAULT
-from stelae.client.session import Session
+from stelae.client.api.aio.batch import AsyncBatch
+from stelae.client.api.aio.database import AsyncDatabase, Opening
+from stelae.client.api.aio.scan import AsyncScan
+from stelae.client.api.aio.table import AsyncTable
+from stelae.client.calls.retries import TIMEOUT_S_DEFAULT
+from stelae.client.calls.session import Session
 
 __all__ = ["AsyncBatch", "AsyncDatabase", "AsyncScan", "AsyncTable", "connect", "open"]
 

@@ -15,7 +15,7 @@ from threading import Event
 
 import pytest
 
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.model.errors import (
     AlreadyExists,
     Closed,
@@ -29,7 +29,7 @@ from stelae.ports.blobs import BlobInfo
 
 WRITER = """
 import sys
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 
 writer = LocalBlobStore(sys.argv[1]).create(sys.argv[2])
 writer.write(b"bytes")
@@ -40,7 +40,7 @@ writer.commit()
 
 DIES_AFTER_LINK = """
 import os, sys
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 
 link = os.link
 def link_and_die(*args, **kwargs):
@@ -54,7 +54,7 @@ writer.commit()
 
 FORKS = """
 import os, sys
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.model.errors import Closed
 
 def closed(call, *args):
@@ -87,7 +87,7 @@ writer.commit()
 
 LIMITED = """
 import os, resource, sys
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.model.errors import Closed, DiskFull
 
 store = LocalBlobStore(sys.argv[1])

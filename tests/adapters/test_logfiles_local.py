@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stelae.adapters.files import stelae_error
-from stelae.adapters.logfiles import LocalLogFile, LocalLogFiles
+from stelae.adapters.logfiles.local import LocalLogFile, LocalLogFiles
 from stelae.model.errors import (
     AlreadyExists,
     DiskFailed,
@@ -25,7 +25,7 @@ from stelae.ports.logfiles import LogFileInfo
 
 LIMITED = """
 import resource, sys
-from stelae.adapters.logfiles import LocalLogFiles
+from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.model.errors import DiskFull
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

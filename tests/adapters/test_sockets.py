@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.adapters.sockets import UNREAD_BYTES_MAX, UNSENT_BYTES_MAX, UnixTransport
-from stelae.adapters.sockets_blocking import UnixConnector
-from stelae.adapters.sockets_paths import NAME_BYTES_MAX, PATH_BYTES_MAX, short_path
+from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.paths import NAME_BYTES_MAX, PATH_BYTES_MAX, short_path
+from stelae.adapters.sockets.unix import UNREAD_BYTES_MAX, UNSENT_BYTES_MAX, UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.blocking import BlockingConnection
@@ -221,7 +221,7 @@ async def _stuff(connection: Connection) -> None:
 
 
 def test_closing_ends_although_the_peer_does_not_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.adapters.sockets.CLOSE_S", 0.05)
+    monkeypatch.setattr("stelae.adapters.sockets.unix.CLOSE_S", 0.05)
 
     async def both(here: Connection, there: Connection) -> None:
         await _stuff(here)
@@ -326,7 +326,7 @@ def test_an_address_is_taken_once_and_free_again(directory: Path) -> None:
 
 LISTENER = """
 import asyncio, sys
-from stelae.adapters.sockets import UnixTransport
+from stelae.adapters.sockets.unix import UnixTransport
 
 async def live():
     listener = await UnixTransport().listen(sys.argv[1])
@@ -582,7 +582,7 @@ def test_what_breaks_off_and_what_is_no_frame(directory: Path) -> None:
 
 FORKING = """
 import os, sys
-from stelae.adapters.sockets_blocking import UnixConnector
+from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.model.errors import Closed
 
 here = UnixConnector(sys.argv[1]).connect(5)

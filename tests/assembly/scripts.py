@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.client.backend import AlterAsk, CreateAsk, ScanAsk
-from stelae.client.incoming import blocks_of, key_of
+from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import Row, TableId
 from stelae.model.predicate.plan import ScanPredicate
@@ -16,7 +15,10 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import RowRange, check_cover
 from stelae.registry.meta import META0, META1
 from stelae.registry.tablet_records import TabletPhase, read_tablets
-from stelae.storage.fragments import Fragments
+from stelae.service.backend import AlterAsk
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk
+from stelae.storage.files.fragments import Fragments
 from stelae.tserver.configs import read_configs
 from tests.assembly.worlds import GRACE_S, Machine
 

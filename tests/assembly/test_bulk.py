@@ -13,8 +13,15 @@ import pytest
 
 from stelae.assembly.bulk_loads import UNDER_WAY_MS
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.client.backend import AlterAsk
-from stelae.client.bulk import (
+from stelae.format.fragment.footer import FragmentSpec, spec_of
+from stelae.format.fragment.writer import FragmentWriter
+from stelae.model.errors import Conflict, InvalidArgument, NotFound, SnapshotTooOld
+from stelae.model.hybrid import micros_of
+from stelae.model.ids import Txn
+from stelae.model.predicate.plan import ScanPredicate
+from stelae.ports.blobs import BlobStore
+from stelae.service.backend import AlterAsk
+from stelae.service.tickets import (
     STAGED_MS_MAX,
     STAGING,
     CompactionTicket,
@@ -23,20 +30,13 @@ from stelae.client.bulk import (
     LoadTicket,
     staging_prefix,
 )
-from stelae.format.fragment.footer import FragmentSpec, spec_of
-from stelae.format.fragment.writer import FragmentWriter
-from stelae.model.errors import Conflict, InvalidArgument, NotFound, SnapshotTooOld
-from stelae.model.hybrid import micros_of
-from stelae.model.ids import Txn
-from stelae.model.predicate.plan import ScanPredicate
-from stelae.ports.blobs import BlobStore
-from stelae.storage.asking import Asking
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.cache import BlockCache
-from stelae.storage.fragments import Fragments
-from stelae.storage.records import merged_records
-from stelae.storage.rowscan import RowScan, ScanRequest
-from stelae.storage.writing import everything, fragment_spec, shape_of, write_fragment
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.cache import BlockCache
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.files.writing import everything, fragment_spec, shape_of, write_fragment
+from stelae.storage.merge.records import merged_records
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.rows import RowScan, ScanRequest
 from stelae.tserver.keeper import FILES_URGENT
 from tests.assembly.scripts import (
     PlainStore,

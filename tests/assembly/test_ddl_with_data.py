@@ -19,17 +19,26 @@ import pytest
 
 from stelae.adapters.ownership import Ownership
 from stelae.assembly.opening import StoreSettings
-from stelae.client.backend import AlterAsk, CreateAsk, ScanAsk, TableInfo
-from stelae.client.incoming import blocks_of, key_of
+from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.launch.local import LocalStore
 from stelae.model.declare import columns, declare
-from stelae.model.errors import Closed, InvalidArgument, NotFound, PartialWrite, Retryable, StelaeError
+from stelae.model.errors import (
+    Closed,
+    InvalidArgument,
+    NotFound,
+    PartialWrite,
+    Retryable,
+    SchemaChanged,
+    StaleSchema,
+    StelaeError,
+    TabletAway,
+)
 from stelae.model.ids import Row, TableId
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
-from stelae.storage.scanner import SchemaChanged
-from stelae.storage.shard import StaleSchema
-from stelae.storage.tablets import TabletAway
+from stelae.service.backend import AlterAsk
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk, TableInfo
 from tests.effort import tries
 
 SCHEMA = declare({"id": "int64"}, [columns("data", {"n": "int64", "text": "string"})])

@@ -8,11 +8,10 @@ import pytest
 
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.catalog.commands_spaces import CreateZone, RenameZone
-from stelae.client.backend import AlterAsk
-from stelae.model.errors import Closed, DiskFull, InvalidArgument, NotFound, Unavailable
+from stelae.model.errors import Closed, DiskFull, InvalidArgument, NotFound, TabletAway, Unavailable
 from stelae.model.ids import TableId
 from stelae.registry.control import UnloadTable
-from stelae.storage.tablets import TabletAway
+from stelae.service.backend import AlterAsk
 from tests.tserver.stores import Place, row
 
 WORK: dict[str, Callable[[EmbeddedStore, TableId], object]] = {

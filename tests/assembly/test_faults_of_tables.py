@@ -22,8 +22,8 @@ from stelae.model.errors import (
     Retryable,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
 )
-from stelae.ports.metastore import UnknownOutcome
 from stelae.sim.effects import Faults
 from tests.assembly.scripts import SCRIPT, PlainStore, Step, check_store, check_whole
 from tests.assembly.worlds import Machine

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stelae.client.backend import ScanAsk
 from stelae.model.errors import Closed, NotFound, SnapshotTooOld
 from stelae.model.ids import TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.service.scans import ScanAsk
 from tests.tserver.stores import Place, row
 
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from stelae.adapters.ownership import Ownership
 from stelae.assembly.opening import StoreSettings
-from stelae.client.backend import CreateAsk
-from stelae.client.incoming import blocks_of, key_of
+from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.launch.local import LocalStore, shard_settings
 from stelae.model.declare import columns, declare
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.service.tables import CreateAsk
 
 SCHEMA = declare({"id": "int64"}, [columns("data", {"text": "string"})])
 

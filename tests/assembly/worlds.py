@@ -14,18 +14,8 @@ from typing import Any, TypeVar
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.opening import StoreSettings, World, open_store
 from stelae.master.master import MasterSettings
-from stelae.model.errors import Unavailable
-from stelae.ports.metastore import (
-    Change,
-    Compare,
-    Entry,
-    LeaseId,
-    RangeRead,
-    Revision,
-    TxnOutcome,
-    UnknownOutcome,
-    WatchBatch,
-)
+from stelae.model.errors import Unavailable, UnknownOutcome
+from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome, WatchBatch
 from stelae.ports.metastore_rules import check_txn_request
 from stelae.registry.control import TabletReport
 from stelae.sim.blobs import SimBlobStore
@@ -35,10 +25,10 @@ from stelae.sim.loop import SimLoop
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
 from stelae.sim.rng import SimRng
-from stelae.storage.compaction.picker import PickerSettings
-from stelae.storage.serializer import SerializerSettings
+from stelae.storage.log.wal import WalSettings
 from stelae.storage.shard import ShardSettings
-from stelae.storage.wal import WalSettings
+from stelae.storage.upkeep.picker import PickerSettings
+from stelae.storage.upkeep.serializer import SerializerSettings
 
 T = TypeVar("T")
 

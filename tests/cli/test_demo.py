@@ -18,11 +18,11 @@ import pytest
 from rich.console import Console
 
 import stelae
-from stelae.cli.demo_charts import PairedBar, latency_chart, paired_chart, steps_chart
-from stelae.cli.demo_fleet import fleet_batch, make_fleet
-from stelae.cli.demo_report import report_text
-from stelae.cli.demo_stage import DemoFigure, DemoStage, DemoStory, Latency, StepTaken, percentile, short_time
-from stelae.cli.demo_traffic import Traffic, slices, sparks
+from stelae.cli.demo.charts import PairedBar, latency_chart, paired_chart, steps_chart
+from stelae.cli.demo.fleet import fleet_batch, make_fleet
+from stelae.cli.demo.report import report_text
+from stelae.cli.demo.stage import DemoFigure, DemoStage, DemoStory, Latency, StepTaken, percentile, short_time
+from stelae.cli.demo.traffic import Traffic, slices, sparks
 
 _SPARK_CALLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
 _END_S_MAX = 240.0

@@ -17,37 +17,29 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.sockets import UnixTransport
-from stelae.adapters.sockets_blocking import UnixConnector
+from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.catalog.objects import NamespaceId, Table, TableProperties, ZoneId
-from stelae.client.backend import (
-    AlterAsk,
-    CheckReport,
-    CreateAsk,
-    Progress,
-    ScanAsk,
-    TableInfo,
-    TableStats,
-    TabletInfo,
-    Values,
-)
-from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.client.bulk_backend import TTL_S_DEFAULT
-from stelae.client.incoming_blocks import OrderedBlock
-from stelae.client.remote import RemoteBackend
-from stelae.client.remote_lines import LineSettings
-from stelae.client.serving import ServiceLimits, StoreService
+from stelae.client.remote.lines import LineSettings
+from stelae.client.remote.store import RemoteBackend
 from stelae.format.block import encode_block
-from stelae.model.errors import NotFound
+from stelae.model.errors import NotCached, NotFound
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.schema import TableSchema
 from stelae.ports.transport import Address
-from stelae.storage.asking import Version
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.handles import NotCached
+from stelae.service.backend import AlterAsk, Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.jobs import TTL_S_DEFAULT
+from stelae.service.reports import CheckReport, Progress
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk, TableInfo, TableStats, TabletInfo
+from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.read.asking import Version
+from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 OWNER = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "a-store", "owner")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from stelae.client.incoming_blocks import OrderedBlock
 from stelae.format import layout
 from stelae.format.block import Block, SmallBlock, decode_block, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
@@ -17,7 +16,8 @@ from stelae.model.ids import ColumnId, Micros, Row
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Columns, Erase, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
-from stelae.storage.checks import check_block
+from stelae.service.blocks import OrderedBlock
+from stelae.storage.checks.blocks import check_block
 from tests.storage.plain import PlainTable
 
 TXN = pack(1_700_000_000_000)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.incoming_arrow import check_sizes, fitted
-from stelae.client.incoming_values import array_of_given, fit_value
+from stelae.client.intake.arrays import check_sizes, fitted
+from stelae.client.intake.values import array_of_given, fit_value
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of, values_of

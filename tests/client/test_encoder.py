@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client import names as names_module
-from stelae.client.incoming import RowEncoder, blocks_of, erasures_of, key_of, mutations_of
-from stelae.client.incoming_single import PlainPuts
-from stelae.client.names import Names
+from stelae.client.arguments import names as names_module
+from stelae.client.arguments.names import Names
+from stelae.client.intake.mutations import RowEncoder, blocks_of, erasures_of, key_of, mutations_of
+from stelae.client.intake.single import PlainPuts
 from stelae.format.block import NESTED_BYTES_MAX, SMALL_MUTATIONS_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.model.declare import cells, columns, declare
@@ -25,7 +25,7 @@ from stelae.model.ids import Micros, Row
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Mutation
 from stelae.model.schema import TableSchema
-from stelae.storage.checks import check_block
+from stelae.storage.checks.blocks import check_block
 from tests.client.plainly import checked, held, mutations_in
 from tests.client.samples import EVERYTHING, FLOATING, HASHED, PAIR, STRICT, USERS, WILD, every_type
 from tests.effort import tries

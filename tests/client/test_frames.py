@@ -16,8 +16,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from stelae.client.incoming import blocks_of
-from stelae.client.outgoing import pandas_of, polars_of
+from stelae.client.api.rows import pandas_of, polars_of
+from stelae.client.intake.mutations import blocks_of
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.declare import columns, declare
@@ -268,14 +268,14 @@ def test_pandas_and_polars_are_left_alone_until_they_are_needed() -> None:
     """pyarrow looks for pandas by itself when it makes arrays, so pandas is looked for before."""
     program = (
         "import sys\n"
-        "from stelae.client import incoming, outgoing\n"
+        "from stelae.client.api import rows\nfrom stelae.client.intake import mutations\n"
         "from stelae.model.declare import columns, declare\n"
         "print(sorted({'pandas', 'polars'} & set(sys.modules)))\n"
         "schema = declare({'id': 'int64'}, [columns('g', {'n': 'int32'})])\n"
         "import pyarrow as pa\n"
         "table = pa.table({'id': [1], 'n': [2]})\n"
-        "incoming.blocks_of(schema, table)\n"
-        "outgoing.rows_of_batch(schema, table.to_batches()[0], 7)\n"
+        "mutations.blocks_of(schema, table)\n"
+        "rows.rows_of_batch(schema, table.to_batches()[0], 7)\n"
         "print('polars' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.incoming import blocks_of, erase_rows_blocks, key_of, mutations_of
-from stelae.client.incoming_blocks import OrderedBlock, split_blocks
-from stelae.client.outgoing import pandas_of
+from stelae.client.api.rows import pandas_of
+from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, key_of, mutations_of
 from stelae.format import layout
 from stelae.format.block import NESTED_BYTES_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
@@ -26,6 +25,7 @@ from stelae.model.ids import Micros, Row
 from stelae.model.limits import Limits
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.schema import TableSchema
+from stelae.service.blocks import OrderedBlock, split_blocks
 from tests.client.plainly import checked, held
 from tests.client.samples import FLOATING, HASHED, PAIR, STRICT, USERS, WILD
 from tests.effort import tries

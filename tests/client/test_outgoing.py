@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.outgoing import FoundVersion, found_history, found_row, pandas_of, polars_of, rows_of_batch, table_of
+from stelae.client.api.rows import FoundVersion, found_history, found_row, pandas_of, polars_of, rows_of_batch, table_of
 from stelae.model.arrow_values import array_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Micros, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.values import coerce
-from stelae.storage.asking import Version
-from stelae.storage.rowscan import output_schema
+from stelae.storage.read.asking import Version
+from stelae.storage.read.scans.rows import output_schema
 from tests.client.samples import EVERYTHING, USERS, WILD, every_type
 from tests.effort import tries
 from tests.strategies import column_types, values

@@ -16,15 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.catalog.objects import TableProperties
-from stelae.client.backend import AlterAsk, Backend, CheckReport, CreateAsk, Problem, ScanAsk, TableStats, TabletInfo
-from stelae.client.bulk import CompactionTicket, CompactionWork, HeldTable, LoadedFile, LoadTicket
-from stelae.client.bulk_backend import BulkBackend
-from stelae.client.incoming import blocks_of, erasures_of, mutations_of
-from stelae.client.incoming_blocks import OrderedBlock, Sizes, small_blocks, weighed
-from stelae.client.messages_bodies import PIECE_BYTES, pieces, scan_from, scan_parts
-from stelae.client.remote import RemoteBackend
-from stelae.client.remote_writes import GROUP_BYTES
-from stelae.client.serving_calls import ANSWER_BYTES_MAX
+from stelae.client.intake.blocks import Sizes, small_blocks, weighed
+from stelae.client.intake.mutations import blocks_of, erasures_of, mutations_of
+from stelae.client.remote.store import RemoteBackend
+from stelae.client.remote.writes import GROUP_BYTES
 from stelae.format.block import SmallBlock
 from stelae.format.fragment.footer import FragmentSeal, FragmentStats
 from stelae.model.declare import columns, declare
@@ -36,11 +31,16 @@ from stelae.model.errors import (
     DiskFull,
     InvalidArgument,
     InvalidPredicate,
+    NotCached,
     NotFound,
     PartialWrite,
+    SchemaChanged,
     SnapshotTooOld,
+    StaleSchema,
     StelaeError,
+    TabletAway,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.ids import GroupId, Micros, Row, SchemaVersion, TableId, Txn
 from stelae.model.limits import DEFAULT_LIMITS
@@ -48,13 +48,17 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, TimeRange, plan
 from stelae.model.predicate.selectors import ALL_COLUMNS, NO_COLUMNS, ColumnSelector
 from stelae.model.ranges import RangeSet, RowRange
-from stelae.ports.metastore import UnknownOutcome
-from stelae.storage.asking import Version
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.handles import NotCached
-from stelae.storage.scanner import SchemaChanged
-from stelae.storage.shard import StaleSchema
-from stelae.storage.tablets import TabletAway
+from stelae.service.backend import AlterAsk, Backend
+from stelae.service.blocks import OrderedBlock
+from stelae.service.bodies import PIECE_BYTES, pieces, scan_from, scan_parts
+from stelae.service.jobs import BulkBackend
+from stelae.service.reports import CheckReport, Problem
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk, TableStats, TabletInfo
+from stelae.service.tickets import CompactionTicket, CompactionWork, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.read.asking import Version
+from stelae.tserver.serving.calls import ANSWER_BYTES_MAX
 from stelae.wire.faults import InternalFault
 from tests.client.fake_backend import FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import EVERYTHING, HASHED, PAIR, STRICT, USERS, WILD, every_type
@@ -362,7 +366,7 @@ def test_batches_lie_straight_in_memory(world: StoreWorld) -> None:
 
 
 def test_many_rows_are_asked_for_at_one_snapshot(world: StoreWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.client.messages.ROWS_MAX", 3)
+    monkeypatch.setattr("stelae.service.messages.ROWS_MAX", 3)
     world.backend.answers |= {
         "pin": Txn(77),
         "newest_many": lambda _, rows, __, ___: [{"row": bytes(row)} for row in rows],
@@ -383,7 +387,7 @@ def test_many_rows_are_asked_for_at_one_snapshot(world: StoreWorld, monkeypatch:
 @settings(max_examples=tries(100))
 def test_pieces_are_the_same_bytes(parts: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stelae.client.messages_bodies.PIECE_BYTES", 4)
+        patch.setattr("stelae.service.bodies.PIECE_BYTES", 4)
         cut = [bytes(piece) for piece in pieces(parts)]
     assert b"".join(cut) == b"".join(parts)
     assert all(len(piece) == 4 for piece in cut[:-1])

@@ -15,18 +15,21 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from stelae.client import messages as m
-from stelae.client import messages_bodies as bodies
-from stelae.client.backend import AlterAsk, CheckReport, CreateAsk, ScanAsk, TableStats
-from stelae.client.incoming import blocks_of
-from stelae.client.remote_writes import write_groups
-from stelae.client.serving import ServiceLimits
+from stelae.client.intake.mutations import blocks_of
+from stelae.client.remote.writes import write_groups
 from stelae.model.errors import StelaeError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import TimeRange, plan
 from stelae.model.schema import TableSchema
 from stelae.ports.transport import Frame, FrameKind, RequestId
+from stelae.service import bodies as bodies
+from stelae.service import messages as m
+from stelae.service.backend import AlterAsk
+from stelae.service.reports import CheckReport
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk, TableStats
+from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.faults import InternalFault, ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
 from stelae.wire.hello import hello_frame

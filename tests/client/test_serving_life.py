@@ -18,20 +18,19 @@ import pyarrow as pa
 import pytest
 
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.sockets_blocking import UnixConnector
-from stelae.client.backend import ScanAsk
-from stelae.client.incoming import blocks_of
-from stelae.client.messages import FIND, NOW, SCAN, NameMessage, NothingMessage, ScanMessage
-from stelae.client.remote import RemoteBackend
-from stelae.client.remote_lines import LineSettings
-from stelae.client.serving import ServiceLimits
-from stelae.client.serving_jobs import HeldPins
-from stelae.model.errors import Closed, InvalidArgument, NotFound, Overloaded, StelaeError, Unavailable
+from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.client.intake.mutations import blocks_of
+from stelae.client.remote.lines import LineSettings
+from stelae.client.remote.store import RemoteBackend
+from stelae.model.errors import Closed, InvalidArgument, NotFound, Overloaded, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
-from stelae.ports.metastore import UnknownOutcome
 from stelae.ports.transport import Frame, FrameKind, RequestId
+from stelae.service.messages import FIND, NOW, SCAN, NameMessage, NothingMessage, ScanMessage
+from stelae.service.scans import ScanAsk
+from stelae.tserver.serving.jobs import HeldPins
+from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
 from stelae.wire.hello import Hello, hello_frame
@@ -290,9 +289,9 @@ def test_pins_of_one_connection_are_bounded(tmp_path: Path) -> None:
 PROCESS = """
 import sys
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.sockets_blocking import UnixConnector
-from stelae.client.backend import ScanAsk
-from stelae.client.remote import RemoteBackend
+from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.service.backend import ScanAsk
+from stelae.client.remote.store import RemoteBackend
 from stelae.model.ids import TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from tests.client.fake_backend import CLIENT

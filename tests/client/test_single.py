@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stelae.client.incoming import erasures_of, key_of, key_values, mutations_of
+from stelae.client.intake.mutations import erasures_of, key_of, key_values, mutations_of
 from stelae.format.block import SmallBlock
 from stelae.model.declare import columns, declare
 from stelae.model.errors import InvalidArgument
@@ -19,7 +19,7 @@ from stelae.model.ids import TS_MAX, ColumnId, Micros, Row
 from stelae.model.limits import Limits
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.schema import TableSchema
-from stelae.storage.checks import check_block
+from stelae.storage.checks.blocks import check_block
 from tests.client.samples import EVERYTHING, FLOATING, HASHED, MOMENT, PAIR, READING, USERS, WILD, every_type
 
 

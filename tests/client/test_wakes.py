@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.aio_wakes import Wakes
+from stelae.client.calls.wakes import Wakes
 
 
 class CountingLoop(asyncio.SelectorEventLoop):

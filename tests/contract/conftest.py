@@ -13,9 +13,9 @@ import pytest
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
-from stelae.adapters.blobs_local import LocalBlobStore
-from stelae.adapters.blobs_s3 import S3BlobStore
-from stelae.adapters.logfiles import LocalLogFiles
+from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.blobs.s3 import S3BlobStore
+from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.ports.blobs import BlobStore
 from stelae.ports.logfiles import LogFiles
 from stelae.sim.blobs import SimBlobStore

@@ -12,7 +12,7 @@ import os
 import sys
 
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.metastore_sqlite import SqliteMetastore
+from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.model.errors import Closed
 from stelae.ports.metastore import IsAbsent, ModRevisionIs, PutKey
 

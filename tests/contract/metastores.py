@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.metastore_etcd import EtcdMetastore
-from stelae.adapters.metastore_sqlite import SqliteMetastore
+from stelae.adapters.etcd.metastore import EtcdMetastore
+from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.ports.metastore import LeaseId, Metastore, PutKey, Revision, WatchBatch
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.metastore import SimMetastoreServer

@@ -12,8 +12,8 @@ import obstore
 import pytest
 from moto.s3.responses import S3Response
 
-from stelae.adapters import blobs_s3
-from stelae.adapters.blobs_s3 import MEMORY_BYTES_MAX, S3BlobStore
+from stelae.adapters.blobs import s3 as blobs_s3
+from stelae.adapters.blobs.s3 import MEMORY_BYTES_MAX, S3BlobStore
 from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.blobs import BlobInfo
 

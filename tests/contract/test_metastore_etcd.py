@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import pytest
 
-from stelae.adapters import etcd_messages
-from stelae.adapters.etcd_cluster import EtcdTls, EtcdUser
-from stelae.adapters.etcd_errors import Fate, failure_of
-from stelae.adapters.metastore_etcd import EtcdMetastore
+from stelae.adapters.etcd import messages as etcd_messages
+from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
+from stelae.adapters.etcd.errors import Fate, failure_of
+from stelae.adapters.etcd.metastore import EtcdMetastore
 from stelae.model.errors import (
     AlreadyExists,
     Corruption,
@@ -26,17 +26,9 @@ from stelae.model.errors import (
     PermissionDenied,
     StelaeError,
     Unavailable,
-)
-from stelae.ports.metastore import (
-    DeleteKey,
-    IsAbsent,
-    KeyPut,
-    LeaseExpired,
-    ModRevisionIs,
-    PutKey,
-    Revision,
     UnknownOutcome,
 )
+from stelae.ports.metastore import DeleteKey, IsAbsent, KeyPut, LeaseExpired, ModRevisionIs, PutKey, Revision
 from tests.contract.metastores import PATIENCE_S, put, take
 from tests.etcd import EtcdServer, ServerTls, etcdctl, running_etcd
 
@@ -347,7 +339,7 @@ def test_key_of_another_program_that_is_no_text_is_corruption(server: EtcdServer
 
 def test_lease_that_an_earlier_try_has_granted_is_taken(server: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        monkeypatch.setattr("stelae.adapters.metastore_etcd.secrets.randbits", lambda _: 4711)
+        monkeypatch.setattr("stelae.adapters.etcd.metastore.secrets.randbits", lambda _: 4711)
         store = EtcdMetastore([server.endpoint])
         assert await store.grant(60) == await store.grant(60)
         await store.close()

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from stelae.adapters import metastore_sqlite, sqlite_schema
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.metastore_sqlite import SqliteMetastore
-from stelae.adapters.sqlite_leases import LeaseWatcher
-from stelae.adapters.sqlite_tables import LeaseRow, lease_rows
+from stelae.adapters.sqlite import metastore as metastore_sqlite
+from stelae.adapters.sqlite import schema as sqlite_schema
+from stelae.adapters.sqlite.leases import LeaseWatcher
+from stelae.adapters.sqlite.metastore import SqliteMetastore
+from stelae.adapters.sqlite.tables import LeaseRow, lease_rows
 from stelae.model.errors import (
     Corruption,
     DiskFailed,
@@ -28,9 +29,10 @@ from stelae.model.errors import (
     PermissionDenied,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
     UnsupportedFormat,
 )
-from stelae.ports.metastore import DeleteKey, KeyDeleted, KeyPut, LeaseId, PutKey, Revision, UnknownOutcome
+from stelae.ports.metastore import DeleteKey, KeyDeleted, KeyPut, LeaseId, PutKey, Revision
 from stelae.sim.clock import SimClock
 from tests.contract.metastores import PATIENCE_S, put, take
 
@@ -316,7 +318,7 @@ def test_failed_device_leaves_only_a_commit_in_doubt(step: str, code: int, expec
 
 
 def test_compaction_gives_its_rows_back_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.adapters.sqlite_tables.COMPACT_ROWS_MAX", 7)
+    monkeypatch.setattr("stelae.adapters.sqlite.tables.COMPACT_ROWS_MAX", 7)
 
     async def story(store: SqliteMetastore) -> None:
         for number in range(40):

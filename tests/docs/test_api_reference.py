@@ -12,7 +12,7 @@ import pytest
 
 import stelae
 import stelae.aio
-from stelae.client.outgoing import FoundRow
+from stelae.client.api.rows import FoundRow
 from tests.docs.player import ROOT, CodeBlock, blocks_of
 from tools.api_reference import pages, signature_text
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import stelae
-from stelae.adapters.metastore_sqlite import SqliteMetastore
+from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.assembly.opening import STORE_KEY
 from stelae.launch.checking import check_store
 from stelae.launch.metastores import InDirectory, open_metastore

@@ -9,12 +9,10 @@ import msgspec
 import pytest
 
 from stelae.catalog.commands_tables import TableName
-from stelae.model.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
+from stelae.model.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.model.ranges import check_cover
-from stelae.ports.metastore import UnknownOutcome
 from stelae.registry import tablet_records
-from stelae.registry.alterations import AlterAsk
 from stelae.registry.control import (
     AlterTable,
     CreateTablets,
@@ -27,6 +25,7 @@ from stelae.registry.control import (
     UnloadTable,
 )
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
+from stelae.service.tables import AlterAsk
 from tests.master.servers import SETTINGS, Office, named
 
 T = TableName.parse("t")

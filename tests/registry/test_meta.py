@@ -22,9 +22,9 @@ from stelae.registry.meta import (
     rows_of_table,
     to_mutations,
 )
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.config import CONFIG_VERSION, SavedRef, TabletConfig
-from stelae.storage.parts import FamilySet, Naming
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.tablet.config import CONFIG_VERSION, SavedRef, TabletConfig
+from stelae.storage.tablet.parts import FamilySet, Naming
 from tests.storage.plain import PlainTable
 
 USERS = TableId(7)

@@ -25,21 +25,12 @@ from stelae.model.errors import (
     SnapshotTooOld,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
     UnsupportedFormat,
 )
 from stelae.model.hybrid import HybridClock, pack
 from stelae.model.ids import TableId, Txn
-from stelae.ports.metastore import (
-    TXN_BYTES_MAX,
-    Change,
-    Compare,
-    DeleteKey,
-    LeaseId,
-    Metastore,
-    PutKey,
-    TxnOutcome,
-    UnknownOutcome,
-)
+from stelae.ports.metastore import TXN_BYTES_MAX, Change, Compare, DeleteKey, LeaseId, Metastore, PutKey, TxnOutcome
 from stelae.registry import update_log as log
 from stelae.registry.catalog_reader import CatalogReader
 from stelae.registry.catalog_service import CatalogEvent, CatalogService, CatalogSettings

@@ -18,7 +18,7 @@ from stelae.model.ids import TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
 from stelae.ports.metastore import PutKey
 from stelae.registry import tablet_records
-from stelae.registry.alterations import AlterAsk, commands_of
+from stelae.registry.alterations import commands_of
 from stelae.registry.control import cut_ranges
 from stelae.registry.schema_versions import SchemaVersions
 from stelae.registry.tablet_records import (
@@ -29,6 +29,7 @@ from stelae.registry.tablet_records import (
     take_tablet_ids,
     write_tablets,
 )
+from stelae.service.tables import AlterAsk
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.metastore import MetastoreFaults, SimMetastore, SimMetastoreServer
 from stelae.sim.rng import SimRng

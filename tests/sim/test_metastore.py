@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from stelae.model.errors import Closed, Unavailable
+from stelae.model.errors import Closed, Unavailable, UnknownOutcome
 from stelae.ports.metastore import (
     Compacted,
     IsAbsent,
@@ -17,7 +17,6 @@ from stelae.ports.metastore import (
     ModRevisionIs,
     PutKey,
     Revision,
-    UnknownOutcome,
 )
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.metastore import MetastoreFaults, SimMetastore, SimMetastoreServer

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import stelae
-from stelae.spark.backups import BackupResult, backup
+from stelae.spark.jobs.backups import BackupResult, backup
 
 GROUPS = [
     stelae.columns(

@@ -9,9 +9,9 @@ from itertools import count
 import pyarrow as pa
 
 import stelae
-from stelae.client.bulk import LoadTicket
 from stelae.model.ids import Txn
-from stelae.spark.fragment_task import (
+from stelae.service.tickets import LoadTicket
+from stelae.spark.loading.fragment_task import (
     CHUNK_ROWS,
     RUN_BYTES,
     TaskPlan,
@@ -20,10 +20,10 @@ from stelae.spark.fragment_task import (
     encode_report,
     written_fragments,
 )
-from stelae.spark.framing import shape_of_frame
-from stelae.spark.load_job import LoadOptions, check_reports
-from stelae.spark.merging import Twice
-from stelae.spark.overlaps import without_repeats
+from stelae.spark.loading.framing import shape_of_frame
+from stelae.spark.loading.job import LoadOptions, check_reports
+from stelae.spark.loading.merging import Twice
+from stelae.spark.loading.overlaps import without_repeats
 from stelae.spark.stores import backend_of, blobs_of
 from stelae.spark.types import spark_schema
 

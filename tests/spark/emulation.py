@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stelae.client.bulk import HeldTable
-from stelae.client.database import Database
+from stelae.client.api.database import Database
 from stelae.format import layout
 from stelae.format.fragment.reader import FragmentReader
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.predicate.vector import keep
 from stelae.model.ranges import RangeSet
-from stelae.spark.planning import plan_read
-from stelae.spark.plans import NativeRead, PlanLimits, ReadPlan
-from stelae.spark.question import Question, asked_of
-from stelae.spark.source_parts import part_batches
+from stelae.service.tickets import HeldTable
+from stelae.spark.reading.planning import plan_read
+from stelae.spark.reading.plans import NativeRead, PlanLimits, ReadPlan
+from stelae.spark.reading.question import Question, asked_of
+from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
 from stelae.spark.types import arrow_schema_of, spark_schema
 

@@ -14,8 +14,8 @@ import sys
 import pyarrow as pa
 
 import stelae
-from stelae.spark.fragment_task import written_fragments
-from stelae.spark.load_job import LoadOptions
+from stelae.spark.loading.fragment_task import written_fragments
+from stelae.spark.loading.job import LoadOptions
 from stelae.spark.stores import backend_of
 from tests.spark.by_hand import plan_of
 

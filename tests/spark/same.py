@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from stelae.client.table import TableHandle
+from stelae.client.api.table import TableHandle
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 if TYPE_CHECKING:

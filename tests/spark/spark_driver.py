@@ -23,7 +23,7 @@ from pyspark import TaskContext
 import stelae
 import stelae.spark
 from stelae.spark import cutting, load_job
-from stelae.spark.fragment_task import FragmentTask, TaskPlan
+from stelae.spark.loading.fragment_task import FragmentTask, TaskPlan
 
 JOB = "a job"
 ROWS = 40_000

@@ -12,7 +12,7 @@ from threading import Event
 
 import pyspark
 
-from stelae.spark.java import find_java
+from stelae.spark.driver.java import find_java
 
 _HOME = Path(pyspark.__file__).parent
 _PACKAGE = "org.apache.spark.deploy"

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import stelae
-from stelae.client.database import Database
+from stelae.client.api.database import Database
 
 KEYS: dict[str, tuple[dict[str, str], Callable[[int], Any]]] = {
     "string": ({"id": "string"}, lambda n: f"k{n:03}"),

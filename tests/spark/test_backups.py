@@ -12,10 +12,10 @@ import pytest
 import stelae
 from stelae.model.hybrid import COUNTER_BITS
 from stelae.model.ids import Txn
-from stelae.spark.backups import LEFT_ALONE_MS, backup, backups
-from stelae.spark.manifests import FoundBackup, covering, decode_manifest, encode_manifest
-from stelae.spark.restoring import restore
-from stelae.spark.verifying import verify
+from stelae.spark.jobs.backups import LEFT_ALONE_MS, backup, backups
+from stelae.spark.jobs.manifests import FoundBackup, covering, decode_manifest, encode_manifest
+from stelae.spark.jobs.restoring import restore
+from stelae.spark.jobs.verifying import verify
 from tests.spark.backed import made_users, shown
 from tests.spark.tickets import Tickets, interrupting
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import stelae
-from stelae.spark.compacting import CompactionResult, compact
+from stelae.spark.jobs.compacting import CompactionResult, compact
 from tests.spark.tickets import Tickets, interrupting
 
 ROWS = 300

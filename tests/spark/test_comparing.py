@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.spark.comparing import Comparison, RowStream, SomeRows, differs, wider
+from stelae.spark.jobs.comparing import Comparison, RowStream, SomeRows, differs, wider
 from tests.effort import tries
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("m", pa.map_(pa.string(), pa.binary()))])

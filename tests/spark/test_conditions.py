@@ -18,7 +18,7 @@ from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
 from stelae.model.ranges import RowRange
-from stelae.spark.conditions import SqlColumn, quoted, row_condition, sql_condition
+from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_condition
 from tests.effort import tries
 
 if TYPE_CHECKING:

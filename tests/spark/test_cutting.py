@@ -16,7 +16,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.types import KeyType, parse_type
-from stelae.spark.cutting import BUCKETS_MAX, BucketOfKey, bucket_bounds, bucket_of, key_name, spread
+from stelae.spark.loading.cutting import BUCKETS_MAX, BucketOfKey, bucket_bounds, bucket_of, key_name, spread
 from stelae.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_a_small_frame_is_not_spread_over_all_tablets(spark: SparkSession, monke
     starts = [Row(b""), *rows_of(codec, [(number * 100,) for number in range(1, 10)])]
     frame = spark.range(1_000, numPartitions=1).selectExpr("id AS k0")
     assert spread(frame, codec, starts, 2).rdd.getNumPartitions() == 2
-    monkeypatch.setattr("stelae.spark.cutting.TASK_BYTES", 100)
+    monkeypatch.setattr("stelae.spark.loading.cutting.TASK_BYTES", 100)
     assert spread(frame, codec, starts, 2).rdd.getNumPartitions() == 10
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stelae
-from stelae.spark import reading
+from stelae.spark.reading import frames as reading
 from tests.effort import tries
 from tests.spark.emulation import SMALL
 from tests.spark.same import assert_same

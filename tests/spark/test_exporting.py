@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stelae
-from stelae.spark.exporting import export
+from stelae.spark.jobs.exporting import export
 from tests.spark.same import plain_rows
 from tests.spark.tickets import Tickets
 

@@ -16,8 +16,8 @@ import pytest
 import stelae
 import stelae.spark
 from stelae.model.errors import Conflict, StelaeError, Unavailable
-from stelae.spark.fragment_task import written_fragments
-from stelae.spark.load_job import LoadOptions
+from stelae.spark.loading.fragment_task import written_fragments
+from stelae.spark.loading.job import LoadOptions
 from stelae.spark.stores import backend_of
 from tests.effort import long_run
 from tests.spark import spark_driver

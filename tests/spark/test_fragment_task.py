@@ -19,7 +19,7 @@ import stelae
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.types import parse_type
-from stelae.spark.fragment_task import BAD_ROWS_MAX
+from stelae.spark.loading.fragment_task import BAD_ROWS_MAX
 from stelae.spark.stores import backend_of
 from tests.effort import tries
 from tests.spark.by_hand import load_by_hand, with_options

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stelae.client.database import Database
+from stelae.client.api.database import Database
 from stelae.model.errors import Closed, NotFound, StelaeError, Unavailable
-from stelae.spark.holding import Hold, Holder
+from stelae.spark.reading.holding import Hold, Holder
 
 _RENEWAL = 20
 
@@ -42,7 +42,7 @@ def _hold(backend: _Backend, ticket: str = "t1") -> Hold:
 def holder(monkeypatch: pytest.MonkeyPatch) -> Holder:
     """Whose thread does nothing: the tests take its steps."""
     thread = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr("stelae.spark.holding.StepThread", lambda *_: thread)
+    monkeypatch.setattr("stelae.spark.reading.holding.StepThread", lambda *_: thread)
     return Holder()
 
 

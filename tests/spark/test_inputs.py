@@ -15,8 +15,8 @@ import pytest
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
-from stelae.spark.inputs import frame_of_files
-from stelae.spark.intake import MISFIT
+from stelae.spark.loading.inputs import frame_of_files
+from stelae.spark.loading.intake import MISFIT
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NONE = "none"

@@ -13,7 +13,7 @@ import pytest
 
 from stelae.adapters.java import Java, environment, java_in, probe, shim
 from stelae.model.errors import Unavailable
-from stelae.spark.java import find_java
+from stelae.spark.driver.java import find_java
 
 # A Java as far as our questions go: echoes its arguments, knows its home and version, may refuse the module.
 _FAKE = """\

@@ -13,8 +13,8 @@ import stelae
 import stelae.spark
 from stelae.model.errors import InvalidArgument, InvalidSchema, NotFound
 from stelae.model.hybrid import micros_of
-from stelae.spark.load_job import LoadResult
-from stelae.spark.mutation_task import session_micros
+from stelae.spark.loading.job import LoadResult
+from stelae.spark.loading.mutation_task import session_micros
 from stelae.spark.stores import backend_of
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def test_a_needed_column_is_missing(spark: SparkSession, db: stelae.Database) ->
 
 
 def written(frame: DataFrame, db: stelae.Database, table: stelae.Table, mode: str = "append", **options: str) -> None:
-    from stelae.spark.source import StelaeSource
+    from stelae.spark.source.source import StelaeSource
 
     frame.sparkSession.dataSource.register(StelaeSource)
     said = {"path": backend_of(db).place, "table": table.info.name} | options

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stelae
-from stelae.client.database import Database
-from stelae.spark.plans import PlanLimits
+from stelae.client.api.database import Database
+from stelae.spark.reading.plans import PlanLimits
 from tests.effort import tries
 from tests.spark.emulation import SMALL, carried_out, hold, planned
 from tests.spark.same import plain_rows

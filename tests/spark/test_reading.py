@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import stelae
-from stelae.client.database import Database
+from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound
-from stelae.spark import reading
+from stelae.spark.reading import frames as reading
 from stelae.spark.stores import backend_of
 from tests.spark.emulation import SMALL, hold
 from tests.spark.same import assert_same, plain_rows

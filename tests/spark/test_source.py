@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import stelae
-from stelae.client.bulk_backend import TTL_S_DEFAULT
-from stelae.client.database import Database
+from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.schema import TableSchema
-from stelae.spark.source_read import ReadOptions, held_parts
+from stelae.service.jobs import TTL_S_DEFAULT
+from stelae.spark.source.reader import ReadOptions, held_parts
 from tests.spark.same import assert_same, plain_rows
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 import stelae
-from stelae.spark.plots import Plotted, svg_of
-from stelae.spark.statistics import stats
+from stelae.spark.jobs.plots import Plotted, svg_of
+from stelae.spark.jobs.statistics import stats
 from tests.spark.tickets import Tickets, interrupting
 
 

@@ -14,7 +14,7 @@ import pytest
 import stelae
 import stelae.spark
 from stelae.model.errors import InvalidArgument
-from stelae.spark.load_job import LoadResult
+from stelae.spark.loading.job import LoadResult
 from stelae.spark.stores import backend_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def versions(table: stelae.Table, id_: int) -> list[Any]:
 
 
 def test_each_batch_once_by_format(spark: SparkSession, db: stelae.Database, tmp_path: Path) -> None:
-    from stelae.spark.source import StelaeSource
+    from stelae.spark.source.source import StelaeSource
 
     spark.dataSource.register(StelaeSource)
     table = db.create_table("by_format", {"id": "int64"}, [stelae.columns("g", {"word": "string"})], splits=[50])

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.model.errors import Corruption, NotFound, Unavailable
-from stelae.spark.progress import Advance, Renewal, Summary, released
-from stelae.spark.tasks import TASK_BYTES_MAX, TASK_BYTES_MIN, packed, run_action, run_tasks
+from stelae.spark.driver.progress import Advance, Renewal, Summary, released
+from stelae.spark.driver.tasks import TASK_BYTES_MAX, TASK_BYTES_MIN, packed, run_action, run_tasks
 from tests.effort import tries
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stelae
-from stelae.spark.backups import backup
-from stelae.spark.verifying import verify
+from stelae.spark.jobs.backups import backup
+from stelae.spark.jobs.verifying import verify
 from tests.spark.tickets import Tickets, interrupting
 
 

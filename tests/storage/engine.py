@@ -35,22 +35,22 @@ from stelae.sim.clock import SimClock
 from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effect, Effects, Faults
 from stelae.sim.rng import SimRng
-from stelae.storage.asking import Asking
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.changes import TableChange
-from stelae.storage.checks import check_block
-from stelae.storage.compaction.picker import PickerSettings
-from stelae.storage.config import TabletConfig, decode_config, encode_config
-from stelae.storage.opening import open_shard
-from stelae.storage.points import reader_for
-from stelae.storage.rowscan import OTHERS, RowBatch, ScanRequest
-from stelae.storage.scanner import TableScan
-from stelae.storage.serializer import SerializerSettings
+from stelae.storage.checks.blocks import check_block
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.writing import file_name
+from stelae.storage.log.wal import WalSettings
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.points.rows import reader_for
+from stelae.storage.read.scans.rows import OTHERS, RowBatch, ScanRequest
+from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Commit, Shard, ShardSettings
-from stelae.storage.state import TabletState, altered, check_state, new_tablet, with_prepared, without_prepared
-from stelae.storage.upkeep import Upkeep
-from stelae.storage.wal import WalSettings
-from stelae.storage.writing import file_name
+from stelae.storage.tablet.changes import TableChange
+from stelae.storage.tablet.config import TabletConfig, decode_config, encode_config
+from stelae.storage.tablet.opening import open_shard
+from stelae.storage.tablet.state import TabletState, altered, check_state, new_tablet, with_prepared, without_prepared
+from stelae.storage.upkeep.picker import PickerSettings
+from stelae.storage.upkeep.serializer import SerializerSettings
+from stelae.storage.upkeep.upkeep import Upkeep
 from tests.storage.plain import PlainRow, PlainTable, Version
 from tests.storage.workloads import QUALIFIERS, TIMES, VALUES, Choose, choose_several, families_of
 

@@ -18,7 +18,7 @@ from stelae.model.mutation import Cell, Columns, EraseVersion, Mutation, Put, Pu
 from stelae.model.purge import parse_purge
 from stelae.model.schema import TableSchema
 from stelae.storage.merge import alive as vectors
-from stelae.storage.rule import survivors
+from stelae.storage.merge.rule import survivors
 from tests.effort import tries
 from tests.storage.engine import TABLE, Engine, check_engine, check_reads
 from tests.storage.plain import PlainRow, PlainTable
@@ -281,7 +281,7 @@ def test_the_newest_values_in_memory_are_read_by_the_quick_way(monkeypatch: pyte
     young = engine.visible
     world.alter("max-age=1h")
     with monkeypatch.context() as patched:
-        patched.setattr("stelae.storage.points_columns.ColumnsReader._versions", None)
+        patched.setattr("stelae.storage.read.points.columns.ColumnsReader._versions", None)
         for at in (young, engine.shard.clock.tick()):
             engine.wait_for(at)
             assert engine.newest_values(ROWS, at) == {row: {"n": 1} for row in ROWS}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidArgument, Unavailable
-from stelae.storage.cache import BlockCache, BlockKey, CachePriority, preloads, priority_of
+from stelae.storage.files.cache import BlockCache, BlockKey, CachePriority, preloads, priority_of
 from tests.effort import tries
 
 ONE_GROUP, SEVERAL_GROUPS, PARTLY, ON_DEMAND = CachePriority

@@ -14,10 +14,10 @@ from stelae.model.ids import Row, TabletId, Txn
 from stelae.model.mutation import Put
 from stelae.model.schema import TableSchema
 from stelae.model.values import Value
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.changes import Emptied, Loaded, TableChange, decode_change, encode_change
+from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.shard import Commit
-from stelae.storage.state import with_prepared
+from stelae.storage.tablet.changes import Emptied, Loaded, TableChange, decode_change, encode_change
+from stelae.storage.tablet.state import with_prepared
 from tests.storage.engine import TABLE, Engine
 
 FIRST = TabletId(1)

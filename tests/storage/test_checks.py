@@ -30,9 +30,9 @@ from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, 
 from stelae.model.ranges import ALL_ROWS
 from stelae.model.schema import ColumnsGroup, TableSchema
 from stelae.model.values import Value, coerce
-from stelae.storage.checks import check_block
-from stelae.storage.memory import Memory
-from stelae.storage.write import insert
+from stelae.storage.checks.blocks import check_block
+from stelae.storage.memory.insertion import insert
+from stelae.storage.memory.memory import Memory
 from tests.effort import tries
 from tests.storage import workloads
 from tests.strategies import column_types, values

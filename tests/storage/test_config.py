@@ -20,8 +20,8 @@ from stelae.model.ids import TS_MAX, TS_MIN, Epoch, Micros, Row, SchemaVersion, 
 from stelae.model.mutation import Put
 from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
 from stelae.sim.effects import SimCrash
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.config import (
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.tablet.config import (
     CONFIG_VERSION,
     TabletConfig,
     config_of,
@@ -30,8 +30,8 @@ from stelae.storage.config import (
     narrowed,
     state_of,
 )
-from stelae.storage.opening import settled
-from stelae.storage.state import (
+from stelae.storage.tablet.opening import settled
+from stelae.storage.tablet.state import (
     Ref,
     TabletState,
     altered,

@@ -22,8 +22,8 @@ from stelae.model.mutation import Mutation
 from stelae.model.schema import Column, ColumnsGroup, TableSchema
 from stelae.model.types import Int
 from stelae.sim.effects import SimCrash
-from stelae.storage.changes import Emptied, Loaded, TableChange
 from stelae.storage.shard import Commit
+from stelae.storage.tablet.changes import Emptied, Loaded, TableChange
 from tests.effort import tries
 from tests.storage.engine import HISTORY, TABLE, Engine, check_engine, check_reads, choose_columnar, choose_load
 from tests.storage.plain import PlainTable

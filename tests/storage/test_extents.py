@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from stelae.format.fragment.footer import FragmentSeal, FragmentStats
 from stelae.model.ranges import RowRange
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.extents import extent_of, layered
-from stelae.storage.state import Ref
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.extents import extent_of, layered
+from stelae.storage.tablet.state import Ref
 from tests.effort import tries
 
 ROWS = [bytes([first, *second]) for first in range(4) for second in ((), (0,), (1,))]

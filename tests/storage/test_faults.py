@@ -19,8 +19,8 @@ from stelae.model.ids import Row, Txn
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.sim.blobs import BlobCall
 from stelae.sim.disk import DiskCall
-from stelae.storage.changes import Emptied, Loaded
 from stelae.storage.shard import Commit
+from stelae.storage.tablet.changes import Emptied, Loaded
 from tests.effort import tries
 from tests.storage.engine import HISTORY, SMALL, TABLE, Engine, check_engine, check_reads, choose_columnar
 from tests.storage.plain import PlainTable

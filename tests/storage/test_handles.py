@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.model.errors import NotFound
 from stelae.ports.blobs import Blob
-from stelae.storage.handles import Handles
+from stelae.storage.files.handles import Handles
 
 
 class Counting(LocalBlobStore):

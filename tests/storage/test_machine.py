@@ -30,7 +30,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stelae.model.errors import Conflict, Unavailable
+from stelae.model.errors import Conflict, SchemaChanged, Unavailable
 from stelae.model.ids import ColumnId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PastPolicy
@@ -48,10 +48,10 @@ from stelae.model.schema import (
     check_schema,
 )
 from stelae.model.types import Array, Binary, Float, Int, String, Timestamp
-from stelae.storage.changes import Emptied, Loaded, TableChange
-from stelae.storage.rowscan import RowBatch
-from stelae.storage.scanner import SchemaChanged, TableScan
+from stelae.storage.read.scans.rows import RowBatch
+from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Commit
+from stelae.storage.tablet.changes import Emptied, Loaded, TableChange
 from tests.effort import tries
 from tests.storage.engine import (
     TABLE,

@@ -37,25 +37,25 @@ from stelae.model.schema import CellsGroup, ColumnsGroup, Group
 from stelae.model.values import Value
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.rng import SimRng
-from stelae.storage.asking import Asking
-from stelae.storage.blocks import Block, FragmentFile
-from stelae.storage.cache import BlockCache
-from stelae.storage.compaction.picker import Pick
-from stelae.storage.fragments import Fragments
-from stelae.storage.memory_cells import MemoryOfCells
-from stelae.storage.memory_columns import MemoryOfColumns
+from stelae.storage.files.blocks import Block, FragmentFile
+from stelae.storage.files.cache import BlockCache
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.files.writing import Shape, everything, fragment_spec, write_fragment
+from stelae.storage.memory.cells import MemoryOfCells
+from stelae.storage.memory.columns import MemoryOfColumns
 from stelae.storage.merge.alive import Judging
 from stelae.storage.merge.order import extent, order_records, order_sorted, shared_bytes, words_of
 from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.pick import Ordered, in_order, seen_versions
+from stelae.storage.merge.records import Keeping, merged_records
+from stelae.storage.merge.rule import Erased, Written, survivors
 from stelae.storage.merge.slab import Slab, SlabColumn
-from stelae.storage.parts import whole
-from stelae.storage.records import Keeping, merged_records
-from stelae.storage.rule import Erased, Written, survivors
-from stelae.storage.scan_cells import CellsQuestion, CellsScan, matching
-from stelae.storage.scan_columns import ColumnsQuestion, ColumnsScan
-from stelae.storage.state import Ref
-from stelae.storage.writing import Shape, everything, fragment_spec, write_fragment
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.cells import CellsQuestion, CellsScan, matching
+from stelae.storage.read.scans.columns import ColumnsQuestion, ColumnsScan
+from stelae.storage.tablet.parts import whole
+from stelae.storage.tablet.state import Ref
+from stelae.storage.upkeep.picker import Pick
 from tests.effort import tries
 from tests.storage.engine import Engine
 from tests.storage.engine import expected as expected_scan

@@ -19,9 +19,9 @@ from stelae.model.ranges import ALL_ROWS
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, Family, Group, KeyColumn, TableSchema
 from stelae.model.types import String
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.config import config_of, decode_config, encode_config, state_of
-from stelae.storage.parts import (
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.tablet.config import config_of, decode_config, encode_config, state_of
+from stelae.storage.tablet.parts import (
     LEFT_OVER,
     NO_FAMILIES,
     NO_FAMILY,
@@ -35,7 +35,7 @@ from stelae.storage.parts import (
     says_existence,
     whole,
 )
-from stelae.storage.state import Ref, TabletState, altered, new_tablet, replaced, sealed
+from stelae.storage.tablet.state import Ref, TabletState, altered, new_tablet, replaced, sealed
 from tests.effort import tries
 from tests.storage.workloads import FAMILIES, WILD_FAMILIES, choose_alteration, choose_schema
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Txn
-from stelae.storage.compaction.picker import FragmentInfo, Pick, PickerSettings, pick, pick_all
+from stelae.storage.upkeep.picker import FragmentInfo, Pick, PickerSettings, pick, pick_all
 from tests.effort import tries
 
 DEFAULTS = PickerSettings()

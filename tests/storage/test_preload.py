@@ -16,13 +16,13 @@ from stelae.model.predicate.plan import plan
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import EVERYTHING
 from stelae.model.schema import ColumnsGroup, TableSchema
-from stelae.storage.asking import Asking
-from stelae.storage.cache import CachePriority
-from stelae.storage.fragments import Fragment
-from stelae.storage.preload import preload, rank_files
-from stelae.storage.rowscan import ScanRequest
-from stelae.storage.scanner import TableScan
-from stelae.storage.state import altered
+from stelae.storage.files.cache import CachePriority
+from stelae.storage.files.fragments import Fragment
+from stelae.storage.files.preload import preload, rank_files
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.tables import TableScan
+from stelae.storage.tablet.state import altered
 from tests.storage.engine import TABLE, Engine
 
 FIRST = TabletId(1)

@@ -8,7 +8,7 @@ import pytest
 
 from stelae.format.block import SmallBlock
 from stelae.model.declare import cells, columns, declare
-from stelae.model.errors import DiskFailed, InvalidArgument, Overloaded
+from stelae.model.errors import DiskFailed, InvalidArgument, Overloaded, SchemaChanged, StaleSchema
 from stelae.model.ids import Micros, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.predicate.build import col
@@ -16,15 +16,14 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.purge import parse_purge
 from stelae.model.ranges import EVERYTHING
 from stelae.model.schema import Column, ColumnsGroup, TableSchema
-from stelae.storage import memory_rows
-from stelae.storage.asking import Asking
-from stelae.storage.changes import Loaded
-from stelae.storage.preload import preload
-from stelae.storage.rowscan import ScanRequest
-from stelae.storage.rule import Erased, Written, survivors
-from stelae.storage.scanner import SchemaChanged, TableScan
-from stelae.storage.serializer import MemoryInfo, SerializerSettings, choose_memory
-from stelae.storage.shard import StaleSchema
+from stelae.storage.files.preload import preload
+from stelae.storage.memory import rows as memory_rows
+from stelae.storage.merge.rule import Erased, Written, survivors
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.tables import TableScan
+from stelae.storage.tablet.changes import Loaded
+from stelae.storage.upkeep.serializer import MemoryInfo, SerializerSettings, choose_memory
 from tests.storage.engine import TABLE, Engine, selectors
 
 FIRST = TabletId(1)

@@ -23,7 +23,7 @@ from stelae.model.purge import (
     parse_purge,
     purges,
 )
-from stelae.storage.rule import Erased, Written, counts_versions, survivors
+from stelae.storage.merge.rule import Erased, Written, counts_versions, survivors
 from tests.effort import tries
 from tests.storage.workloads import POLICIES, START
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stelae.format import layout
 from stelae.model import types as t
 from stelae.model.declare import cells, columns, declare
-from stelae.model.errors import NotFound, SnapshotTooOld
+from stelae.model.errors import NotFound, SnapshotTooOld, TabletAway
 from stelae.model.ids import GroupId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Columns, Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.predicate.binding import check_types
@@ -29,16 +29,15 @@ from stelae.model.predicate.vector import names_of
 from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, prefixed, single
 from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema, check_schema
 from stelae.model.values import Value
-from stelae.storage import scan_columns
-from stelae.storage.blocks import Block
-from stelae.storage.changes import Emptied
-from stelae.storage.compaction.estimate import describe
-from stelae.storage.compaction.picker import pick_all
-from stelae.storage.fragments import Fragment
-from stelae.storage.rowscan import ScanRequest
-from stelae.storage.scanner import TableScan
-from stelae.storage.state import altered
-from stelae.storage.tablets import TabletAway
+from stelae.storage.files.blocks import Block
+from stelae.storage.files.fragments import Fragment
+from stelae.storage.read.scans import columns as scan_columns
+from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.tables import TableScan
+from stelae.storage.tablet.changes import Emptied
+from stelae.storage.tablet.state import altered
+from stelae.storage.upkeep.estimate import describe
+from stelae.storage.upkeep.picker import pick_all
 from tests.effort import tries
 from tests.storage.engine import TABLE, Engine, expected
 from tests.storage.plain import PlainTable

@@ -26,11 +26,11 @@ from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, TableSchema, check_schema
 from stelae.model.types import parse_type
 from stelae.model.values import Value
-from stelae.storage.compaction.estimate import describe
-from stelae.storage.compaction.picker import pick_all
-from stelae.storage.config import config_of, decode_config, encode_config, state_of
-from stelae.storage.parts import FamilySet
-from stelae.storage.state import Ref
+from stelae.storage.tablet.config import config_of, decode_config, encode_config, state_of
+from stelae.storage.tablet.parts import FamilySet
+from stelae.storage.tablet.state import Ref
+from stelae.storage.upkeep.estimate import describe
+from stelae.storage.upkeep.picker import pick_all
 from tests.effort import tries
 from tests.storage.engine import Engine, expected, selectors
 from tests.storage.plain import PlainTable

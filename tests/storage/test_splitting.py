@@ -14,12 +14,12 @@ from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import GroupId, Row, SchemaVersion, TabletId
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.schema import ColumnsGroup, TableSchema
-from stelae.storage import splitting
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.fragments import Fragment
-from stelae.storage.memory_columns import MemoryOfColumns
-from stelae.storage.splitting import BLOCKS_READ_MAX, WHOLE_BLOCKS_MAX, choose_split_row, size_of
-from stelae.storage.state import TabletState, split, with_load, with_prepared
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.fragments import Fragment
+from stelae.storage.memory.columns import MemoryOfColumns
+from stelae.storage.tablet import splitting
+from stelae.storage.tablet.splitting import BLOCKS_READ_MAX, WHOLE_BLOCKS_MAX, choose_split_row, size_of
+from stelae.storage.tablet.state import TabletState, split, with_load, with_prepared
 from tests.storage.engine import TABLE, Engine
 
 PLAIN = declare({"id": "string"}, [columns("g", {"v": "binary"}, compression="none", block_bytes=4096)])

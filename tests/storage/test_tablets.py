@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from stelae.model.declare import columns, declare
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, TabletAway
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.model.ranges import RowRange
-from stelae.storage.state import TabletState, new_tablet
-from stelae.storage.tablets import TabletAway, TabletMap
+from stelae.storage.tablet.maps import TabletMap
+from stelae.storage.tablet.state import TabletState, new_tablet
 
 SCHEMA = declare({"k": "string"}, [columns("g", {"v": "int64"})])
 ONE, TWO = TableId(1), TableId(2)

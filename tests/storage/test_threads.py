@@ -14,32 +14,31 @@ from itertools import count
 from pathlib import Path
 from threading import Event, Lock, Semaphore
 
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.logfiles import LocalLogFiles
+from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.adapters.rng import SystemRng
 from stelae.format.block import SmallBlock
 from stelae.model.declare import cells, columns, declare
-from stelae.model.errors import Conflict, NotFound, Overloaded
+from stelae.model.errors import Conflict, NotFound, Overloaded, TabletAway
 from stelae.model.hybrid import HybridClock, micros_of
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.mutation import Mutation, Put, PutCell
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import ALL_ROWS, EVERYTHING
-from stelae.storage.asking import Asking
-from stelae.storage.compaction.picker import PickerSettings
-from stelae.storage.config import TabletConfig
-from stelae.storage.opening import open_shard
-from stelae.storage.points import reader_for
-from stelae.storage.rowscan import ScanRequest
-from stelae.storage.scanner import TableScan
-from stelae.storage.serializer import SerializerSettings
+from stelae.storage.log.wal import WalSettings
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.points.rows import reader_for
+from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard, ShardSettings
-from stelae.storage.state import new_tablet
-from stelae.storage.tablets import TabletAway
-from stelae.storage.upkeep import Upkeep
-from stelae.storage.wal import WalSettings
+from stelae.storage.tablet.config import TabletConfig
+from stelae.storage.tablet.opening import open_shard
+from stelae.storage.tablet.state import new_tablet
+from stelae.storage.upkeep.picker import PickerSettings
+from stelae.storage.upkeep.serializer import SerializerSettings
+from stelae.storage.upkeep.upkeep import Upkeep
 from tests.effort import tries
 
 TABLE = TableId(3)

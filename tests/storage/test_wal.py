@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.adapters.logfiles import LocalLogFile, LocalLogFiles
+from stelae.adapters.logfiles.local import LocalLogFile, LocalLogFiles
 from stelae.format.log import (
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -23,8 +23,8 @@ from stelae.model.ids import Txn
 from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effects
 from stelae.sim.rng import SimRng
-from stelae.storage.wal import Wal, WalSettings
-from stelae.storage.wal_replay import replay
+from stelae.storage.log.replay import replay
+from stelae.storage.log.wal import Wal, WalSettings
 from tests.storage.wal_world import SMALL, Lock, World, record
 
 
@@ -156,7 +156,7 @@ def test_sync_tells_of_the_last_record_at_or_below() -> None:
 
 
 def test_no_failed_write_is_ever_called_durable_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.storage.wal._FAILED_RANGES_MAX", 3)
+    monkeypatch.setattr("stelae.storage.log.wal._FAILED_RANGES_MAX", 3)
     world = World(0)
     for _ in range(8):
         world.disk.fail("append", DiskFull, 2)

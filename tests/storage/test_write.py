@@ -14,9 +14,9 @@ from stelae.model.ids import ColumnId, Micros, Row, Txn
 from stelae.model.mutation import Put
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import lower
-from stelae.storage.memory import Memory
-from stelae.storage.memory_columns import ColumnsVersion, MemoryOfColumns
-from stelae.storage.write import insert
+from stelae.storage.memory.columns import ColumnsVersion, MemoryOfColumns
+from stelae.storage.memory.insertion import insert
+from stelae.storage.memory.memory import Memory
 from tests.effort import tries
 
 SCHEMA = declare(

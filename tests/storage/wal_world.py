@@ -14,8 +14,8 @@ from stelae.model.ids import Sequence as ClientSequence
 from stelae.sim.disk import DiskCall, SimDisk
 from stelae.sim.effects import Effects, SimCrash
 from stelae.sim.rng import SimRng
-from stelae.storage.wal import Wal, WalSettings
-from stelae.storage.wal_replay import ReplayedLog, replay
+from stelae.storage.log.replay import ReplayedLog, replay
+from stelae.storage.log.wal import Wal, WalSettings
 
 PAGES = (4096, 64, 256)
 """On large pages, what was not synced more often survives whole."""

@@ -14,7 +14,7 @@ import pytest
 
 from tests.tidy.sources import PACKAGE, ROOT, rooms
 
-PURE = {"model", "format", "wire", "catalog", "topology", "storage"}
+PURE = {"model", "format", "wire", "catalog", "topology", "storage", "service"}
 ROOMS_WITH_THE_SYSTEM = {"adapters", "launch", "cli"}
 ROOMS_OF_THE_REAL_WORLD = {"adapters", "launch", "cli", "spark", "console", "gateway"}
 

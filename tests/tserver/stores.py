@@ -8,12 +8,13 @@ from typing import Any
 
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.opening import StoreSettings
-from stelae.client.backend import CreateAsk, ScanAsk, TableInfo
-from stelae.client.incoming import blocks_of, key_of
+from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk, TableInfo
 from stelae.sim.effects import Effect
 from stelae.tserver.server import TabletServer
 from tests.assembly.worlds import SETTINGS, Machine

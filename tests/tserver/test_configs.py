@@ -13,8 +13,8 @@ from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.registry.control import DeleteTablets, JoinTablets, SplitTablet
 from stelae.registry.meta import META0, META1, META_SCHEMA, meta_row
-from stelae.storage.config import TabletConfig, config_of
-from stelae.storage.state import new_tablet
+from stelae.storage.tablet.config import TabletConfig, config_of
+from stelae.storage.tablet.state import new_tablet
 from stelae.tserver.configs import MetaConfigs, read_configs
 from tests.tserver.stores import SCHEMA, Place, row
 

@@ -10,9 +10,9 @@ import pytest
 from stelae.model.errors import DiskFull, NotFound, SnapshotTooOld, Unavailable
 from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Row, TableId, TabletId, Txn
-from stelae.registry.alterations import AlterAsk
-from stelae.storage.compaction.picker import PickerSettings
-from stelae.storage.serializer import SerializerSettings
+from stelae.service.tables import AlterAsk
+from stelae.storage.upkeep.picker import PickerSettings
+from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.tserver.keeper import Keeper, TableRules
 from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import Place, row

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from stelae.catalog.commands_tables import TableName
-from stelae.client.incoming import blocks_of
-from stelae.model.errors import DiskFailed, DiskFull, StelaeError
+from stelae.client.intake.mutations import blocks_of
+from stelae.model.errors import DiskFailed, DiskFull, StelaeError, TabletAway
 from stelae.model.ids import TabletId
 from stelae.model.ranges import ALL_ROWS
-from stelae.registry.alterations import AlterAsk, commands_of
+from stelae.registry.alterations import commands_of
 from stelae.registry.control import (
     AlterTable,
     CreateTablets,
@@ -23,7 +23,7 @@ from stelae.registry.control import (
     UnloadTable,
     reported_ids,
 )
-from stelae.storage.tablets import TabletAway
+from stelae.service.tables import AlterAsk
 from stelae.tserver.lives import Life
 from stelae.tserver.server import TabletServer
 from tests.tserver.stores import Place, row

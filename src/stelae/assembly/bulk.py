@@ -9,13 +9,13 @@ from stelae.assembly.bulk_files import drop_staged
 from stelae.assembly.bulk_holds import Holds
 from stelae.assembly.bulk_loads import Loads
 from stelae.assembly.opening import Running
-from stelae.client.backend import TableInfo
-from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.client.bulk_backend import TTL_S_MAX
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.ids import TableId, Txn
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.writing import file_name_prefix
+from stelae.service.jobs import TTL_S_MAX
+from stelae.service.tables import TableInfo
+from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.writing import file_name_prefix
 
 _SWEEP_EVERY_MS = 3_600 * 1_000
 _HOLD, _LOAD, _COMPACTION = "hold-", "load-", "compaction-"

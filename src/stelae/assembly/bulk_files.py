@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stelae.client.bulk import STAGED_MS_MAX, STAGING, staged_at_ms
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.writing import is_fragment_name
+from stelae.service.tickets import STAGED_MS_MAX, STAGING, staged_at_ms
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.writing import is_fragment_name
 
 
 def check_written(blobs: BlobStore, prefix: str, file: FragmentFile) -> None:

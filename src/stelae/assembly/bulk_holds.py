@@ -15,15 +15,14 @@ from threading import Lock
 
 from stelae.assembly.opening import Running
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.client.backend import TableInfo
-from stelae.client.bulk import HeldTable
-from stelae.model.errors import NotFound, StelaeError
+from stelae.model.errors import NotFound, StelaeError, TabletAway
 from stelae.model.ids import Txn
 from stelae.registry.bulk_sessions import HoldRecord, read_holds, remove_hold, renew_hold, write_hold
-from stelae.storage.config import encode_config
+from stelae.service.tables import TableInfo
+from stelae.service.tickets import HeldTable
 from stelae.storage.shard import Shard
-from stelae.storage.state import TabletState
-from stelae.storage.tablets import TabletAway
+from stelae.storage.tablet.config import encode_config
+from stelae.storage.tablet.state import TabletState
 
 
 @dataclass(frozen=True, slots=True)

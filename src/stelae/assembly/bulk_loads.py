@@ -21,18 +21,17 @@ import msgspec
 from stelae.assembly.bulk_files import check_written
 from stelae.assembly.opening import Running
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.client.backend import TableInfo
-from stelae.client.bulk import LoadedFile, LoadTicket
-from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError
+from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, TabletAway
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.ranges import RowRange
 from stelae.registry.bulk_sessions import Attempt, LoadRecord, read_loads, remove_load, write_load
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.changes import Loaded
-from stelae.storage.opening import since
+from stelae.service.tables import TableInfo
+from stelae.service.tickets import LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.shard import Commit, Shard
-from stelae.storage.state import with_prepared, without_prepared
-from stelae.storage.tablets import TabletAway
+from stelae.storage.tablet.changes import Loaded
+from stelae.storage.tablet.opening import since
+from stelae.storage.tablet.state import with_prepared, without_prepared
 
 DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
 """How long it is known that a job was done."""

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from stelae.assembly.opening import Running
 from stelae.catalog.check import check_catalog
-from stelae.client.backend import CheckReport, Problem, Progress
 from stelae.format import layout
 from stelae.format.fragment.order import check_order, check_records
 from stelae.format.fragment.reader import FragmentReader
@@ -27,9 +26,10 @@ from stelae.model.errors import NotFound, StelaeError
 from stelae.model.ids import TableId
 from stelae.model.ranges import RowRange, check_cover
 from stelae.registry.tablet_records import TabletPhase
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.state import TabletState
-from stelae.storage.writing import fragment_names
+from stelae.service.reports import CheckReport, Problem, Progress
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.writing import fragment_names
+from stelae.storage.tablet.state import TabletState
 from stelae.tserver.lives import Life
 
 

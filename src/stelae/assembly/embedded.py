@@ -21,36 +21,27 @@ from stelae.assembly.checking import StoreCheck
 from stelae.assembly.closing import put_in_order
 from stelae.assembly.maintenance import Maintenance
 from stelae.assembly.opening import Running, StoreSettings, note_closed_log
-from stelae.assembly.reads import StorePin, TableReader
-from stelae.assembly.writes import TableWriter
 from stelae.catalog.commands_tables import CreateTable, TableName
 from stelae.catalog.objects import Table, TableProperties
-from stelae.client.backend import (
-    CheckReport,
-    CreateAsk,
-    Pin,
-    Progress,
-    ScanAsk,
-    TableInfo,
-    TableStats,
-    TabletInfo,
-    Values,
-)
-from stelae.client.bulk import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.client.bulk_backend import TTL_S_DEFAULT
-from stelae.client.incoming_blocks import OrderedBlock
-from stelae.model.errors import Closed, NotFound, StelaeError
+from stelae.model.errors import Closed, NotCached, NotFound, StelaeError, TabletAway
 from stelae.model.hybrid import pack
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
-from stelae.registry.alterations import AlterAsk
-from stelae.storage.asking import Version
-from stelae.storage.blocks import FragmentFile
-from stelae.storage.changes import Emptied
-from stelae.storage.handles import NotCached, only_cached
+from stelae.service.backend import Pin, Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.jobs import TTL_S_DEFAULT
+from stelae.service.reports import CheckReport, Progress
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
+from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.handles import only_cached
+from stelae.storage.read.asking import Version
 from stelae.storage.shard import Shard
-from stelae.storage.tablets import TabletAway
+from stelae.storage.tablet.changes import Emptied
+from stelae.tserver.reading import StorePin, TableReader
+from stelae.tserver.writing import TableWriter
 
 
 class EmbeddedStore:

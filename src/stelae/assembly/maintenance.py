@@ -7,12 +7,12 @@ from threading import Event
 from typing import Any
 
 from stelae.assembly.opening import Running
-from stelae.client.backend import Progress, TableInfo, TableStats, TabletInfo
-from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.errors import InvalidArgument, NotFound, TabletAway
 from stelae.model.ids import GroupId, Row, TableId, TabletId
-from stelae.storage.splitting import choose_split_row, size_of
-from stelae.storage.state import TabletState
-from stelae.storage.tablets import TabletAway
+from stelae.service.reports import Progress
+from stelae.service.tables import TableInfo, TableStats, TabletInfo
+from stelae.storage.tablet.splitting import choose_split_row, size_of
+from stelae.storage.tablet.state import TabletState
 from stelae.tserver.lives import Life
 
 _NAP_S = 0.1

@@ -33,15 +33,15 @@ from stelae.registry.catalog_service import CatalogService, CatalogSettings
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.meta import META0, META1, META_SCHEMA, ROOT_CONFIG_KEY
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
-from stelae.storage.cache import BlockCache
-from stelae.storage.config import TabletConfig, decode_config, encode_config
-from stelae.storage.fragments import Fragments
-from stelae.storage.opening import open_shard
+from stelae.storage.files.cache import BlockCache
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.files.writing import fragment_names
+from stelae.storage.log.replay import SegmentInfo
 from stelae.storage.shard import Shard, ShardSettings
-from stelae.storage.state import TabletState, new_tablet
-from stelae.storage.upkeep import Upkeep
-from stelae.storage.wal_replay import SegmentInfo
-from stelae.storage.writing import fragment_names
+from stelae.storage.tablet.config import TabletConfig, decode_config, encode_config
+from stelae.storage.tablet.opening import open_shard
+from stelae.storage.tablet.state import TabletState, new_tablet
+from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs, read_configs
 from stelae.tserver.keeper import Keeper, TableRules
 from stelae.tserver.server import TabletServer

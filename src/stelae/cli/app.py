@@ -20,7 +20,7 @@ from stelae.cli.benchmark import register_bench
 from stelae.cli.bulk import register_jobs
 from stelae.cli.catalog import catalog_app
 from stelae.cli.checks import register_check
-from stelae.cli.demo_verb import register_demo
+from stelae.cli.demo.verb import register_demo
 from stelae.cli.imports import register_import
 from stelae.cli.loading import register_load
 from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOption, remember_place

@@ -20,7 +20,7 @@ import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.cli.places import MACHINE_PANEL, JsonOption
 from stelae.cli.screens import counted, grid, out, print_json, progress_bar
-from stelae.client.display import shown_bytes
+from stelae.client.api.display import shown_bytes
 from stelae.model.errors import InvalidArgument
 
 _COLUMNS = {"name": "string", "age": "int32", "score": "float64", "city": "string"}

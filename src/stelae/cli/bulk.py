@@ -31,13 +31,13 @@ from stelae.cli.screens import (
     verb_help,
 )
 from stelae.cli.tables import YesOption
-from stelae.client.backend import Progress
 from stelae.model.errors import AlreadyExists, InvalidArgument
+from stelae.service.reports import Progress
 
 if TYPE_CHECKING:
     import stelae
-    from stelae.spark.manifests import FoundBackup
-    from stelae.spark.progress import Summary
+    from stelae.spark.driver.progress import Summary
+    from stelae.spark.jobs.manifests import FoundBackup
 
 JOBS_PANEL = "Jobs on Spark"
 DIFFERENT = 1
@@ -63,7 +63,7 @@ def register_jobs(app: typer.Typer) -> None:
 
 def started_spark(master: str | None) -> Any:
     """Spark is brought up here alone: no other verb waits for it."""
-    from stelae.spark.sessions import session
+    from stelae.spark.driver.sessions import session
 
     with progress_bar("starting Spark"), quiet_interrupts():
         return session("stelae", master)
@@ -130,7 +130,7 @@ def compact_table(
 
     Reading and writing go on meanwhile. What is interrupted leaves the rest of the table as it was.
     """
-    from stelae.spark.compacting import compact
+    from stelae.spark.jobs.compacting import compact
 
     with _job(place, master, "compacting") as (spark, database, progress):
         result = compact(spark, database, name, full=not worth_it, erase_now=erase_now, progress=progress)
@@ -161,7 +161,7 @@ def export_table(
 
     Cells are maps; in CSV maps and other nested values are JSON, and bytes are base64.
     """
-    from stelae.spark.exporting import export
+    from stelae.spark.jobs.exporting import export
 
     moment, wanted = typed_at(at), comma_listed(columns)
     with _job(place, master, "exporting") as (spark, database, progress):
@@ -222,7 +222,7 @@ def backup_table(
     Each backup stands for itself and covers all snapshots that the table could still show then. A directory may hold
     backups of many tables. With --list --json one line for each backup.
     """
-    from stelae.spark.backups import backup
+    from stelae.spark.jobs.backups import backup
 
     if name is None or directory is None:
         raise InvalidArgument(
@@ -241,7 +241,7 @@ def backup_table(
 
 
 def _list_backups(directory: Path, json: bool) -> None:
-    from stelae.spark.backups import backups
+    from stelae.spark.jobs.backups import backups
 
     found = backups(directory)
     if json:
@@ -295,7 +295,7 @@ def restore_table(
 
     All of it appears at one txn, or nothing does. With --name a store is made if there is none.
     """
-    from stelae.spark.restoring import restore
+    from stelae.spark.jobs.restoring import restore
 
     moment = typed_at(at)
     if (
@@ -333,7 +333,7 @@ def verify_table(
 
     Every value of every row is compared. Exit code 0: the same. 1: not, and what differs is shown.
     """
-    from stelae.spark.verifying import verify
+    from stelae.spark.jobs.verifying import verify
 
     moments, wanted = [typed_at(at), typed_at(other_at)], comma_listed(columns)
     with _job(place, master, "verifying") as (spark, database, progress):
@@ -372,8 +372,8 @@ def show_stats(
 
     All is counted, at one snapshot.
     """
-    from stelae.spark.plots import check_plot
-    from stelae.spark.statistics import HEAD, stats
+    from stelae.spark.jobs.plots import check_plot
+    from stelae.spark.jobs.statistics import HEAD, stats
 
     moment = typed_at(at)
     if plot is not None:

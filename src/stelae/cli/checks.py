@@ -6,9 +6,9 @@ import typer
 
 from stelae.cli.places import STORE_PANEL, JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, counted, err, grid, out, print_json, progress_bar
-from stelae.client.backend import CheckReport
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound, StelaeError
+from stelae.service.reports import CheckReport
 
 PROBLEMS_FOUND, NOT_CHECKED = 1, 2
 

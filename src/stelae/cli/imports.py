@@ -21,7 +21,7 @@ from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
 from stelae.cli.values import column_types
-from stelae.client.declaring import LIKE_GROUP
+from stelae.client.arguments.declarations import LIKE_GROUP
 from stelae.model.arrow import from_arrow
 from stelae.model.errors import InvalidArgument, NotFound, PartialWrite, StelaeError, nearest
 

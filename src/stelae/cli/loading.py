@@ -92,8 +92,8 @@ def load_files(
     with place.opened(make=create) as database:
         known = _known(database, table, create=create, key=key)
         spark = started_spark(master)
-        from stelae.spark.inputs import frame_of_files
-        from stelae.spark.loading import load
+        from stelae.spark.loading.inputs import frame_of_files
+        from stelae.spark.loading.loads import load
 
         # Java's current directory is the one that the first session was started in.
         paths = [file if "://" in file else str(Path(file).absolute()) for file in files]

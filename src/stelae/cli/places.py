@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import typer
 
 import stelae
-from stelae.adapters.etcd_cluster import EtcdTls, EtcdUser
+from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
 from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd
 from stelae.model.errors import InvalidArgument, NotFound, Unavailable
 from stelae.model.values import show

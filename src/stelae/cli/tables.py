@@ -13,7 +13,7 @@ from stelae.cli import declarations as d
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import as_shown, confirmed, counted, facts, grid, note, out, print_json, print_line, verb_help
 from stelae.cli.tablets import json_tablet, tablet_grid
-from stelae.client.display import shown_bytes
+from stelae.client.api.display import shown_bytes
 from stelae.model.declare import GroupSpec, cells, columns, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema
 
@@ -158,7 +158,7 @@ def _splits(shape: dict[str, Any], split: list[str] | None) -> list[Any] | None:
     if "groups" in shape:
         schema = declare(shape["key"], shape["groups"])
     else:
-        from stelae.client.declaring import create_ask
+        from stelae.client.arguments.declarations import create_ask
 
         plain: dict[str, Any] = dict.fromkeys(("splits", "tablets", "zone", "retention", "comment"))
         asked = create_ask(

@@ -13,15 +13,15 @@ from stelae.cli.keys import only_key, typed_bound
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import as_shown, counted, grid, on_one_line, out, print_json, print_line
 from stelae.cli.values import json_value
-from stelae.client.backend import TabletInfo
-from stelae.client.display import shown_bytes
-from stelae.client.keys import cuts_of
+from stelae.client.api.display import shown_bytes
+from stelae.client.arguments.keys import cuts_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import TOKEN_BYTES, KeyCodec
 from stelae.model.schema import TableSchema
 from stelae.model.types import KeyType, String
 from stelae.model.values import Value
+from stelae.service.tables import TabletInfo
 
 tablet_app = typer.Typer(help="Look at a table's tablets, split one, join two.", no_args_is_help=True)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from stelae.client.backend import CheckReport, Problem, Progress
 from stelae.launch.embedded import open_embedded
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import Corruption, NotFound
+from stelae.service.reports import CheckReport, Problem, Progress
 
 
 def check_store(path: str | os.PathLike[str], progress: Progress | None = None) -> CheckReport:

@@ -24,20 +24,21 @@ import pyarrow as pa
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
-from stelae.adapters.sockets import UnixTransport
-from stelae.adapters.sockets_blocking import UnixConnector
+from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import StepThread
 from stelae.assembly.opening import StoreSettings
-from stelae.client.backend import Backend, Pin, ScanAsk
-from stelae.client.incoming_blocks import OrderedBlock
-from stelae.client.read_only import read_only as only_read
-from stelae.client.remote import RemoteBackend
-from stelae.client.serving import ServiceLimits, StoreService
+from stelae.client.remote.store import RemoteBackend
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.model.errors import Closed, InvalidArgument, NotFound, PermissionDenied, StelaeError, Unavailable
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.ports.transport import Address
+from stelae.service.backend import Backend, Pin
+from stelae.service.blocks import OrderedBlock
+from stelae.service.read_only import read_only as only_read
+from stelae.service.scans import ScanAsk
+from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 SOCKET_FILE = "socket"

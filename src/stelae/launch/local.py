@@ -21,15 +21,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from stelae.adapters.blobs_local import LocalBlobStore
+from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
-from stelae.adapters.logfiles import LocalLogFiles
-from stelae.adapters.logfiles_deferred import DeferredLogFiles
-from stelae.adapters.metastore_sqlite import SqliteMetastore
+from stelae.adapters.logfiles.deferred import DeferredLogFiles
+from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.adapters.ownership import Ownership
 from stelae.adapters.rng import SystemRng
+from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.opening import StoreSettings, World, open_store

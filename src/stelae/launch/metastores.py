@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.etcd_cluster import EtcdTls, EtcdUser
-from stelae.adapters.metastore_etcd import EtcdMetastore
-from stelae.adapters.metastore_sqlite import SqliteMetastore
+from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
+from stelae.adapters.etcd.metastore import EtcdMetastore
+from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.launch.copies import copied, told_of
 from stelae.model.errors import NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore

@@ -29,12 +29,13 @@ from stelae.model.errors import (
     Retryable,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.model.ranges import check_cover
 from stelae.ports.clock import Clock
-from stelae.ports.metastore import Metastore, UnknownOutcome
-from stelae.registry.alterations import AlterAsk, commands_of
+from stelae.ports.metastore import Metastore
+from stelae.registry.alterations import commands_of
 from stelae.registry.catalog_service import CatalogService
 from stelae.registry.control import (
     AlterTable,
@@ -57,6 +58,7 @@ from stelae.registry.tablet_records import (
     take_tablet_ids,
     write_tablets,
 )
+from stelae.service.tables import AlterAsk
 
 T = TypeVar("T")
 

@@ -139,3 +139,31 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     """A hint to append to a NotFound message, empty if nothing is near among the first thousand."""
     matches = get_close_matches(name, list(islice(candidates, _CANDIDATES_MAX)), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+class UnknownOutcome(Unavailable):
+    """The answer to a transaction was lost: it may or may not have happened. Read before acting."""
+
+
+class SchemaChanged(Retryable):
+    """A column that a running scan reads is not what it was when the scan began. Scan again."""
+
+
+class StaleSchema(Unavailable):
+    """A block is written for another schema version than the tablet is at now."""
+
+
+class TabletAway(Unavailable):
+    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
+
+
+class NotCached(StelaeError):
+    """What was asked for is not in memory, and the caller would not wait for a file."""
+
+
+class TooMuchAtOnce(StelaeError):
+    """One row has more bytes of history than can be merged. Point reads of it still work."""
+
+
+class LargeAnswer(StelaeError):
+    """The answer does not fit one frame. Ask for it in pieces."""

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol, TypeAlias
 
-from stelae.model.errors import StelaeError, Unavailable
+from stelae.model.errors import StelaeError
 
 OPS_MAX = 128
 TXN_BYTES_MAX = 1024 * 1024
@@ -27,10 +27,6 @@ TTL_S_MAX = 365 * 24 * 3600
 
 Revision = NewType("Revision", int)
 LeaseId = NewType("LeaseId", int)
-
-
-class UnknownOutcome(Unavailable):
-    """The answer to a transaction was lost: it may or may not have happened. Read before acting."""
 
 
 class Compacted(StelaeError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from stelae.catalog.commands_columns import (
     AddColumns,
     AddFamilies,
@@ -19,27 +17,7 @@ from stelae.catalog.commands_tables import RenameTable, SetProperty, SetTableZon
 from stelae.catalog.decide import Command
 from stelae.model.declare import parse_column
 from stelae.model.types import parse_type
-
-
-class AlterAsk(msgspec.Struct, frozen=True):
-    """All changes of one call: they happen together, in this order, or not at all. Column texts are as in
-    `model.declare`: "int32 not null default 0"."""
-
-    drop: tuple[str, ...] = ()
-    drop_families: tuple[str, ...] = ()
-    rename_columns: dict[str, str] = {}
-    rename_families: dict[str, str] = {}
-    widen: dict[str, str] = {}
-    drop_not_null: tuple[str, ...] = ()
-    add: dict[str, dict[str, str]] = {}
-    """Group to column to text."""
-    add_families: dict[str, tuple[str, ...]] = {}
-    purge: dict[str, str] = {}
-    """Group to policy; "none" takes it away."""
-    properties: dict[str, str] = {}
-    """`retention`, `comment`."""
-    zone: str | None = None
-    rename: str | None = None
+from stelae.service.tables import AlterAsk
 
 
 def commands_of(name: TableName, changes: AlterAsk) -> list[Command]:

@@ -34,19 +34,11 @@ from stelae.model.errors import (
     SnapshotTooOld,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
-from stelae.ports.metastore import (
-    Compacted,
-    KeyPut,
-    LeaseExpired,
-    Metastore,
-    PutKey,
-    TxnOutcome,
-    UnknownOutcome,
-    WatchBatch,
-)
+from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, PutKey, TxnOutcome, WatchBatch
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
 from stelae.registry.catalog_history import CatalogHistory, history_of

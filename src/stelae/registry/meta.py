@@ -30,7 +30,7 @@ from stelae.model.ids import GroupId, Row, TableId
 from stelae.model.mutation import Erase, Mutation, PutCell, WholeRow
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
-from stelae.storage.config import SavedGroups, SavedRef, TabletConfig, decode_config, encode_config
+from stelae.storage.tablet.config import SavedGroups, SavedRef, TabletConfig, decode_config, encode_config
 
 META0 = TableId(2**62)
 META1 = TableId(2**62 + 1)

@@ -13,17 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from stelae.catalog.value import CatalogVersion
-from stelae.model.errors import SnapshotTooOld, Unavailable
-from stelae.ports.metastore import (
-    Compare,
-    IsAbsent,
-    LeaseExpired,
-    LeaseId,
-    Metastore,
-    ModRevisionIs,
-    PutKey,
-    UnknownOutcome,
-)
+from stelae.model.errors import SnapshotTooOld, Unavailable, UnknownOutcome
+from stelae.ports.metastore import Compare, IsAbsent, LeaseExpired, LeaseId, Metastore, ModRevisionIs, PutKey
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
 

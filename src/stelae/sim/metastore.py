@@ -13,18 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from stelae.model.errors import Closed, StelaeError, Unavailable
-from stelae.ports.metastore import (
-    Change,
-    Compare,
-    Entry,
-    LeaseId,
-    RangeRead,
-    Revision,
-    TxnOutcome,
-    UnknownOutcome,
-    WatchBatch,
-)
+from stelae.model.errors import Closed, StelaeError, Unavailable, UnknownOutcome
+from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome, WatchBatch
 from stelae.ports.metastore_rules import (
     check_read_request,
     check_revision,

@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stelae.spark.backups import backup
-    from stelae.spark.compacting import compact
-    from stelae.spark.exporting import export
-    from stelae.spark.loading import load, merge
-    from stelae.spark.reading import read
-    from stelae.spark.restoring import restore
-    from stelae.spark.sessions import session
-    from stelae.spark.sink import foreach_batch
-    from stelae.spark.statistics import stats
-    from stelae.spark.verifying import verify
+    from stelae.spark.driver.sessions import session
+    from stelae.spark.jobs.backups import backup
+    from stelae.spark.jobs.compacting import compact
+    from stelae.spark.jobs.exporting import export
+    from stelae.spark.jobs.restoring import restore
+    from stelae.spark.jobs.statistics import stats
+    from stelae.spark.jobs.verifying import verify
+    from stelae.spark.loading.loads import load, merge
+    from stelae.spark.loading.sink import foreach_batch
+    from stelae.spark.reading.frames import read
 
 __all__ = [
     "backup",
@@ -40,17 +40,17 @@ __all__ = [
 
 # What needs pyspark is imported when it is first used: without it, the message says what to install.
 _HOMES = {
-    "backup": "backups",
-    "compact": "compacting",
-    "export": "exporting",
-    "foreach_batch": "sink",
-    "load": "loading",
-    "merge": "loading",
-    "read": "reading",
-    "restore": "restoring",
-    "session": "sessions",
-    "stats": "statistics",
-    "verify": "verifying",
+    "backup": "jobs.backups",
+    "compact": "jobs.compacting",
+    "export": "jobs.exporting",
+    "foreach_batch": "loading.sink",
+    "load": "loading.loads",
+    "merge": "loading.loads",
+    "read": "reading.frames",
+    "restore": "jobs.restoring",
+    "session": "driver.sessions",
+    "stats": "jobs.statistics",
+    "verify": "jobs.verifying",
 }
 
 

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from stelae.adapters.blobs_local import LocalBlobStore
-from stelae.client.database import session_of
+from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.client.api.database import session_of
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound
-from stelae.storage.cache import BlockCache
-from stelae.storage.fragments import Fragments
+from stelae.storage.files.cache import BlockCache
+from stelae.storage.files.fragments import Fragments
 
 if TYPE_CHECKING:
-    from stelae.client.backend import Backend
-    from stelae.client.database import Database
+    from stelae.client.api.database import Database
+    from stelae.service.backend import Backend
 
 _TASK_CACHE_BYTES = 64 * 2**20
 

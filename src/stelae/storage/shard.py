@@ -21,7 +21,16 @@ from typing import Protocol
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
 from stelae.format.log import LogKind, LogRecord
-from stelae.model.errors import Closed, Conflict, InvalidArgument, NotFound, Overloaded, StelaeError, Unavailable
+from stelae.model.errors import (
+    Closed,
+    Conflict,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    StaleSchema,
+    StelaeError,
+    TabletAway,
+)
 from stelae.model.hybrid import TXN_MIN, HybridClock
 from stelae.model.ids import ClientId, Row, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
@@ -30,29 +39,25 @@ from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
-from stelae.storage.blocks import Block
-from stelae.storage.cache import BlockCache
-from stelae.storage.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
-from stelae.storage.compaction.picker import PickerSettings
-from stelae.storage.config import TabletConfig, config_of
-from stelae.storage.fragments import Fragments
-from stelae.storage.horizons import Horizons
-from stelae.storage.memory import Memory
-from stelae.storage.points import last_txn
-from stelae.storage.serializer import SerializerSettings
-from stelae.storage.state import TabletState
-from stelae.storage.tablets import TabletAway, TabletMap
-from stelae.storage.wal import Wal, WalSettings
-from stelae.storage.wal_replay import ReplayedLog, SegmentInfo
-from stelae.storage.write import ends_of, insert, rows_in
+from stelae.storage.files.blocks import Block
+from stelae.storage.files.cache import BlockCache
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.log.replay import ReplayedLog, SegmentInfo
+from stelae.storage.log.wal import Wal, WalSettings
+from stelae.storage.memory.insertion import ends_of, insert, rows_in
+from stelae.storage.memory.memory import Memory
+from stelae.storage.read.points.rows import last_txn
+from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
+from stelae.storage.tablet.config import TabletConfig, config_of
+from stelae.storage.tablet.horizons import Horizons
+from stelae.storage.tablet.maps import TabletMap
+from stelae.storage.tablet.state import TabletState
+from stelae.storage.upkeep.picker import PickerSettings
+from stelae.storage.upkeep.serializer import SerializerSettings
 
 NO_TABLET = TabletId(0)
 NO_CLIENT = ClientId(0)
 NO_SEQUENCE = ClientSequence(0)
-
-
-class StaleSchema(Unavailable):
-    """A block is written for another schema version than the tablet is at now."""
 
 
 class ConfigStore(Protocol):

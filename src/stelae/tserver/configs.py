@@ -15,12 +15,12 @@ from stelae.model.mutation import Mutation
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import RangeSet
 from stelae.registry.meta import META_SCHEMA, by_parent, from_cells, meta_row, parent_of, removal, to_mutations
-from stelae.storage.asking import Asking
-from stelae.storage.config import TabletConfig
-from stelae.storage.fragments import Fragments
-from stelae.storage.rowscan import RowScan, ScanRequest
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.rows import RowScan, ScanRequest
 from stelae.storage.shard import Shard
-from stelae.storage.state import TabletState
+from stelae.storage.tablet.config import TabletConfig
+from stelae.storage.tablet.state import TabletState
 
 _ANY_TIME = Micros(0)
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
 
-from stelae.model.errors import NotFound, StelaeError
+from stelae.model.errors import NotFound, StelaeError, TabletAway
 from stelae.model.hybrid import TXN_MIN, millis_of, pack
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.registry.meta import META0, META1
-from stelae.storage.splitting import choose_split_row, size_of
-from stelae.storage.state import TabletState
-from stelae.storage.tablets import TabletAway
+from stelae.storage.tablet.splitting import choose_split_row, size_of
+from stelae.storage.tablet.state import TabletState
 from stelae.tserver.server import TabletServer
 
 SaveHorizon = Callable[[TableId, Txn], None]

@@ -11,6 +11,7 @@ from functools import partial
 from threading import Lock, RLock
 from typing import NamedTuple
 
+from stelae.model.errors import TabletAway
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.registry.control import (
@@ -27,13 +28,12 @@ from stelae.registry.control import (
     UnloadTable,
 )
 from stelae.registry.meta import META1, parent_of
-from stelae.storage.memory import Memory
-from stelae.storage.opening import SchemasOf, loaded, since
-from stelae.storage.serializer import MemoryInfo, oldest_first
+from stelae.storage.memory.memory import Memory
 from stelae.storage.shard import Shard
-from stelae.storage.state import TabletState, altered, new_tablet
-from stelae.storage.tablets import TabletAway
-from stelae.storage.upkeep import Upkeep
+from stelae.storage.tablet.opening import SchemasOf, loaded, since
+from stelae.storage.tablet.state import TabletState, altered, new_tablet
+from stelae.storage.upkeep.serializer import MemoryInfo, oldest_first
+from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs
 from stelae.tserver.lives import Life, RequestKind, TabletEvent, Treatment, step, treatment
 

@@ -10,11 +10,11 @@ import pytest
 
 import stelae
 from stelae.adapters.executor import ThreadExecutor
-from stelae.client.aio_session import AsyncSession
-from stelae.client.aio_table import AsyncTable
-from stelae.client.backend import Backend
-from stelae.client.retries import Patience
-from stelae.client.session import Session
+from stelae.client.api.aio.table import AsyncTable
+from stelae.client.calls.aio_session import AsyncSession
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.session import Session
+from stelae.service.backend import Backend
 from stelae.sim.rng import SimRng
 from tests.assembly.worlds import Machine
 from tests.client.api_embedded.worlds import put_before

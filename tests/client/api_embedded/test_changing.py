@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stelae
-from stelae.client.outgoing import FoundRow
+from stelae.client.api.rows import FoundRow
 from stelae.model.ids import TS_MAX
 from tests.client.api_embedded.worlds import put_before
 

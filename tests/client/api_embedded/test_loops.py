@@ -15,8 +15,7 @@ import pytest
 
 import stelae
 import stelae.aio
-from stelae.storage.handles import NotCached
-from stelae.storage.shard import StaleSchema
+from stelae.model.errors import NotCached, StaleSchema
 from tests.client.api_embedded.worlds import FailingBackend
 
 Test = Callable[[stelae.aio.AsyncDatabase, stelae.aio.AsyncTable], Awaitable[None]]

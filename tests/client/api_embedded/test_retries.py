@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 import stelae
-from stelae.client.retries import Attempts, Patience
-from stelae.model.errors import DiskFull
-from stelae.storage.shard import StaleSchema
-from stelae.storage.tablets import TabletAway
+from stelae.client.calls.retries import Attempts, Patience
+from stelae.model.errors import DiskFull, StaleSchema, TabletAway
 from tests.client.api_embedded.worlds import put_before
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stelae
-from stelae.client.keys import bounds_of
-from stelae.client.predicates import predicate_of
-from stelae.client.view import TableView
+from stelae.client.arguments.keys import bounds_of
+from stelae.client.arguments.predicates import predicate_of
+from stelae.client.calls.views import TableView
 from stelae.model.declare import columns, declare
 from stelae.model.ranges import RangeSet, single
 from tests.client.api_embedded.worlds import put_before

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import stelae
-from stelae.client.backend import Backend
+from stelae.service.backend import Backend
 
 
 class FailingBackend:

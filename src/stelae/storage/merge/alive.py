@@ -19,8 +19,8 @@ from stelae.model.ids import Micros
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, Purging, Reigns
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions
+from stelae.storage.merge.rule import Erased, Written, counts_versions, survivors
 from stelae.storage.merge.slab import Slab
-from stelae.storage.rule import Erased, Written, counts_versions, survivors
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from stelae.model.ids import ColumnId
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.storage.merge.order import Flags, Ints
 from stelae.storage.merge.slab import Slab, SlabColumn
-from stelae.storage.parts import NO_FAMILY, FamilySet, Naming
+from stelae.storage.tablet.parts import NO_FAMILY, FamilySet, Naming
 
 
 @dataclass(frozen=True, slots=True)

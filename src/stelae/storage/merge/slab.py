@@ -10,14 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.model.errors import StelaeError
+from stelae.model.errors import TooMuchAtOnce
 from stelae.storage.merge.order import Flags, Ints, Positions
 
 ARRAY_BYTES_MAX = 2**31 - 2**24
-
-
-class TooMuchAtOnce(StelaeError):
-    """One row has more bytes of history than can be merged. Point reads of it still work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""A metastore on etcd."""

@@ -1,0 +1,1 @@
+"""A metastore in one SQLite file."""

@@ -1,0 +1,1 @@
+"""`stelae demo`."""

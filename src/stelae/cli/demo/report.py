@@ -1,0 +1,120 @@
+"""The demo's report: one HTML file with all that it shows inside, readable anywhere and for ever."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import stelae
+from stelae.cli.demo.charts import PairedBar, latency_chart, paired_chart, steps_chart
+from stelae.cli.demo.stage import DemoFigure, DemoStory
+
+_STYLE = """
+:root { --ink: #17212b; --soft: #5d6b78; --paper: #f6f4ef; --card: #ffffff; --edge: #e3ded3; --now: #0d7c78;
+  --then: #c9c2b2; --worst: #d9541e; --band: #0d7c7816; --dot: #8a6fc0; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #9aa6b2; --paper: #14181d; --card: #1d232a;
+  --edge: #2e3741; --now: #2fb5ad; --then: #56606b; --worst: #ff8a50; --band: #2fb5ad1c; --dot: #b79cf0; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 1000px; margin: 0 auto; padding: 48px 20px 80px; }
+h1 { font-size: 34px; line-height: 1.15; margin: 0 0 8px; letter-spacing: -.02em; }
+h2 { font-size: 20px; margin: 0 0 4px; letter-spacing: -.01em; }
+p { margin: 0 0 14px; color: var(--soft); max-width: 70ch; }
+.cards { display: flex; flex-wrap: wrap; gap: 14px; margin: 28px 0; }
+.card, section { background: var(--card); border: 1px solid var(--edge); border-radius: 14px; }
+.card { padding: 16px 18px; flex: 1 1 270px; }
+.card b { display: block; font-size: 30px; letter-spacing: -.02em; color: var(--now); white-space: nowrap; }
+.card span { color: var(--soft); font-size: 13.5px; }
+section { padding: 24px 26px; margin: 18px 0; }
+svg { display: block; margin-top: 10px; max-width: 100%; font-family: system-ui, sans-serif; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+td { padding: 7px 0; border-bottom: 1px solid var(--edge); }
+td:last-child { text-align: right; font-weight: 600; }
+footer { color: var(--soft); font-size: 13.5px; margin-top: 24px; }
+code { background: var(--paper); border: 1px solid var(--edge); border-radius: 5px; padding: 1px 5px; font-size: 90%; }
+.ink { fill: var(--ink); } .soft { fill: var(--soft); } .grid { stroke: var(--edge); } .band { fill: var(--band); }
+.now { fill: var(--now); } .then { fill: var(--then); } .dot { fill: var(--dot); }
+.line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
+.half { stroke: var(--now); } .worst { stroke: var(--worst); }
+.key.half { fill: var(--now); } .key.worst { fill: var(--worst); } .key.band { stroke: var(--edge); }
+"""
+
+
+_LONG_NUMBER = re.compile(r"\d{2,3}(,\d{3})+|\d(,\d{3}){2,}")
+_ONE_COPY = "One directory of Parquet files; Spark jobs and single rows on the same data."
+
+
+def write_report(path: Path, story: DemoStory) -> None:
+    path.write_text(report_text(story), "utf-8")
+
+
+def report_text(story: DemoStory) -> str:
+    seconds = sum(step.seconds for step in story.steps)
+    body = "\n".join(
+        [
+            f"<h1>{story.rows:,} rows, one copy:<br>served, scanned, changed, restored</h1>",
+            f"<p>What <code>stelae demo</code> did on this machine in {seconds:.0f} seconds. {_ONE_COPY}</p>",
+            f'<div class="cards">{"".join(_card(each) for each in story.figures if each.head)}</div>',
+            *_sections(story),
+            _section("All figures", "Of this machine, with everything else that it was doing.", _figures(story)),
+            f"<footer>{escape(', '.join(_machine()))}</footer>",
+        ]
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Stelae, a demo</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head>\n<body><main>\n{body}\n</main></body></html>\n"
+    )
+
+
+def _machine() -> list[str]:
+    system = f"{platform.system()} on {platform.machine()}"
+    return [f"stelae {stelae.__version__}", f"Python {platform.python_version()}", system, f"{os.cpu_count()} cores"]
+
+
+def _sections(story: DemoStory) -> Iterator[str]:
+    if story.latencies:
+        yield _section(
+            "Single rows, while Spark scans",
+            f"Spark scanned all {story.rows:,} rows {len(story.scans)} times, each time as they were at that moment. "
+            "The same store went on answering reads of single rows, and durable updates, from the same data.",
+            latency_chart(story.latencies, story.scans),
+        )
+    if story.firmware:
+        yield _section(
+            "The table before and after an upsert",
+            "One Spark job changed these rows at one txn. Both moments stay readable: <code>at=</code> chooses.",
+            paired_chart([PairedBar(*each) for each in story.firmware], ("before, with at=", "now")),
+        )
+    if story.tablets:
+        yield _section(
+            "Files of each tablet, before and after compaction",
+            "The table is cut by key into tablets. Updates and upserts add sorted Parquet files; compacting merges "
+            "them, while reading and writing go on.",
+            paired_chart([PairedBar(*each) for each in story.tablets], ("before", "compacted")),
+        )
+    yield _section("What happened, and how long it took", "", steps_chart(story.steps))
+
+
+def _section(title: str, words: str, inside: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{f'<p>{words}</p>' if words else ''}{inside}</section>"
+
+
+def _card(figure: DemoFigure) -> str:
+    """Of percentiles the worse; many digits are for the table below."""
+    value = _LONG_NUMBER.sub(_rounded, figure.value.rpartition(", p99 ")[2])
+    return f'<div class="card"><b>{escape(value)}</b><span>{escape(figure.head)}</span></div>'
+
+
+def _rounded(number: re.Match[str]) -> str:
+    value = int(number[0].replace(",", ""))
+    return f"{value / 1e6:.1f} million" if value >= 1_000_000 else f"{value // 1_000},000"
+
+
+def _figures(story: DemoStory) -> str:
+    lines = "".join(f"<tr><td>{escape(each.name)}</td><td>{escape(each.value)}</td></tr>" for each in story.figures)
+    return f"<table>{lines}</table>"

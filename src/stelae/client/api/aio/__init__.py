@@ -1,0 +1,1 @@
+"""The same classes for event loops."""

@@ -1,0 +1,254 @@
+"""An open database: its tables, its snapshots, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from stelae.client.api.display import Description, database_html, database_line, described
+from stelae.client.api.snapshot import Snapshot
+from stelae.client.api.table import TableHandle
+from stelae.client.arguments.declarations import alter_ask, create_ask
+from stelae.client.calls.session import Session
+from stelae.client.calls.steps import asked_once
+from stelae.model.errors import InvalidArgument
+from stelae.model.ids import TableId, Txn
+from stelae.model.values import show
+from stelae.service.reports import CheckReport, Progress
+
+
+class Database:
+    """An open database, from `stelae.open` or `stelae.connect`. Safe for threads.
+
+        with stelae.open("data") as db:
+            users = db.table("users")
+
+    `close`, or leaving the `with`, waits for writes that are under way; after it, everything raises `Closed`. A program
+    that ends without it loses nothing that was acknowledged.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    # -- tables
+
+    def table(self, name: str) -> TableHandle:
+        """A table by its name, or `namespace.name`; `NotFound` suggests the nearest name there is.
+
+        users = db.table("users")
+        """
+        _check_name(name)
+        return TableHandle(self._session, self._session.ask(lambda backend: backend.find(name)))
+
+    def tables(self) -> list[str]:
+        """The names of all tables, qualified by their namespaces, sorted.
+
+        db.tables()   # ['users']
+        """
+        return list(self._session.ask(lambda backend: backend.names()))
+
+    def describe(self, name: str) -> Description:
+        """Everything about a table, as a dict that prints well: key, groups, options, tablets, size.
+
+        db.describe("users")["key"]   # {'id': 'string'}
+        """
+        _check_name(name)
+        info = self._session.ask(lambda backend: backend.find(name))
+        return described(info, self._session.ask(lambda backend: backend.stats(info.id)))
+
+    def create_table(
+        self,
+        name: str,
+        key: Mapping[str, str] | Sequence[str] | str | None = None,
+        groups: Sequence[Any] | None = None,
+        *,
+        like: Any = None,
+        splits: Sequence[object] | None = None,
+        partition: str = "range",
+        tablets: int | None = None,
+        zone: str | None = None,
+        if_not_exists: bool = False,
+        retention: str | None = None,
+        comment: str | None = None,
+    ) -> TableHandle:
+        """Make a table, and return it once all its tablets run.
+
+            db.create_table(
+                "users",
+                key={"id": "string"},
+                groups=[
+                    stelae.columns("profile", {"name": "string", "age": "int32 not null default 0"}),
+                    stelae.cells("events", families=["click", "view"], purge="max-age=7d"),
+                ],
+            )
+
+        `key` is one or more typed columns, in order; `groups` are made by `columns` and `cells`. Or `like` is an Arrow
+        schema, or a frame of pyarrow, pandas or polars, and `key` names the columns of it that are the key; the others
+        are a group called data. `splits` are keys, ascending, at which tablets begin; with `partition="hash"` rows are
+        spread over `tablets` of equal share instead. `retention` is how long old versions stay readable ("15m"),
+        `comment` any text. With `if_not_exists` a table of that name is returned as it is.
+        """
+        ask = create_ask(
+            name,
+            key,
+            groups,
+            like=like,
+            splits=splits,
+            partition=partition,
+            tablets=tablets,
+            zone=zone,
+            if_not_exists=if_not_exists,
+            retention=retention,
+            comment=comment,
+        )
+        return TableHandle(self._session, self._session.run(asked_once(lambda backend: backend.create(ask))))
+
+    def alter_table(
+        self,
+        name: str,
+        *,
+        add: Mapping[str, Mapping[str, str]] | None = None,
+        drop: Sequence[str] | None = None,
+        widen: Mapping[str, str] | None = None,
+        rename_columns: Mapping[str, str] | None = None,
+        add_families: Mapping[str, Sequence[str]] | None = None,
+        purge: Mapping[str, str | None] | None = None,
+        rename: str | None = None,
+        drop_families: Sequence[str] | None = None,
+        rename_families: Mapping[str, str] | None = None,
+        drop_not_null: Sequence[str] | None = None,
+        retention: str | None = None,
+        comment: str | None = None,
+        zone: str | None = None,
+    ) -> TableHandle:
+        """Change a table: all of a call happens together, or nothing does. Returns when every tablet has it.
+
+            db.alter_table("users", add={"profile": {"email": "string"}}, rename_columns={"name": "full_name"})
+
+        `add` is columns by group, `drop` columns that go; a name that is dropped and added again starts empty. `widen`
+        gives columns larger types, `drop_not_null` takes that off. `rename_columns` and `rename_families` keep the
+        data. `add_families` are by group, `purge` too (None: no policy). `rename` is the table's new name. Handles of
+        the table stay good.
+        """
+        _check_name(name)
+        ask = alter_ask(
+            add=add,
+            drop=drop,
+            widen=widen,
+            rename_columns=rename_columns,
+            add_families=add_families,
+            purge=purge,
+            rename=rename,
+            drop_families=drop_families,
+            rename_families=rename_families,
+            drop_not_null=drop_not_null,
+            retention=retention,
+            comment=comment,
+            zone=zone,
+        )
+        return TableHandle(self._session, self._session.run(asked_once(lambda backend: backend.alter(name, ask))))
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a table. For a while it can be had back by `recall_table`.
+
+        db.drop_table("users")
+        """
+        _check_name(name)
+        self._session.run(asked_once(lambda backend: backend.drop(name, if_exists=if_exists)))
+
+    def recall_table(self, name: str, new_name: str | None = None) -> TableHandle:
+        """Have back the table that was dropped last under that name, with its rows; under a new one if it is taken.
+
+        users = db.recall_table("users")
+        """
+        _check_name(name)
+        return TableHandle(self._session, self._session.run(asked_once(lambda backend: backend.recall(name, new_name))))
+
+    def truncate_table(self, name: str) -> Txn:
+        """Empty a table, in one step. Snapshots from before still see its rows. Returns the txn.
+
+        db.truncate_table("users")
+        """
+        _check_name(name)
+        found: TableId = self._session.ask(lambda backend: backend.find(name)).id
+        return self._session.run(asked_once(lambda backend: backend.truncate(found)))
+
+    # -- snapshots
+
+    def now(self) -> Txn:
+        """The newest snapshot, as a number for `at=`: everything acknowledged before this call is in it.
+
+        before = db.now()
+        """
+        return self._session.ask(lambda backend: backend.now())
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot, held while it is open: see `Snapshot`.
+
+        with db.snapshot() as s:
+            users.get("ann", at=s)
+        """
+        return Snapshot(self._session.ask(lambda backend: backend.pin()))
+
+    def metrics(self) -> dict[str, Any]:
+        """Numbers about the store, by name.
+
+        db.metrics()
+        """
+        return dict(self._session.ask(lambda backend: backend.metrics()))
+
+    def check(self, progress: Progress | None = None) -> CheckReport:
+        """Read everything and say what is wrong: `report.problems` is empty if nothing is. Changes nothing.
+
+        `progress` is called with the bytes that were read and how many there are.
+
+        db.check().problems
+        """
+        return self._session.ask(lambda backend: backend.check(progress))
+
+    # -- its end
+
+    @property
+    def session(self) -> Session:
+        """What this object and its tables share."""
+        return self._session
+
+    @property
+    def path(self) -> str:
+        """Where the store is."""
+        return self._session.place
+
+    @property
+    def closed(self) -> bool:
+        return self._session.is_closed
+
+    def close(self) -> None:
+        """Wait for writes under way, end scans, let go of the store. Closing twice is no error."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return database_line(self.path, None if self.closed else self.tables())
+
+    def _repr_html_(self) -> str:
+        return database_html(self.path, self.tables())
+
+
+def session_of(db: object) -> Session:
+    """What is behind a database, for rooms that ask for more than it offers."""
+    if not isinstance(db, Database):
+        raise InvalidArgument(f"not a database: {show(db)}; give what stelae.open returned")
+    return db._session
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"the name of a table is text, not {show(name)}")

@@ -1,0 +1,111 @@
+"""Tables and databases as people see them: in a terminal, in a notebook, and as plain dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from stelae.model.purge import print_duration
+from stelae.model.schema import WILDCARD, ColumnsGroup, Group, TableSchema
+from stelae.service.tables import TableInfo, TableStats
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_TABLES_SHOWN_MAX = 50
+
+
+class Description(dict[str, Any]):
+    """A dict of everything there is to know about a table; it prints as a short text."""
+
+    def __repr__(self) -> str:
+        lines = [f"table {self['name']}  ({self['partition']}, zone {self['zone']})"]
+        lines += [f"  {part:<10} {name:<20} {text}" for part, name, text in _lines(self)]
+        tail = [f"{self['tablets']} tablets", f"{shown_bytes(self['size_bytes'])}", f"retention {self['retention']}"]
+        return "\n".join([*lines, "  " + ", ".join(tail), *([f"  {self['comment']}"] if self["comment"] else [])])
+
+    def _repr_html_(self) -> str:
+        caption = f"{self['name']}: {self['tablets']} tablets, {shown_bytes(self['size_bytes'])}"
+        return html_table(caption, ("", "name", "type"), _lines(self))
+
+
+def _lines(described: dict[str, Any]) -> list[tuple[str, str, str]]:
+    lines = [("key", name, text) for name, text in described["key"].items()]
+    for group, said in described["groups"].items():
+        purge = "" if said["purge"] == "none" else f"purge {said['purge']}"
+        lines += [(group, name, text) for name, text in said.get("columns", {}).items()]
+        lines += [(group, f"{family}:", "binary cells") for family in said.get("families", ())]
+        lines += [(group, "", purge)] if purge else []
+    return lines
+
+
+def described(info: TableInfo, stats: TableStats) -> Description:
+    properties = info.table.properties
+    return Description(
+        name=info.name,
+        id=info.id,
+        zone=info.zone,
+        partition="hash" if info.schema.hashed else "range",
+        key={key.name: str(key.type) for key in info.schema.key},
+        groups={group.name: _group(group) for group in info.schema.groups},
+        retention=print_duration(properties.retention_us),
+        comment=properties.comment,
+        schema_version=info.schema.version,
+        tablets=stats.tablets,
+        files=stats.files,
+        size_bytes=stats.file_bytes + stats.memory_bytes,
+    )
+
+
+def _group(group: Group) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if isinstance(group, ColumnsGroup):
+        found["columns"] = {column.name: str(column) for column in group.columns}
+    else:
+        found["families"] = [family.name for family in group.families] or [WILDCARD]
+    options = group.options
+    found["purge"] = "none" if options.purge is None else str(options.purge)
+    found |= {name: getattr(options, name) for name in ("compression", "block_bytes", "in_memory", "bloom")}
+    return found
+
+
+def shown_bytes(size_bytes: int) -> str:
+    """1536 is 1.5 KiB."""
+    size, unit = float(size_bytes), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size_bytes} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def table_line(info: TableInfo, stats: TableStats | None) -> str:
+    """The repr of a table; without stats, of one that cannot be asked any more."""
+    size = "" if stats is None else f"; {stats.tablets} tablets, {shown_bytes(stats.file_bytes + stats.memory_bytes)}"
+    return f"<Table {info.name}: {_schema_line(info.schema)}{size}>"
+
+
+def _schema_line(schema: TableSchema) -> str:
+    keys = ", ".join(f"{key.name} {key.type}" for key in schema.key)
+    groups = []
+    for group in schema.groups:
+        if isinstance(group, ColumnsGroup):
+            groups.append(f"{group.name}({', '.join(f'{column.name} {column.type}' for column in group.columns)})")
+        else:
+            groups.append(f"{group.name}({', '.join(f'{f.name}:' for f in group.families) or WILDCARD})")
+    return f"key({keys}), {', '.join(groups)}"
+
+
+def database_line(place: str, names: Sequence[str] | None) -> str:
+    if names is None:
+        return f"<Database {place}, closed>"
+    return f"<Database {place}: {len(names)} {'table' if len(names) == 1 else 'tables'}>"
+
+
+def database_html(place: str, names: Sequence[str]) -> str:
+    rows = [(name,) for name in names[:_TABLES_SHOWN_MAX]]
+    more = f", the first {_TABLES_SHOWN_MAX} of which are" if len(names) > _TABLES_SHOWN_MAX else ""
+    return html_table(f"{place}: {len(names)} tables{more}", ("table",), rows)
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,122 @@
+"""What was read, as users get it: dicts, Arrow tables, pandas and polars frames.
+
+Dicts hold Python values in the form they are kept in (moments with a zone, decimals, lists, dicts), and cells under
+`family:qualifier`. Arrow tables hold what a scan's batches hold; of no batches, an empty table of the same columns.
+Nothing is rounded on the way to pandas: ints that are null somewhere have its nullable types there, not floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stelae.model.arrow_values import values_of
+from stelae.model.ids import Micros, Txn
+from stelae.model.schema import WILDCARD, ColumnsGroup, TableSchema
+from stelae.model.types import ColumnType
+from stelae.model.values import Value
+from stelae.storage.read.asking import Version
+
+
+class FoundRow(dict[str, Value]):
+    """A row: its key and its newest values, and the txn up to which they were read. `put(if_unchanged_since=row.txn)`
+    fails if they changed since."""
+
+    __slots__ = ("txn",)
+    txn: Txn
+
+    def __repr__(self) -> str:
+        return f"Row({super().__repr__()}, txn={getattr(self, 'txn', None)})"
+
+
+class FoundVersion(NamedTuple):
+    """One version of a column or cell. `erased`: an erasure hides it from reads."""
+
+    value: Value
+    ts: Micros
+    txn: Txn
+    erased: bool = False
+
+    def __repr__(self) -> str:
+        return f"Version(value={self.value!r}, ts={self.ts}, txn={self.txn}, erased={self.erased})"
+
+
+def found_row(values: Mapping[str, Value] | Iterable[tuple[str, Value]], txn: Txn) -> FoundRow:
+    row = FoundRow(values)
+    row.txn = txn
+    return row
+
+
+def found_history(versions: Mapping[str, Iterable[Version]]) -> dict[str, list[FoundVersion]]:
+    """By column and cell: what a point read gives of its versions, in its order."""
+    return {name: [FoundVersion(value, ts, txn) for ts, txn, value in some] for name, some in versions.items()}
+
+
+def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[FoundRow]:
+    """The rows of a batch of a scan at that txn."""
+    groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
+    types: dict[str, ColumnType] = {key.name: key.type for key in schema.key}
+    types |= {column.name: column.type for group in groups for column in group.columns}
+    plain = [name for name in batch.schema.names if name in types]
+    columns = [values_of(types[name], batch.column(name)) for name in plain]
+    rows = [found_row(zip(plain, values, strict=True), txn) for values in zip(*columns, strict=True)]
+    for name in batch.schema.names:
+        if name not in types:
+            _add_cells(rows, "" if name == WILDCARD else f"{name}:", batch.column(name))
+    return rows
+
+
+def _add_cells(rows: list[FoundRow], prefix: str, maps: pa.Array) -> None:
+    offsets = maps.offsets.to_pylist()
+    first, count = offsets[0], offsets[-1] - offsets[0]
+    if not count:
+        return
+    names = maps.keys.slice(first, count)
+    if prefix:
+        names = pc.binary_join_element_wise(pa.scalar(prefix), names, "")
+    cells = list(zip(names.to_pylist(), maps.items.slice(first, count).to_pylist(), strict=True))
+    for row, start, stop in zip(rows, offsets, offsets[1:], strict=False):
+        row.update(cells[start - first : stop - first])
+
+
+def table_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """The batches of a scan as one table; `schema` is what they all have."""
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def pandas_of(table: pa.Table) -> Any:
+    """A pandas frame. Arrays, structs and maps are Python's lists and dicts in it, vectors numpy's arrays."""
+    import pandas as pd
+
+    odd = {
+        name: _odd_series(column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if _is_odd(column)
+    }
+    frame = table.drop_columns(list(odd)).to_pandas()
+    return pd.concat([frame, pd.DataFrame(odd)], axis=1)[table.column_names] if odd else frame
+
+
+def _is_odd(column: pa.ChunkedArray) -> bool:
+    """What numpy cannot hold as it is: it makes floats of ints with gaps, and forgets the zones of nested times."""
+    if pa.types.is_integer(column.type):
+        return bool(column.null_count)
+    return bool(pa.types.is_nested(column.type) and not pa.types.is_fixed_size_list(column.type))
+
+
+def _odd_series(column: pa.ChunkedArray) -> Any:
+    import pandas as pd
+
+    if pa.types.is_integer(column.type):
+        return column.to_pandas(types_mapper=lambda type_: pd.array([], dtype=f"Int{type_.bit_width}").dtype)
+    return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
+
+
+def polars_of(table: pa.Table) -> Any:
+    """A polars frame."""
+    import polars as pl
+
+    return pl.from_arrow(table)

@@ -1,0 +1,164 @@
+"""What `Table.scan` returns: a question that is fixed, and can be asked again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Any, Self
+from weakref import finalize
+
+import pyarrow as pa
+
+from stelae.client.api.rows import FoundRow, pandas_of, polars_of, table_of
+from stelae.client.arguments.predicates import predicate_of
+from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
+from stelae.client.calls.session import Session
+from stelae.client.calls.views import KnownTable
+from stelae.model.errors import Closed, InvalidArgument
+from stelae.model.ids import Txn
+from stelae.model.values import show
+
+
+class PinnedScan:
+    """A plan and the snapshot it is at, which is held until this is closed or forgotten."""
+
+    def __init__(self, session: Session, plan: ScanPlan, at: object) -> None:
+        wanted = snapshot_of(plan, at)
+        pin = session.ask(lambda backend: backend.pin(wanted))
+        self.session = session
+        self.plan = plan
+        self.txn: Txn = pin.txn
+        self._release = finalize(self, pin.close)
+        self._release.atexit = False
+
+    def run(self) -> ScanRun:
+        """A pass from the beginning."""
+        if not self._release.alive:
+            raise Closed("the scan is closed: scan again")
+        return ScanRun(self.session, self.plan, self.txn)
+
+    def close(self) -> None:
+        self._release()
+
+    def page(self, count: int) -> tuple[list[FoundRow], str | None]:
+        if type(count) is not int or count < 1:
+            raise InvalidArgument(f"a page has a number of rows from 1, not {show(count)}")
+        run, rows = self.run(), list[FoundRow]()
+        with closing(run.rows()) as chunks:
+            for chunk in chunks:
+                rows += chunk
+                if len(rows) > count:
+                    return rows[:count], run.token_behind(rows[count - 1], count)
+        return rows, None
+
+    def table(self) -> pa.Table:
+        with closing(self.run().batches()) as batches:
+            return table_of(self.plan.arrow_schema, batches)
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in (("limit", self.plan.limit),) if value is not None]
+        parts += [name for name in ("reverse", "by_key") if getattr(self.plan, name)]
+        told = "".join(f", {part}" for part in parts)
+        return f"<Scan of {self.plan.view.name!r} at {self.txn}: {self.plan.predicate.to_text()}{told}>"
+
+
+def open_scan(
+    session: Session,
+    known: KnownTable,
+    where: object = None,
+    *,
+    start: object = None,
+    stop: object = None,
+    prefix: object = None,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    reverse: bool = False,
+    at: object = None,
+    after: str | None = None,
+    ordered: bool = False,
+    cells: str = "map",
+) -> PinnedScan:
+    """Planned by the schema as it is now."""
+    session.run(known.refreshed())
+    view = known.view
+    predicate, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
+    plan = plan_scan(view, shape, predicate, limit=limit, reverse=reverse, after=after, ordered=ordered, cells=cells)
+    return PinnedScan(session, plan, at)
+
+
+class Scan:
+    """Rows of a table at one moment: iterate it, page through it, or take it all as a frame.
+
+        for row in users.scan(stelae.col("age") > 30):
+            print(row["name"])
+
+    Nothing is read before you ask, and each time you ask it starts anew, at the same snapshot: the one at which the
+    scan was made. That snapshot is held until the scan is closed, by `close`, `with`, or when it is forgotten.
+    A scan may be used by one thread at a time.
+    """
+
+    def __init__(self, pinned: PinnedScan) -> None:
+        self._pinned = pinned
+
+    @property
+    def txn(self) -> Txn:
+        """The snapshot the scan is at."""
+        return self._pinned.txn
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of `batches` and `to_arrow`."""
+        return self._pinned.plan.arrow_schema
+
+    def __iter__(self) -> Iterator[FoundRow]:
+        """Rows as dicts; with `history = N`, a list of `Version` in the place of each value."""
+        with closing(self._pinned.run().rows()) as chunks:
+            for chunk in chunks:
+                yield from chunk
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same as a stream of `pyarrow.RecordBatch`, in bounded memory.
+
+        sum(batch.num_rows for batch in users.scan().batches())
+        """
+        return self._pinned.run().batches()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as a `pyarrow.Table`; of no rows, an empty one with the same columns."""
+        return self._pinned.table()
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas frame. Ints with gaps stay ints, in pandas' nullable types."""
+        return pandas_of(self._pinned.table())
+
+    def to_polars(self) -> Any:
+        """All rows as a polars frame."""
+        return polars_of(self._pinned.table())
+
+    def page(self, count: int) -> tuple[list[FoundRow], str | None]:
+        """The first `count` rows, and a token to go on with; None if there are no more.
+
+            rows, token = users.scan(columns=["name"]).page(100)
+            while token:
+                rows, token = users.scan(columns=["name"], after=token).page(100)
+
+        Make the next scan with the same arguments and `after=token`: it is at the same snapshot, which is readable for
+        as long as the table's retention says, or while something holds it.
+        """
+        return self._pinned.page(count)
+
+    def close(self) -> None:
+        """Let go of the snapshot. Closing twice is no error."""
+        self._pinned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._pinned)

@@ -1,0 +1,1 @@
+"""What users say in arguments, checked and put into the terms of the model."""

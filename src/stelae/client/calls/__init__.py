@@ -1,0 +1,1 @@
+"""Calls as steps, and the sessions that carry them out."""

@@ -1,0 +1,345 @@
+"""The calls of a table that read or write rows, as steps (see `steps`).
+
+- What a stale view refuses or misreads is done again with a fresh one; while a table is being altered its tablets may
+  be at another schema than the catalog, which ends, so that is waited for.
+- Conditional writes go by the row's txn: read at a snapshot, decide, write with `max_txn` at that snapshot. Whatever
+  happened to the row in between is a Conflict, after which `update`, `increment` and `put(if_absent=True)` start again.
+- Where a purge policy goes by age, a read has the time of its snapshot, which is taken first: what it found is what is
+  found at `row.txn` ever after.
+- What `update` and `increment` write is what the row then shows: a value that a version with a time in the future
+  hides is written once more, with a time after that (`changing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+from stelae.client.api.rows import FoundRow, FoundVersion
+from stelae.client.arguments.keys import txn_of
+from stelae.client.calls.changing import is_shown, put_later, written_columns
+from stelae.client.calls.retries import Attempts, Patience
+from stelae.client.calls.steps import Ask, Pause, Read, Steps, Write
+from stelae.client.calls.sums import incremented
+from stelae.client.calls.views import KnownTable, RowShape, TableView
+from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, erasures_of, mutations_of
+from stelae.model.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidArgument,
+    NotCached,
+    Retryable,
+    SnapshotTooOld,
+    StaleSchema,
+    StelaeError,
+    Unavailable,
+)
+from stelae.model.hybrid import check_txn, micros_of
+from stelae.model.ids import Micros, Row, Txn
+from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
+from stelae.model.values import show
+from stelae.service.backend import Backend, Values
+from stelae.service.blocks import OrderedBlock
+from stelae.storage.read.asking import Version as StoredVersion
+
+UpdateFunction: TypeAlias = Callable[[FoundRow | None], Mapping[str, Any] | None]
+
+
+class Missed:
+    """The quick way did not lead to an answer."""
+
+
+_MISSED = Missed()
+
+
+def quick_get(
+    view: TableView,
+    backend: Backend,
+    newest: Callable[..., Values | None],
+    key: object,
+    columns: Sequence[str] | None,
+    at: object,
+) -> FoundRow | Missed | None:
+    """`Rows.get` where nothing is odd. `newest` is the backend's, or `newest_cached`."""
+    try:
+        shape = view.whole if columns is None else view.shape(columns)
+        row = view.row_of(key)
+        if at is None and not view.has_ages:
+            txn = backend.visible
+            values = newest(view.id, row, shape.selectors)
+        else:
+            txn = backend.now() if at is None else txn_of(at)
+            values = newest(view.id, row, shape.selectors, txn)
+    except (InvalidArgument, Retryable, NotCached, SnapshotTooOld):
+        return _MISSED
+    if values is None:
+        return None if columns is None else _MISSED
+    if columns is not None and shape.is_doubtful(values):
+        return _MISSED
+    found = shape.found(view.started(key, row, txn), values)
+    return _MISSED if found is None else found
+
+
+class Rows:
+    """The calls of one handle."""
+
+    def __init__(self, known: KnownTable, patience: Patience) -> None:
+        self._known = known
+        self._patience = patience
+
+    # -- reading
+
+    def get(self, key: object, columns: Sequence[str] | None, at: object) -> Steps[FoundRow | None]:
+        _, row = yield from self._read(key, columns, at)
+        return row
+
+    def _read(self, key: object, columns: Sequence[str] | None, at: object) -> Steps[tuple[Txn, FoundRow | None]]:
+        """The row, and a txn after which nothing of it was missed."""
+        attempts: Attempts | None = None
+        while True:
+            shape, row = yield from self._known.prepared(lambda view: (view.shape(columns), view.row_of(key)))
+            view = self._known.view
+            wanted = None if at is None else txn_of(at)
+            txn: Txn = (yield Ask(lambda backend: backend.now())) if wanted is None else wanted
+            try:
+                values: Values | None = yield Read(view.id, row, shape.selectors, txn if view.has_ages else wanted)
+            except SnapshotTooOld as error:
+                if wanted is not None:
+                    raise
+                attempts = attempts or Attempts(self._patience)
+                yield Pause(attempts.delay_s(error))
+                continue
+            found = None if values is None else shape.found(view.started(key, row, txn), values)
+            is_settled = found is not None or values is None
+            if is_settled and not shape.is_doubtful(values):
+                return txn, found
+            if not (yield from self._known.refreshed()):
+                if is_settled:
+                    return txn, found
+                attempts = attempts or Attempts(self._patience)
+                yield Pause(attempts.delay_s(_being_altered(view)))
+
+    def get_many(self, keys: Iterable[object], columns: Sequence[str] | None, at: object) -> Steps[list[Any]]:
+        asked = _listed("keys", keys)
+        wanted = None if at is None else txn_of(at)
+        attempts: Attempts | None = None
+        while True:
+            shape, rows = yield from self._known.prepared(lambda view: _shape_and_rows(view, columns, asked))
+            view = self._known.view
+            txn, values = yield Ask(_newest_many(view, rows, shape, wanted))
+            found = [
+                None if each is None else shape.found(view.started(key, row, txn), each)
+                for key, row, each in zip(asked, rows, values, strict=True)
+            ]
+            is_settled = all(row is not None or each is None for row, each in zip(found, values, strict=True))
+            if is_settled and not any(shape.is_doubtful(each) for each in values):
+                return found
+            if not (yield from self._known.refreshed()):
+                if is_settled:
+                    return found
+                attempts = attempts or Attempts(self._patience)
+                yield Pause(attempts.delay_s(_being_altered(view)))
+
+    def history(
+        self, key: object, columns: Sequence[str] | None, limit: int | None, at: object
+    ) -> Steps[dict[str, list[FoundVersion]]]:
+        if limit is not None and (type(limit) is not int or not 1 <= limit <= SCAN_HISTORY_MAX):
+            raise InvalidArgument(f"limit= is a number of versions from 1, not {show(limit)}")
+        count = SCAN_HISTORY_MAX if limit is None else limit
+        txn = None if at is None else txn_of(at)
+        yield from self._known.refreshed()
+        shape, row = yield from self._known.prepared(lambda view: (view.shape(columns), view.row_of(key)))
+        found = yield Ask(lambda backend: backend.history(self._known.id, row, shape.selectors, count, txn))
+        return {} if found is None or shape.keys_only else versions_of(found, shape)
+
+    # -- writing
+
+    def write(self, make: Callable[[TableView], Sequence[OrderedBlock]], max_txn: Txn | None = None) -> Steps[Txn]:
+        """Blocks that are made anew for as long as the table's schema is another when they get there."""
+        attempts: Attempts | None = None
+        while True:
+            blocks = yield from self._known.prepared(make)
+            txn: Txn
+            if not blocks:
+                txn = yield Ask(lambda backend: backend.now())
+                return txn
+            try:
+                txn = yield Write(self._known.id, blocks, max_txn)
+                return txn
+            except StaleSchema as error:
+                if not (yield from self._known.refreshed()):
+                    attempts = attempts or Attempts(self._patience)
+                    yield Pause(attempts.delay_s(error))
+
+    def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:
+        if if_absent and if_unchanged_since is not None:
+            raise InvalidArgument("give if_absent=True or if_unchanged_since=, but not both")
+        if if_absent:
+            return (yield from self._put_new(row, ts))
+        max_txn = None if if_unchanged_since is None else check_txn(if_unchanged_since)
+        try:
+            return (yield from self.write(lambda view: view.put_blocks(row, ts), max_txn))
+        except Conflict as error:
+            raise self._conflict(row, error) from None
+
+    def _put_new(self, row: Mapping[str, Any], ts: int | None) -> Steps[Txn]:
+        attempts: Attempts | None = None
+        while True:
+            blocks = yield from self._known.prepared(lambda view: view.put_blocks(row, ts))
+            key = self._known.view.schema.codec.decode(blocks[0].rows[0].as_py())
+            txn, before = yield from self._read(key, None, None)
+            if before is not None:
+                raise AlreadyExists(f"table {self._known.view.name!r}: row {_shown(key)} exists already")
+            try:
+                return (yield from self.write(lambda view: view.put_blocks(row, ts), txn))
+            except Conflict as error:
+                attempts = attempts or Attempts(self._patience)
+                yield Pause(attempts.delay_s(error))
+
+    def _conflict(self, row: Mapping[str, Any], error: Conflict) -> Conflict:
+        view = self._known.view
+        folded = {str(name).casefold(): value for name, value in row.items()}
+        key = tuple(folded.get(name.casefold()) for name in view.schema.codec.names)
+        return Conflict(f"table {view.name!r}, row {_shown(key)}: {error}; read it again, then decide")
+
+    def put_many(self, rows: Any, nulls: str, ts: int | None, cells: str) -> Steps[Txn]:
+        # What can be read only once may be needed twice, when the schema changes meanwhile.
+        given = list(rows) if hasattr(rows, "__next__") else rows
+        return (yield from self.write(lambda view: blocks_of(view.schema, given, nulls=nulls, ts=ts, cells=cells)))
+
+    def erase(
+        self, key: object, columns: Sequence[str] | None, ts: int | None, versions: Sequence[int] | None
+    ) -> Steps[Txn]:
+        def made(view: TableView) -> Sequence[OrderedBlock]:
+            return view.blocks([view.weighed(erasures_of(view.schema, key, columns, ts, versions))])
+
+        return (yield from self.write(made))
+
+    def erase_many(self, keys: Any, ts: int | None) -> Steps[Txn]:
+        given = list(keys) if hasattr(keys, "__next__") else keys
+        return (yield from self.write(lambda view: erase_rows_blocks(view.schema, given, ts)))
+
+    # -- reading, then writing
+
+    def update(self, key: object, function: UpdateFunction) -> Steps[FoundRow | None]:
+        if not callable(function):
+            raise InvalidArgument(f"update takes a function of the row, not {show(function)}")
+        change, row, txn = yield from self._changed(key, None, function)
+        if change is not None and row is None:
+            _, row = yield from self._read(key, None, txn)
+        return row
+
+    def increment(self, key: object, by: Any) -> Steps[dict[str, Any]]:
+        if not isinstance(by, Mapping) or not by:
+            raise InvalidArgument(f"increment takes a dict of column to number, not {show(by)}")
+
+        def sums(row: FoundRow | None) -> dict[str, Any]:
+            return incremented(self._known.view.schema, row, by)
+
+        change, _, _ = yield from self._changed(key, list(by), sums)
+        return dict(change or {})
+
+    def _changed(
+        self, key: object, columns: Sequence[str] | None, function: UpdateFunction
+    ) -> Steps[tuple[Mapping[str, Any] | None, FoundRow | None, Txn]]:
+        """What the function made of the row, the row with it if that is known, and when it was written. If nothing
+        was: None, and the row as it is."""
+        attempts: Attempts | None = None
+        while True:
+            txn, before = yield from self._read(key, columns, None)
+            change = function(deepcopy(before))
+            if change is None:
+                return None, before, txn
+            if not isinstance(change, Mapping):
+                raise InvalidArgument(f"an update's function returns a dict of columns, or None; not {show(change)}")
+            try:
+                written = yield from self.write(_made(key, change, {}), txn)
+                row, later = yield from self._hiding(key, columns, change, written)
+                if later:
+                    return change, None, (yield from self.write(_made(key, change, later), written))
+                return change, row, written
+            except Conflict as error:
+                attempts = attempts or Attempts(self._patience)
+                yield Pause(attempts.delay_s(error))
+
+    def _hiding(
+        self, key: object, columns: Sequence[str] | None, change: Mapping[str, Any], txn: Txn
+    ) -> Steps[tuple[FoundRow | None, Mapping[str, Micros]]]:
+        """The row after a change; and the times of versions that hide some of it, by their names. What cannot be read
+        is taken for seen: the change is written, and an error would say that it is not."""
+        try:
+            _, row = yield from self._read(key, columns, txn)
+            view = self._known.view
+            if row is not None and is_shown(view.schema, change, row):
+                return row, {}
+            encoded, written, time = (
+                view.row_of(key),
+                written_columns(view.schema, change),
+                TimeRange(micros_of(txn) + 1),
+            )
+            found = yield Ask(lambda backend: backend.history(view.id, encoded, written, 1, txn, time))
+            return row, {name: versions[0].ts for name, versions in (found or {}).items()}
+        except StelaeError:
+            return None, {}
+
+
+def _made(
+    key: object, change: Mapping[str, Any], later: Mapping[str, Micros]
+) -> Callable[[TableView], Sequence[OrderedBlock]]:
+    def made(view: TableView) -> Sequence[OrderedBlock]:
+        row = view.row_of(key)
+        keys = dict(zip(view.schema.codec.names, view.schema.codec.decode(row), strict=True))
+        folded = {name.casefold(): name for name in keys}
+        given = {name: value for name, value in change.items() if str(name).casefold() in folded}
+        named = {folded[str(name).casefold()]: value for name, value in given.items()}
+        if named and view.row_of({**keys, **named}) != row:
+            raise InvalidArgument(f"row {_shown(tuple(keys.values()))}: an update does not change the key")
+        others = {name: value for name, value in change.items() if name not in given}
+        if not later:
+            return view.put_blocks({**keys, **others}, None)
+        hidden = put_later(view.schema, mutations_of(view.schema, {**keys, **others}), later)
+        return view.blocks([view.weighed(hidden)])
+
+    return made
+
+
+def _newest_many(
+    view: TableView, rows: Sequence[Row], shape: RowShape, at: Txn | None
+) -> Callable[[Backend], tuple[Txn, list[Values | None]]]:
+    def read(backend: Backend) -> tuple[Txn, list[Values | None]]:
+        if at is not None:
+            return at, backend.newest_many(view.id, rows, shape.selectors, at)
+        if not view.has_ages:
+            return backend.visible, backend.newest_many(view.id, rows, shape.selectors)
+        txn = backend.now()
+        try:
+            return txn, backend.newest_many(view.id, rows, shape.selectors, txn)
+        except SnapshotTooOld as error:
+            raise Unavailable(f"table {view.name!r}: its history was dropped just now: {error}") from None
+
+    return read
+
+
+def _shape_and_rows(view: TableView, columns: Any, keys: Sequence[object]) -> tuple[RowShape, list[Row]]:
+    return view.shape(columns), [view.row_of(key) for key in keys]
+
+
+def _being_altered(view: TableView) -> Unavailable:
+    return Unavailable(f"table {view.name!r} is being altered: its tablets are not at its schema yet")
+
+
+def _listed(what: str, given: Any) -> list[Any]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidArgument(f"{what} are a list of them, not {show(given)}")
+    return list(given)
+
+
+def _shown(key: tuple[Any, ...]) -> str:
+    return show(key[0] if len(key) == 1 else key)
+
+
+def versions_of(found: Mapping[str, Sequence[StoredVersion]], shape: RowShape) -> dict[str, list[FoundVersion]]:
+    """By name, columns in the order of the schema and then cells."""
+    names = [*(name for name in shape.names if name in found), *sorted(set(found) - set(shape.names))]
+    return {name: [FoundVersion(each.value, each.ts, each.txn) for each in found[name]] for name in names}

@@ -1,0 +1,263 @@
+"""How a scan runs, batch by batch, on whichever thread asks for the next one.
+
+A scan that meets a passing error goes on behind the last row it gave out, at its snapshot, within its patience. The
+rows of a hash-partitioned table come in the order of their tokens; in the order of keys they are gathered and sorted,
+and where there is a limit no more than that many are held besides a batch.
+
+With `history = N` the scan finds the rows, and each row's versions are read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stelae.client.api.rows import FoundRow, FoundVersion, rows_of_batch
+from stelae.client.arguments.keys import after_key, txn_of
+from stelae.client.arguments.predicates import with_condition
+from stelae.client.calls.retries import Attempts
+from stelae.client.calls.rows import versions_of
+from stelae.client.calls.session import Session
+from stelae.client.calls.tokens import PageToken, read_token
+from stelae.client.calls.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
+from stelae.client.calls.views import RowShape, TableView
+from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged
+from stelae.model.ids import Row, Txn
+from stelae.model.keys.scalar import KeyCodec
+from stelae.model.keys.vector import encode_arrays
+from stelae.model.predicate.plan import ScanPredicate
+from stelae.model.ranges import RangeSet, RowRange
+from stelae.model.values import show
+from stelae.service.scans import ScanAsk
+from stelae.storage.read.scans.rows import output_schema
+
+_SORT_KEY = "_row"
+_SORTED_BATCH_ROWS = 65_536
+
+Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """All that a scan is, but for its snapshot. `by_key`: rows are sorted by their key here. `token`: go on behind."""
+
+    view: TableView
+    shape: RowShape
+    predicate: ScanPredicate
+    limit: int | None = None
+    reverse: bool = False
+    by_key: bool = False
+    cells: str = "map"
+    token: PageToken | None = None
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return self.view.schema.codec.names
+
+    @property
+    def batch_schema(self) -> pa.Schema:
+        """Of the batches that come from the backend, without what was not asked for."""
+        whole = shown_schema(self.view.schema, self.predicate.columns)
+        return pa.schema([whole.field(name) for name in self.key_names]) if self.shape.keys_only else whole
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        if self.cells == "long":
+            return long_schema(self.view.schema)
+        return self.batch_schema if self.predicate.history is None else versions_schema(self.view.schema, self.shape)
+
+
+def plan_scan(
+    view: TableView,
+    shape: RowShape,
+    predicate: ScanPredicate,
+    *,
+    limit: int | None,
+    reverse: bool,
+    after: str | None,
+    ordered: bool,
+    cells: str,
+) -> ScanPlan:
+    """Checked; behind the token, if one is given."""
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidArgument(f"limit= is a number of rows, not {show(limit)}")
+    for name, flag in (("reverse", reverse), ("ordered", ordered)):
+        if not isinstance(flag, bool):
+            raise InvalidArgument(f"{name}= is True or False, not {show(flag)}")
+    if cells not in ("map", "long"):
+        raise InvalidArgument(f"cells= is 'map' or 'long', not {show(cells)}")
+    by_key = ordered and view.schema.hashed
+    plan = ScanPlan(view, shape, predicate, limit, reverse, by_key, cells)
+    return plan if after is None else _behind(plan, read_token(after))
+
+
+def _behind(plan: ScanPlan, token: PageToken) -> ScanPlan:
+    view, predicate = plan.view, plan.predicate
+    if token.table != view.id:
+        raise InvalidArgument(f"after=: the token is of another table than {view.name!r}")
+    if (token.reverse, token.by_key) != (plan.reverse, plan.by_key):
+        raise InvalidArgument("after=: the token is of a scan with another reverse= or ordered=")
+    if plan.by_key:
+        last = _plain_codec(view).decode(Row(token.row))
+        narrower = with_condition(view.schema, predicate, after_key(view.schema, last, reverse=plan.reverse))
+    else:
+        narrower = replace(predicate, rows=_left(predicate.rows, token.row, reverse=plan.reverse))
+    limit = None if plan.limit is None else max(0, plan.limit - token.given)
+    return replace(plan, predicate=narrower, token=token, limit=limit)
+
+
+def snapshot_of(plan: ScanPlan, at: object) -> Txn | None:
+    """The snapshot a scan is to be at; None: now."""
+    wanted = None if at is None else txn_of(at)
+    if plan.token is None:
+        return wanted
+    if wanted is not None and wanted != plan.token.txn:
+        raise InvalidArgument(f"at= {wanted}: the token is of a scan at {plan.token.txn}; leave at= out")
+    return Txn(plan.token.txn)
+
+
+def _left(rows: RangeSet, last: bytes, *, reverse: bool) -> RangeSet:
+    return rows.intersect(RangeSet.of([RowRange(b"", last) if reverse else RowRange(last + b"\0", None)]))
+
+
+def _plain_codec(view: TableView) -> KeyCodec:
+    """Rows in the order of keys, also where the table's are not."""
+    codec = view.schema.codec
+    return KeyCodec(dict(zip(codec.names, codec.types, strict=True)))
+
+
+class ScanRun:
+    """One pass over a scan's rows. Not for two threads at once."""
+
+    def __init__(self, session: Session, plan: ScanPlan, txn: Txn) -> None:
+        self._session = session
+        self._plan = plan
+        self._txn = txn
+
+    def batches(self) -> Batches:
+        """In the form that was asked for."""
+        plan = self._plan
+        schema, shape, history = plan.view.schema, plan.shape, plan.predicate.history
+        with closing(self._plain()) as stream:
+            for batch in stream:
+                if plan.cells == "long":
+                    yield from long_batch(schema, batch.select(plan.key_names), self._histories(batch))
+                elif history is not None:
+                    yield versions_batch(schema, shape, batch.select(plan.key_names), self._histories(batch))
+                else:
+                    yield batch
+
+    def rows(self) -> Generator[list[FoundRow], None, None]:
+        """The rows of each batch; with a history, versions in the place of values."""
+        plan = self._plan
+        schema = plan.view.schema
+        with closing(self._plain()) as stream:
+            for batch in stream:
+                if plan.predicate.history is None:
+                    yield rows_of_batch(schema, batch, self._txn)
+                    continue
+                rows = rows_of_batch(schema, batch.select(plan.key_names), self._txn)
+                for row, versions in zip(rows, self._histories(batch), strict=True):
+                    row.update(versions)
+                yield rows
+
+    def token_behind(self, row: FoundRow, count: int) -> str:
+        """After a page of so many rows, of which this is the last."""
+        plan = self._plan
+        key = tuple(row[name] for name in plan.key_names)
+        codec = _plain_codec(plan.view) if plan.by_key else plan.view.schema.codec
+        given = count + (0 if plan.token is None else plan.token.given)
+        return str(PageToken(plan.view.id, self._txn, codec.encode(key), plan.reverse, plan.by_key, given))
+
+    def count(self) -> int:
+        with closing(self._plain()) as stream:
+            return sum(batch.num_rows for batch in stream)
+
+    def _histories(self, batch: pa.RecordBatch) -> list[dict[str, list[FoundVersion]]]:
+        plan, predicate = self._plan, self._plan.predicate
+        if plan.shape.keys_only:
+            return [{} for _ in range(batch.num_rows)]
+        limit = predicate.history or 1
+        found = []
+        for row in self._rows_of(batch).to_pylist():
+            versions: Any = self._session.ask(
+                lambda backend, row=row: backend.history(  # type: ignore[misc]
+                    plan.view.id, row, predicate.columns, limit, self._txn, predicate.time
+                )
+            )
+            found.append(versions_of(versions or {}, plan.shape))
+        return found
+
+    def _rows_of(self, batch: pa.RecordBatch, codec: KeyCodec | None = None) -> pa.Array:
+        keys = [batch.column(name) for name in self._plan.key_names]
+        return encode_arrays(codec or self._plan.view.schema.codec, keys)
+
+    def _plain(self) -> Batches:
+        if not self._plan.by_key:
+            return self._streamed(self._plan.limit)
+        return self._sorted()
+
+    def _streamed(self, limit: int | None) -> Batches:
+        plan, session = self._plan, self._session
+        rows, expected = plan.predicate.rows, output_schema(plan.view.schema, plan.predicate.columns).names
+        shown = plan.batch_schema.names
+        attempts: Attempts | None = None
+        given: pa.RecordBatch | None = None
+        while not rows.is_empty and limit != 0:
+            ask = ScanAsk(replace(plan.predicate, rows=rows), self._txn, plan.reverse, limit)
+            stream: Iterator[pa.RecordBatch] = iter(())
+            try:
+                stream = session.backend.scan(plan.view.id, ask)
+                for batch in stream:
+                    if batch.schema.names != expected:
+                        raise _changed(plan)
+                    if not batch.num_rows:
+                        continue
+                    batch = batch if limit is None else batch.slice(0, limit)
+                    limit = None if limit is None else limit - batch.num_rows
+                    given, attempts = batch, None
+                    yield batch if shown == expected else batch.select(shown)
+                    if limit == 0:
+                        return
+                return
+            except SchemaChanged:
+                raise
+            except Retryable as error:
+                if given is not None:
+                    last = self._rows_of(given.slice(given.num_rows - 1))[0].as_py()
+                    rows, given = _left(rows, last, reverse=plan.reverse), None
+                attempts = attempts or Attempts(session.patience)
+                session.pause(attempts.delay_s(error))
+            finally:
+                _close(stream)
+
+    def _sorted(self) -> Batches:
+        plan, codec = self._plan, _plain_codec(self._plan.view)
+        held: pa.Table | None = None
+        with closing(self._streamed(None)) as stream:
+            for batch in stream:
+                more = pa.Table.from_batches([batch.append_column(_SORT_KEY, self._rows_of(batch, codec))])
+                held = more if held is None else pa.concat_tables([held, more])
+                if plan.limit is not None and held.num_rows > plan.limit:
+                    held = self._in_order(held)[: plan.limit]
+        if held is not None:
+            yield from self._in_order(held).drop_columns([_SORT_KEY]).to_batches(_SORTED_BATCH_ROWS)
+
+    def _in_order(self, held: pa.Table) -> pa.Table:
+        order = "descending" if self._plan.reverse else "ascending"
+        return held.take(pc.sort_indices(held[_SORT_KEY], sort_keys=[("", order)]))
+
+
+def _close(stream: Iterator[Any]) -> None:
+    close = getattr(stream, "close", None)
+    if close is not None:
+        close()
+
+
+def _changed(plan: ScanPlan) -> SchemaChanged:
+    return SchemaChanged(f"table {plan.view.name!r}: a column that is scanned was changed meanwhile: scan again")

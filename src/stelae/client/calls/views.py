@@ -1,0 +1,291 @@
+"""One version of a table, with everything prepared that calls need of it again and again.
+
+Views are thrown away when the schema changes; nobody is told of that. Reads take columns by name and are answered from
+the schema the tablet has, so what comes back shows whether the view is still the right one: if a column is missing or a
+new one is there, `RowShape.found` returns None, and the call is made again with a fresh view. Writes are refused by the
+tablet as stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from stelae.client.api.rows import FoundRow
+from stelae.client.arguments.keys import row_maker
+from stelae.client.arguments.names import OTHER_CELLS, Names
+from stelae.client.calls.steps import Ask, Steps
+from stelae.client.intake.blocks import SaidRow, Sizes, ordered_small, small_blocks, weighed
+from stelae.client.intake.dicts import said
+from stelae.client.intake.mutations import blocks_of, key_values, mutations_of
+from stelae.client.intake.single import PlainPuts
+from stelae.format.block import SmallBlock
+from stelae.model.errors import InvalidArgument
+from stelae.model.ids import Row, Txn
+from stelae.model.limits import DEFAULT_LIMITS
+from stelae.model.mutation import Cell, Mutation, Put, WholeFamily
+from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
+from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, KeyColumn, TableSchema
+from stelae.model.types import Array, Binary, Int, Map, String, Struct, Vector
+from stelae.model.values import check_ts, show
+from stelae.service.backend import Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.tables import TableInfo
+from stelae.storage.checks.blocks import check_block
+from stelae.storage.checks.rules import shown_row
+
+_SHAPES_MAX = 64
+_NAMES_CALLS_MAX = 4_096
+_PLAIN_BYTES_MAX = DEFAULT_LIMITS.row_bytes_max
+_PLAIN_KINDS = frozenset((type(None), bool, int, float))
+_BINARY = pa.binary()
+SIZES = Sizes(DEFAULT_LIMITS)
+
+T = TypeVar("T")
+
+
+class RowShape:
+    """A choice of columns: what to ask for, and what a row of it looks like."""
+
+    __slots__ = ("_nested", "_plain", "has_cells", "is_whole", "keys_only", "names", "selectors")
+
+    def __init__(self, schema: TableSchema, selectors: Selectors | None, *, keys_only: bool = False) -> None:
+        """None: all columns. `keys_only`: the key alone, of rows that have any of the columns."""
+        self.is_whole = selectors is None
+        self.keys_only = keys_only
+        self.selectors = ALL_COLUMNS if selectors is None else selectors
+        columns: list[Column] = []
+        for group in schema.groups:
+            if isinstance(group, ColumnsGroup) and not self.keys_only:
+                columns += [c for c in group.columns if any(s.matches(c.name) for s in self.selectors)]
+        self.names = tuple(c.name for c in columns)
+        self._plain = frozenset(self.names)
+        self._nested = tuple(c.name for c in columns if isinstance(c.type, Array | Map | Struct | Vector))
+        all_cells = any(isinstance(group, CellsGroup) for group in schema.groups)
+        self.has_cells = all_cells and any(s.is_prefix or ":" in s.text for s in self.selectors)
+
+    def found(self, row: FoundRow, values: Values) -> FoundRow | None:
+        """The values behind the key columns, in the order of the schema; None if they are of another schema."""
+        try:
+            for name in self.names:
+                row[name] = values[name]
+        except KeyError:
+            return None
+        if self._nested:
+            # What memory holds is given out as it is: nobody may write into it.
+            row.update({name: deepcopy(row[name]) for name in self._nested})
+        if len(values) > len(self.names) and not self.keys_only:
+            cells = [name for name in values if name not in self._plain]
+            if any(":" not in name for name in cells):
+                return None
+            for name in sorted(cells):
+                row[name] = values[name]
+        return row
+
+    def is_doubtful(self, values: Values | None) -> bool:
+        """Whether there may be so little because what was asked for is called otherwise by now."""
+        if self.is_whole or self.keys_only:
+            return False
+        return values is None or (self.has_cells and len(values) <= len(self.names))
+
+
+class TableView:
+    __slots__ = (
+        "_calls",
+        "_has_not_null",
+        "_key_kind",
+        "_names",
+        "_plain_puts",
+        "_shapes",
+        "has_ages",
+        "id",
+        "info",
+        "key_name",
+        "name",
+        "row_of",
+        "schema",
+        "whole",
+    )
+
+    def __init__(self, info: TableInfo) -> None:
+        self.info = info
+        self.id = info.id
+        self.name = info.name
+        self.schema = schema = info.schema
+        self.row_of = row_maker(schema)
+        kind = {String: str, Binary: bytes, Int: int}.get(type(schema.key[0].type)) if len(schema.key) == 1 else None
+        self.key_name = None if kind is None else schema.key[0].name
+        self._key_kind = kind
+        self.whole = RowShape(schema, None)
+        self._shapes: dict[tuple[str, ...], RowShape] = {}
+        self._names = Names(schema)
+        self._plain_puts = PlainPuts(Names(schema))
+        self._calls = 0
+        columns = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
+        self._has_not_null = not all(column.nullable for column in columns)
+        self.has_ages = any(_goes_by_age(group.options.purge) for group in schema.groups)
+
+    # -- reading
+
+    def shape(self, columns: Sequence[str] | None) -> RowShape:
+        """Of `columns=`; those that were asked for lately are remembered."""
+        if columns is None:
+            return self.whole
+        if type(columns) not in (list, tuple) and (
+            isinstance(columns, str | bytes | Mapping) or not isinstance(columns, Iterable)
+        ):
+            raise InvalidArgument(f"columns= is a list of names, not {show(columns)}")
+        wanted = tuple(columns)
+        try:
+            found = self._shapes.get(wanted)
+        except TypeError:
+            found = None  # something in it that is no name: told below
+        if found is None:
+            if not wanted:
+                raise InvalidArgument("columns= is empty: leave it out, or name some")
+            chosen = self.selectors(wanted)
+            found = RowShape(self.schema, chosen or ALL_COLUMNS, keys_only=not chosen)
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[wanted] = found
+        return found
+
+    def selectors(self, columns: Iterable[str]) -> Selectors:
+        """Of names as users give them; key columns are always there, and need none."""
+        names = Names(self.schema)
+        chosen: list[ColumnSelector] = []
+        for name in columns:
+            match names.meaning(name):
+                case KeyColumn():
+                    pass
+                case Column(name=known):
+                    chosen.append(ColumnSelector(known, is_prefix=False))
+                case Cell(family, ""):
+                    chosen.append(ColumnSelector(f"{family}:", is_prefix=True))
+                case Cell(family, qualifier):
+                    chosen.append(ColumnSelector(f"{family}:{qualifier}", is_prefix=False))
+                case WholeFamily() as whole:
+                    if whole == OTHER_CELLS:
+                        raise InvalidArgument("'*' is no column: name a family, as in 'click:'")
+                    chosen.append(ColumnSelector(f"{whole.family}:", is_prefix=True))
+        return union_selectors(chosen)
+
+    def started(self, key: object, row: Row, txn: Txn) -> FoundRow:
+        """The key columns of a row; values follow."""
+        if self.key_name is not None and type(key) is self._key_kind:
+            found = FoundRow()
+            found[self.key_name] = key
+        else:
+            found = FoundRow(key_values(self.schema, row))
+        found.txn = txn
+        return found
+
+    # -- writing
+
+    def put_blocks(self, row: Mapping[str, Any], ts: int | None) -> Sequence[OrderedBlock]:
+        """Of one dict, checked."""
+        plain = self._plain_puts.put(row, None if ts is None else check_ts(ts))
+        if plain is not None:
+            return (ordered_small(self.schema, plain),)
+        mutations = self._said(row, ts)
+        first = mutations[0]
+        if len(mutations) == 1 and isinstance(first, Put) and self._is_plain(first):
+            block = SmallBlock(self.schema.version, (first,))
+            return (OrderedBlock(block, pa.array([first.row], _BINARY)),)
+        said_row = self.weighed(mutations)
+        return (
+            self.blocks([said_row]) if said_row.fits_small(DEFAULT_LIMITS) else self._large_blocks(row, ts, first.row)
+        )
+
+    def _large_blocks(self, row: Mapping[str, Any], ts: int | None, encoded: Row) -> Sequence[OrderedBlock]:
+        try:
+            return blocks_of(self.schema, [row], ts=ts)
+        except InvalidArgument as error:
+            words = str(error).removeprefix("row number 0: ")
+            raise InvalidArgument(f"row {shown_row(self.schema.codec, encoded)}: {words}") from None
+
+    def said_put(self, row: Mapping[str, Any], ts: int | None) -> SaidRow:
+        return self.weighed(self._said(row, ts))
+
+    def _said(self, row: Mapping[str, Any], ts: int | None) -> Sequence[Mutation]:
+        time = None if ts is None else check_ts(ts)
+        try:
+            return said(self._known_names(), row, time)
+        except (AttributeError, InvalidArgument):
+            # The same once more, for a message that names the row.
+            return mutations_of(self.schema, row, ts)
+
+    def _is_plain(self, put: Put) -> bool:
+        """Whether nothing is left to check: values are in the form of their types, and neither large nor nested, and no
+        column has to be there or may not be NULL."""
+        if len(put.row) > _PLAIN_BYTES_MAX or self._has_not_null:
+            return False
+        for _, value in put.values:
+            kind = type(value)
+            if kind is str or kind is bytes:
+                if len(value) > _PLAIN_BYTES_MAX:
+                    return False
+            elif kind not in _PLAIN_KINDS:
+                return False
+        return True
+
+    def weighed(self, mutations: Sequence[Mutation]) -> SaidRow:
+        """What is said of one row, checked on its own."""
+        found = weighed(mutations[0].row, mutations)
+        if found.fits_small(DEFAULT_LIMITS):
+            check_block(self.schema, SmallBlock(self.schema.version, found.mutations))
+        return found
+
+    def blocks(self, rows: Sequence[SaidRow]) -> Sequence[OrderedBlock]:
+        """Of rows in order, each once."""
+        return tuple(small_blocks(self.schema, rows, SIZES))
+
+    def _known_names(self) -> Names:
+        """Kept from call to call, but not for ever: they remember each cell that was named."""
+        self._calls += 1
+        if self._calls > _NAMES_CALLS_MAX:
+            self._calls, self._names = 0, Names(self.schema)
+        return self._names
+
+
+def _goes_by_age(policy: PurgePolicy | None) -> bool:
+    """Whether what a read finds depends on the time that it counts as its own."""
+    match policy:
+        case MaxAge():
+            return True
+        case AllOf(parts) | AnyOf(parts):
+            return any(_goes_by_age(part) for part in parts)
+        case MaxHistory() | None:
+            return False
+
+
+class KnownTable:
+    """A table as far as one handle knows it. Threads share it: a view is put in the place of another whole."""
+
+    __slots__ = ("id", "view")
+
+    def __init__(self, info: TableInfo) -> None:
+        self.id = info.id
+        self.view = TableView(info)
+
+    def refreshed(self) -> Steps[bool]:
+        """Whether the table's schema is another than was known."""
+        before = self.view
+        info: TableInfo = yield Ask(lambda backend: backend.info(self.id))
+        if info == before.info:
+            return False
+        self.view = TableView(info)
+        return info.schema.version != before.schema.version
+
+    def prepared(self, make: Callable[[TableView], T]) -> Steps[T]:
+        """Something made from the schema; what the known one refuses, the newest one may take."""
+        try:
+            return make(self.view)
+        except InvalidArgument:
+            if not (yield from self.refreshed()):
+                raise
+        return make(self.view)

@@ -1,0 +1,1 @@
+"""What users give, row by row or in frames, becomes blocks of mutations."""

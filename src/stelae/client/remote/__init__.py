@@ -1,0 +1,1 @@
+"""A store that another process has, over connections to it."""

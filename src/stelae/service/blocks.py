@@ -1,0 +1,75 @@
+"""Blocks as they go from a client to a store: in the order of their rows, and easy to cut at tablets' bounds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from stelae.format.block import Block, SmallBlock
+from stelae.format.columnar import ColumnarBlock
+from stelae.model.arrow_values import bytes_reader
+from stelae.model.ids import Row
+
+_BINARY = pa.binary()
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedBlock:
+    """`rows[i]`: the row of the i-th record of a batch, or of the i-th mutation. They ascend; of a columnar put or
+    erasure, each stands once. Of mutations they need not be given: an array is made of them if somebody asks."""
+
+    block: Block
+    given_rows: pa.Array | None = None
+
+    @property
+    def rows(self) -> pa.Array:
+        if self.given_rows is None and isinstance(self.block, SmallBlock):
+            return pa.array([mutation.row for mutation in self.block.mutations], _BINARY)
+        return self.given_rows
+
+    @property
+    def count(self) -> int:
+        return len(self.block.mutations) if isinstance(self.block, SmallBlock) else self.block.batch.num_rows
+
+    @property
+    def first(self) -> Row:
+        return self._row(0)
+
+    @property
+    def last(self) -> Row:
+        return self._row(-1)
+
+    def _row(self, at: int) -> Row:
+        if isinstance(self.block, SmallBlock):
+            return self.block.mutations[at].row
+        return Row(self.rows[at].as_py())
+
+
+def split_blocks(block: OrderedBlock, boundaries: Sequence[bytes]) -> list[tuple[int, OrderedBlock]]:
+    """The parts of a block between ascending boundaries, without copying: each with the number of boundaries at or
+    below its rows, which is the place of their tablet. Parts without rows are left out."""
+    pieces: list[tuple[int, OrderedBlock]] = []
+    count, read = len(block.rows), bytes_reader(block.rows)
+    start = 0
+    while start < count:
+        place = bisect_right(boundaries, read(start))
+        stop = count
+        if place < len(boundaries):
+            stop = bisect_left(range(count), boundaries[place], lo=start, key=read)
+        pieces.append((place, _slice(block, start, stop)))
+        start = stop
+    return pieces
+
+
+def _slice(ordered: OrderedBlock, start: int, stop: int) -> OrderedBlock:
+    if start == 0 and stop == len(ordered.rows):
+        return ordered
+    rows = ordered.rows.slice(start, stop - start)
+    match ordered.block:
+        case SmallBlock() as small:
+            return OrderedBlock(replace(small, mutations=small.mutations[start:stop]), rows)
+        case ColumnarBlock() as columnar:
+            return OrderedBlock(replace(columnar, batch=columnar.batch.slice(start, stop - start)), rows)

@@ -1,0 +1,316 @@
+"""What lies in the bodies of `messages`: values, rows, tables, predicates, blocks, batches; as bytes and back.
+
+| what | bytes |
+|---|---|
+| values, versions, metrics | msgpack, column values as in `format.packing`, so each comes back as it was |
+| values of many rows | of each its length (4 bytes, little-endian; all ones: no such row) and its msgpack |
+| tables and schemas | as the catalog keeps them |
+| blocks | as in the log, one after the other |
+| batches of a scan | Arrow IPC messages: the schema once, then batches of bounded size |
+
+Bytes that are not what they should be raise MessageRefused; of blocks, what `decode_block` and `check_block` raise.
+What the owner of a store sends is trusted in so far as Arrow's buffers are not looked through again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from stelae.catalog.objects import Table, TableProperties
+from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format import layout
+from stelae.format.block import SmallBlock, decode_block
+from stelae.format.packing import pack_value, unpack_extension
+from stelae.model.errors import InvalidArgument, StaleSchema
+from stelae.model.ids import Micros, Row, TableId, Txn
+from stelae.model.limits import DEFAULT_LIMITS, Limits
+from stelae.model.predicate.parser import parse
+from stelae.model.predicate.plan import ScanPredicate, plan
+from stelae.model.predicate.selectors import ColumnSelector, Selectors
+from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
+from stelae.model.schema import TableSchema, check_schema
+from stelae.service.backend import Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.messages import ROWS_MAX, CreateMessage, RowBytes, ScanMessage
+from stelae.service.reports import CheckReport
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk, TabletInfo
+from stelae.storage.checks.blocks import check_block
+from stelae.storage.read.asking import Version
+from stelae.wire.faults import MessageRefused
+from stelae.wire.messages import UNFIT
+
+PIECE_BYTES = 4 * 1024 * 1024
+"""Of an answer that comes in many frames, and of a batch of a scan unless a single row has more."""
+
+RANGES_MAX = 1_000_000
+SCHEMA_BYTES_MAX = 4 * 1024 * 1024
+_NO_ROW = 2**32 - 1
+_ALIGNED_BYTES = 8
+
+T = TypeVar("T")
+
+
+class _CreateBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    schema: Annotated[bytes, msgspec.Meta(max_length=SCHEMA_BYTES_MAX)]
+    cuts: Annotated[tuple[RowBytes, ...], msgspec.Meta(max_length=DEFAULT_LIMITS.tablets_max)]
+    properties: Annotated[bytes, msgspec.Meta(max_length=64 * 1024)] | None
+
+
+_Range = tuple[RowBytes, RowBytes | None]
+
+_ENCODER = msgspec.msgpack.Encoder()
+_VALUES = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=unpack_extension)
+_HISTORY = msgspec.msgpack.Decoder(dict[str, list[tuple[int, int, Any]]] | None, ext_hook=unpack_extension)
+_ROWS = msgspec.msgpack.Decoder(Annotated[list[RowBytes], msgspec.Meta(max_length=ROWS_MAX)])
+_NAMES = msgspec.msgpack.Decoder(tuple[str, ...])
+_TABLETS = msgspec.msgpack.Decoder(tuple[TabletInfo, ...])
+_REPORTS = msgspec.msgpack.Decoder(CheckReport)
+_CREATES = msgspec.msgpack.Decoder(_CreateBody)
+_RANGES = msgspec.msgpack.Decoder(Annotated[list[_Range], msgspec.Meta(max_length=RANGES_MAX)])
+
+
+def _taken(what: str, decode: Callable[[Any], T], data: bytes | memoryview) -> T:
+    try:
+        return decode(data)
+    except UNFIT as error:
+        raise MessageRefused(f"not {what}: {error}") from None
+
+
+def values_bytes(values: Mapping[str, Any]) -> bytes:
+    return _ENCODER.encode({name: pack_value(value) for name, value in values.items()})
+
+
+def values_from(data: bytes | memoryview) -> Values:
+    return _taken("values", _VALUES.decode, data)
+
+
+def history_bytes(found: Mapping[str, Sequence[Version]] | None) -> bytes:
+    if found is None:
+        return _ENCODER.encode(None)
+    return _ENCODER.encode(
+        {
+            name: [(version.ts, version.txn, pack_value(version.value)) for version in versions]
+            for name, versions in found.items()
+        }
+    )
+
+
+def history_from(data: bytes | memoryview) -> dict[str, tuple[Version, ...]] | None:
+    found = _taken("versions", _HISTORY.decode, data)
+    if found is None:
+        return None
+    return {
+        name: tuple([Version(Micros(ts), Txn(txn), value) for ts, txn, value in versions])
+        for name, versions in found.items()
+    }
+
+
+def rows_bytes(rows: Sequence[Row]) -> bytes:
+    return _ENCODER.encode(rows)
+
+
+def rows_from(data: bytes | memoryview) -> list[Row]:
+    return _taken("rows", _ROWS.decode, data)
+
+
+def many_bytes(found: Iterable[Values | None]) -> Iterator[bytes]:
+    for values in found:
+        if values is None:
+            yield _NO_ROW.to_bytes(4, "little")
+            continue
+        data = values_bytes(values)
+        if len(data) >= _NO_ROW:
+            raise InvalidArgument(f"a row of {len(data)} bytes cannot be sent whole; ask for fewer columns")
+        yield len(data).to_bytes(4, "little")
+        yield data
+
+
+def many_from(data: bytes | memoryview, count: int) -> list[Values | None]:
+    rest, found = memoryview(data), list[Values | None]()
+    while len(rest) >= 4:
+        size = int.from_bytes(rest[:4], "little")
+        if size == _NO_ROW:
+            found.append(None)
+            rest = rest[4:]
+            continue
+        if size > len(rest) - 4:
+            break
+        found.append(values_from(rest[4 : 4 + size]))
+        rest = rest[4 + size :]
+    if len(found) != count or rest:
+        raise MessageRefused(f"values of {len(found)} rows and {len(rest)} bytes, where {count} rows were asked for")
+    return found
+
+
+def names_bytes(names: Sequence[str]) -> bytes:
+    return _ENCODER.encode(names)
+
+
+def names_from(data: bytes | memoryview) -> tuple[str, ...]:
+    return _taken("names", _NAMES.decode, data)
+
+
+def tablets_bytes(tablets: Sequence[TabletInfo]) -> bytes:
+    return _ENCODER.encode(tablets)
+
+
+def tablets_from(data: bytes | memoryview) -> tuple[TabletInfo, ...]:
+    return _taken("tablets", _TABLETS.decode, data)
+
+
+def report_bytes(report: CheckReport) -> bytes:
+    return _ENCODER.encode(report)
+
+
+def report_from(data: bytes | memoryview) -> CheckReport:
+    return _taken("a report", _REPORTS.decode, data)
+
+
+def pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """The same bytes in pieces of a size that can be sent: small ones together, large ones cut."""
+    waiting: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        view = memoryview(part)
+        while size + len(view) >= PIECE_BYTES:
+            end = PIECE_BYTES - size
+            yield b"".join((*waiting, view[:end])) if waiting else view[:end]
+            waiting, size, view = [], 0, view[end:]
+        if view:
+            waiting.append(view)
+            size += len(view)
+    if waiting:
+        yield b"".join(waiting)
+
+
+def sent_columns(columns: Selectors) -> tuple[tuple[str, bool], ...]:
+    return tuple([(each.text, each.is_prefix) for each in columns])
+
+
+def taken_columns(columns: tuple[tuple[str, bool], ...]) -> Selectors:
+    return tuple([ColumnSelector(text, is_prefix) for text, is_prefix in columns])
+
+
+# -- tables
+
+
+def table_bytes(table: Table) -> bytes:
+    return CATALOG_SERIALIZERS.encode(table)
+
+
+def table_from(data: bytes | memoryview) -> Table:
+    return _object(Table, bytes(data))
+
+
+def _object(kind: type[T], data: bytes) -> T:
+    value = _taken(f"a {kind.__name__}", CATALOG_SERIALIZERS.decode, data)
+    if not isinstance(value, kind):
+        raise MessageRefused(f"not a {kind.__name__}: a {type(value).__name__}")
+    return value
+
+
+def create_parts(ask: CreateAsk) -> tuple[CreateMessage, bytes]:
+    encode = CATALOG_SERIALIZERS.encode
+    properties = None if ask.properties is None else encode(ask.properties)
+    body = _ENCODER.encode(_CreateBody(encode(ask.schema), ask.cuts, properties))
+    return CreateMessage(ask.name, ask.zone, ask.if_not_exists), body
+
+
+def create_from(message: CreateMessage, data: bytes | memoryview) -> CreateAsk:
+    body = _taken("a new table", _CREATES.decode, data)
+    return CreateAsk(
+        message.name,
+        check_schema(_object(TableSchema, body.schema)),
+        tuple([Row(cut) for cut in body.cuts]),
+        message.zone,
+        None if body.properties is None else _object(TableProperties, body.properties),
+        message.if_not_exists,
+    )
+
+
+# -- scans
+
+
+def scan_parts(table: TableId, ask: ScanAsk) -> tuple[ScanMessage, bytes]:
+    """Rows go by themselves: there may be very many of them, and text is slow to read."""
+    rest = replace(ask.predicate, rows=EVERYTHING)
+    text = None if rest == ScanPredicate() else rest.to_text()
+    rows = _ENCODER.encode([(each.start, each.stop) for each in ask.predicate.rows])
+    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit), rows
+
+
+def scan_from(message: ScanMessage, data: bytes | memoryview) -> ScanAsk:
+    ranges = _taken("ranges of rows", _RANGES.decode, data)
+    try:
+        rows = RangeSet(tuple([RowRange(start, stop) for start, stop in ranges]))
+    except InvalidArgument:
+        raise MessageRefused("ranges of rows that are not sorted and apart") from None
+    said = ScanPredicate() if message.text is None else plan(parse(message.text))
+    predicate = replace(said, rows=said.rows.intersect(rows))
+    return ScanAsk(predicate, Txn(message.at), message.reverse, message.limit)
+
+
+def schema_bytes(schema: pa.Schema) -> memoryview:
+    return memoryview(schema.serialize())
+
+
+def batch_slices(batch: pa.RecordBatch) -> Iterator[memoryview]:
+    """The batch in slices that are small enough to be sent, but for single rows that are not."""
+    size, rows = batch.nbytes, batch.num_rows
+    step = max(1, rows * PIECE_BYTES // (2 * size)) if size > PIECE_BYTES else max(1, rows)
+    for start in range(0, max(1, rows), step):
+        part = batch if step >= rows else batch.slice(start, step)
+        yield memoryview(part.serialize())
+
+
+def schema_from(data: bytes | memoryview) -> pa.Schema:
+    return _arrow(lambda: pa.ipc.read_schema(pa.py_buffer(data)))
+
+
+def batch_from(schema: pa.Schema, data: bytes | memoryview) -> pa.RecordBatch:
+    """Shares the memory of the data, unless that lies askew."""
+    buffer = pa.py_buffer(data)
+    if buffer.address % _ALIGNED_BYTES:
+        buffer = pa.py_buffer(bytes(data))
+    return _arrow(lambda: pa.ipc.read_record_batch(buffer, schema))
+
+
+def _arrow(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise MessageRefused(f"not Arrow IPC: {error}") from None
+
+
+# -- blocks
+
+
+def blocks_apart(sizes: tuple[int, ...], body: bytes | memoryview) -> list[bytes]:
+    if sum(sizes) != len(body):
+        raise MessageRefused(f"blocks of {sum(sizes)} bytes in a body of {len(body)}")
+    blocks, at = [], 0
+    for size in sizes:
+        blocks.append(bytes(body[at : at + size]))
+        at += size
+    return blocks
+
+
+def checked_block(schema: TableSchema, data: bytes, limits: Limits = DEFAULT_LIMITS) -> OrderedBlock:
+    """A block from elsewhere as the store takes it: whole, of this schema, its rows in order."""
+    block = decode_block(data, limits)
+    if block.schema_version != schema.version:
+        raise StaleSchema(f"a block of schema version {block.schema_version}; the table is at {schema.version}")
+    check_block(schema, block, limits, len(data))
+    if not isinstance(block, SmallBlock):
+        return OrderedBlock(block, layout.rows_of(schema.codec, block.batch))
+    rows = [mutation.row for mutation in block.mutations]
+    if any(a > b for a, b in pairwise(rows)):
+        raise InvalidArgument("block: its rows do not ascend")
+    return OrderedBlock(block, pa.array(rows, pa.binary()))

@@ -1,0 +1,56 @@
+"""What a store does for jobs, as an interface; what it hands out is in `bulk`, apart from this: a program that does no
+such thing need not import what reads files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from stelae.model.ids import TableId, Txn
+
+if TYPE_CHECKING:
+    from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+    from stelae.storage.files.blocks import FragmentFile
+
+TTL_S_DEFAULT = 3_600.0
+TTL_S_MAX = 30 * 24 * 3_600.0
+
+
+class BulkBackend(Protocol):
+    """Safe for threads, and blocking, as all of `Backend`."""
+
+    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
+        """The table at a snapshot (None: now). What is in memory is written to files first. SnapshotTooOld if history
+        it needs may be gone."""
+        ...
+
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
+        """From now on so long. NotFound if it is not there any more: it expired, or was let go."""
+        ...
+
+    def release(self, ticket: str) -> None:
+        """Let go. A load that is not committed is given up, and never will be. Doing it twice is no error."""
+        ...
+
+    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
+        """`job` names what is loaded, for ever; of several batches of one job, those up to the last one committed are
+        done. An attempt that is under way for the same job is given up: its commit will fail."""
+        ...
+
+    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
+        """All of it, visible and durable, at one txn. `replaces`: what was in the table before is hidden from then on.
+        Again for a ticket that is committed: its txn. Conflict if the ticket was given up or taken over; then nothing
+        was loaded, and nothing will be. InvalidArgument if a file is not what it says it is."""
+        ...
+
+    def begin_compaction(
+        self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
+    ) -> CompactionTicket:
+        """`full`: everything into one file per tablet and group; otherwise what is worth it now. The files are left
+        alone by others until the ticket ends."""
+        ...
+
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
+        """The result of one work (None: nothing was left) takes the place of what it was made of. False if the tablet
+        changed so much meanwhile that it is of no use; then nothing has happened."""
+        ...

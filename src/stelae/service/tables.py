@@ -1,0 +1,91 @@
+"""Tables and tablets as values: what is asked for when one is made or altered, and what is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from stelae.catalog.objects import Table, TableProperties
+from stelae.model.ids import Row, TableId
+from stelae.model.schema import TableSchema
+
+
+class AlterAsk(msgspec.Struct, frozen=True):
+    """All changes of one call: they happen together, in this order, or not at all. Column texts are as in
+    `model.declare`: "int32 not null default 0"."""
+
+    drop: tuple[str, ...] = ()
+    drop_families: tuple[str, ...] = ()
+    rename_columns: dict[str, str] = {}
+    rename_families: dict[str, str] = {}
+    widen: dict[str, str] = {}
+    drop_not_null: tuple[str, ...] = ()
+    add: dict[str, dict[str, str]] = {}
+    """Group to column to text."""
+    add_families: dict[str, tuple[str, ...]] = {}
+    purge: dict[str, str] = {}
+    """Group to policy; "none" takes it away."""
+    properties: dict[str, str] = {}
+    """`retention`, `comment`."""
+    zone: str | None = None
+    rename: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the catalog has it now. `name` is qualified; `zone` is the zone's name."""
+
+    table: Table
+    name: str
+    zone: str
+
+    @property
+    def id(self) -> TableId:
+        return self.table.id
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.table.schema
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAsk:
+    """`cuts`: where the tablets after the first begin, ascending. `zone` None: the default zone."""
+
+    name: str
+    schema: TableSchema
+    cuts: tuple[Row, ...] = ()
+    zone: str | None = None
+    properties: TableProperties | None = None
+    if_not_exists: bool = False
+
+
+class TabletInfo(msgspec.Struct, frozen=True):
+    """`phase` is the master's word for it (running, creating, ...), `life` the server's (ACTIVE, ...)."""
+
+    tablet: int
+    table: int
+    start: bytes
+    stop: bytes | None
+    phase: str
+    life: str
+    server: str
+    size_bytes: int
+    memory_bytes: int
+    files: int
+    schema_version: int
+    epoch: int
+    resize: int
+
+
+class TableStats(msgspec.Struct, frozen=True):
+    """Of what lies in files and memory now. `records` counts versions and erasures, so it may be above the rows."""
+
+    tablets: int
+    files: int
+    records: int
+    erasures: int
+    file_bytes: int
+    memory_bytes: int
+    horizon: int

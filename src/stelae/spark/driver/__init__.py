@@ -1,0 +1,1 @@
+"""What a driver needs whatever its job is: a session, Java, tasks, progress."""

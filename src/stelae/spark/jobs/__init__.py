@@ -1,0 +1,1 @@
+"""Whole tables at once: compacted, exported, backed up, restored, verified, counted."""

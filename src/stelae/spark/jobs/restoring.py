@@ -1,0 +1,339 @@
+"""Restoring: what a backup shows at a snapshot becomes the content of a table, all of it or nothing.
+
+Tasks read the backup as the store reads its own files, and judge everything at the snapshot: what was erased or purged
+by then is left out, and so are the erasures themselves; what is left keeps its own times, so histories survive. Of two
+versions with one time only the later is left: they differed by their txn alone, and all of a load has one. The files
+are written for the target's schema, in which columns are found by their ids: in place, renamed ones get their data and
+dropped ones are left out; a new table has the schema, the policies and the cuts of the backup.
+
+The files are a load: they become visible at one txn. In place, it hides what the table held before from later reads,
+and earlier snapshots still show it. A new table whose load does not come to its end is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.clock import SystemClock
+from stelae.adapters.rng import SystemRng
+from stelae.client.api.display import shown_bytes
+from stelae.client.arguments.keys import txn_of
+from stelae.format.fragment.footer import FragmentSpec, Nulls, spec_of
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError
+from stelae.model.hybrid import micros_of, to_datetime
+from stelae.model.ids import GroupId, Row, TableId, Txn
+from stelae.model.ranges import RowRange
+from stelae.model.schema import ColumnsGroup, Group
+from stelae.service.reports import Progress
+from stelae.service.tables import CreateAsk, TableInfo
+from stelae.service.tickets import HeldTable, LoadedFile, LoadTicket
+from stelae.spark.driver.progress import Advance, Renewal, Summary, released, shown_seconds
+from stelae.spark.driver.tasks import run_tasks
+from stelae.spark.jobs.manifests import BackupManifest, absolute, backups_of_table, covering
+from stelae.spark.stores import backend_of, blobs_of, fragments_of
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.files.writing import everything, shape_of, write_fragment
+from stelae.storage.merge.order import Flags
+from stelae.storage.merge.pick import first_of_each, gathered
+from stelae.storage.merge.records import Keeping, merged_records
+from stelae.storage.merge.slab import Slab, SlabColumn
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.markers import MarkersScan
+from stelae.storage.tablet.config import decode_config, state_of
+from stelae.storage.tablet.parts import LEFT_OVER
+from stelae.storage.tablet.state import TabletState, altered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stelae.client.api.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """What was restored: the table as it was at `at`, visible in `table` from `txn` on."""
+
+    table: str
+    source: str
+    directory: str
+    at: Txn
+    txn: Txn
+    is_new: bool
+    files: int
+    records: int
+    size_bytes: int
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return str(self.summary)
+
+    @property
+    def summary(self) -> Summary:
+        where = f"table {self.table}" if self.is_new else f"table {self.table}, in place"
+        facts = [
+            ("from", f"{self.source} in {self.directory}"),
+            ("as of", f"{self.at} ({to_datetime(self.at).isoformat(timespec='milliseconds')})"),
+            ("visible at", str(self.txn)),
+            ("records", f"{self.records:,} in {self.files:,} files, {shown_bytes(self.size_bytes)}"),
+            ("time", shown_seconds(self.seconds)),
+        ]
+        return Summary(f"restored {where}", tuple(facts))
+
+
+def restore(
+    spark: SparkSession,
+    db: Database,
+    directory: object,
+    table: str | None = None,
+    *,
+    name: str | None = None,
+    in_place: bool = False,
+    at: object = None,
+    progress: Progress | None = None,
+) -> RestoreResult:
+    """Bring a table back from its backups, as it was at any snapshot that they cover.
+
+        stelae.spark.restore(spark, db, "backups", "users", name="users_yesterday", at=txn)
+
+    `table` is what it is called in the backups; it may be left out where there is only one. It is restored under a new
+    `name`, or `in_place`, where it takes the place of what the table holds now, at one txn. `at` is a txn, a snapshot
+    or an aware datetime (default: the newest backup). `progress` is called with the bytes that were read and how many
+    there are.
+    """
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    if (name is None) == (not in_place):
+        raise InvalidArgument("restore to a new name= or in_place=True: say one of them")
+    root = absolute(directory)
+    blobs = LocalBlobStore(root, read_only=True)
+    wanted = None if at is None else txn_of(at)
+    manifest = covering(backups_of_table(blobs, root, table), wanted)
+    _check_files(blobs, manifest)
+    held = manifest.held(root, manifest.txn if wanted is None else min(wanted, manifest.txn))
+    backend: Any = backend_of(db)
+    if name is None:
+        result = _loaded(spark, backend, held, _in_place(backend, manifest), progress, is_new=False)
+    else:
+        info = backend.create(_creation(held, name))
+        try:
+            result = _loaded(spark, backend, held, info, progress, is_new=True)
+        except BaseException as error:
+            _drop(backend, info, error)
+            raise
+    return replace(result, seconds=clock.monotonic_s() - started_s)
+
+
+def _check_files(blobs: LocalBlobStore, manifest: BackupManifest) -> None:
+    """Before anything is done: all of them are there, with their sizes. What is in them is checked when it is read."""
+    there = {info.name: info.size_bytes for info in blobs.list(f"{manifest.key}/")}
+    for file in manifest.files:
+        size = there.get(file.name)
+        if size != file.size_bytes:
+            found = "is missing" if size is None else f"has {size} bytes instead of {file.size_bytes}"
+            raise Corruption(f"the file {found}; the backup at {manifest.txn} needs it", file.name)
+
+
+def _creation(held: HeldTable, name: str) -> CreateAsk:
+    """The table as it was, without the policies that judged what is now left out."""
+    table = held.description()
+    groups = tuple(replace(group, options=replace(group.options, past=())) for group in table.schema.groups)
+    cuts = tuple(Row(config.rows.start) for config in held.tablet_configs()[1:])
+    return CreateAsk(name, replace(table.schema, groups=groups), cuts, properties=table.properties)
+
+
+def _in_place(backend: Any, manifest: BackupManifest) -> TableInfo:
+    """The very table that the backup is of, whatever it is called now."""
+    advice = "restore it under a new name="
+    try:
+        info: TableInfo = backend.info(TableId(manifest.table_id))
+    except NotFound:
+        raise NotFound(
+            f"table {manifest.table!r} (id {manifest.table_id}), which was backed up, is not there: {advice}"
+        ) from None
+    with released(backend, backend.hold(info.id)) as held:
+        if held.store != manifest.store:
+            raise InvalidArgument(f"the backup of {manifest.table!r} is of another store: {advice}")
+    return info
+
+
+def _drop(backend: Any, info: TableInfo, reason: BaseException) -> None:
+    """What is half made goes; what went wrong is told all the same."""
+    try:
+        backend.drop(info.name)
+    except StelaeError as error:
+        reason.add_note(f"table {info.name!r} is half restored and could not be dropped: {error}")
+
+
+def _loaded(
+    spark: SparkSession, backend: Any, held: HeldTable, info: TableInfo, progress: Progress | None, *, is_new: bool
+) -> RestoreResult:
+    job = f"restore-{SystemRng().token(12).hex()}"
+    with released(backend, backend.begin_load(info.id, job)) as ticket:
+        works = _works(held, ticket)
+        advance = Advance(progress, sum(work.size_bytes for work in works))
+        files: list[LoadedFile] = []
+
+        def take(written: _Written) -> None:
+            files.extend(written.files)
+            advance.add(written.size_bytes)
+
+        run_tasks(
+            spark,
+            f"restore {info.name}",
+            works,
+            partial(written_files, msgspec.structs.replace(held, configs=()), ticket),
+            take,
+            size_bytes=lambda work: work.size_bytes,
+            beat=Renewal(backend, [ticket.ticket]),
+        )
+        txn = backend.commit_load(ticket.ticket, files, replaces=not is_new)
+    return RestoreResult(
+        table=info.name,
+        source=held.name,
+        directory=held.root,
+        at=held.txn,
+        txn=txn,
+        is_new=is_new,
+        files=len(files),
+        records=sum(each.file.stats.records for each in files),
+        size_bytes=sum(each.file.seal.size_bytes for each in files),
+    )
+
+
+class RestoreWork(NamedTuple):
+    """Of one tablet of the backup, the rows and the group of the target that are written."""
+
+    config: bytes
+    rows: RowRange
+    group: GroupId
+    size_bytes: int
+
+
+class _Target:
+    """In a task: from where, at which snapshot, under which schema; and what it is to become."""
+
+    def __init__(self, held: HeldTable, ticket: LoadTicket) -> None:
+        self.source_root = held.root
+        self.at = held.txn
+        self.source_schema = held.schema()
+        self.table = ticket.table
+        self.schema = ticket.schema()
+        self.root = ticket.root
+        self.prefix = ticket.prefix
+
+    def state(self, config: bytes) -> TabletState:
+        return altered(state_of(decode_config(config, "a backup"), self.source_schema), self.schema)
+
+
+class _Written(NamedTuple):
+    files: tuple[LoadedFile, ...]
+    size_bytes: int
+
+
+def _works(held: HeldTable, ticket: LoadTicket) -> list[RestoreWork]:
+    """One for each group of each stretch of rows that lies in one tablet, there and here."""
+    works = []
+    for data, config in zip(held.configs, held.tablet_configs(), strict=True):
+        cuts = sorted({config.rows.start, *(start for start in ticket.starts if start in config.rows)})
+        files = {ref.file.name: ref.file.seal.size_bytes for _, refs in config.groups for ref in refs}
+        for start, stop in zip(cuts, [*cuts[1:], config.rows.stop], strict=True):
+            for group in ticket.schema().groups:
+                size = sum(files.values()) // (len(cuts) * len(ticket.schema().groups))
+                works.append(RestoreWork(data, RowRange(start, stop), group.id, size))
+    return works
+
+
+def written_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
+    """In a task."""
+    target = _Target(held, ticket)
+    state, group = target.state(work.config), target.schema.group(work.group)
+    fragments = fragments_of(target.source_root)
+    try:
+        sources = [_visible(target, state, group, work.rows, fragments)]
+        if state.refs(LEFT_OVER) and group.id == target.schema.existence_group.id:
+            sources.append(_left_over(target, state, group, work.rows, fragments))
+        written = []
+        for spec, slabs in sources:
+            name = f"{target.prefix}{SystemRng().token(8).hex()}.parquet"
+            file = write_fragment(blobs_of(target.root, writing=True), name, spec, group, slabs)
+            written += [] if file is None else [LoadedFile(group.id, file)]
+    finally:
+        fragments.close()
+    return _Written(tuple(written), work.size_bytes)
+
+
+def _visible(
+    target: _Target, state: TabletState, group: Group, rows: RowRange, fragments: Fragments
+) -> tuple[FragmentSpec, Iterator[Slab]]:
+    """What the group shows at the snapshot, all versions of it."""
+    at, floor = target.at, state.floor_at(target.at)
+    refs = [ref for ref in state.refs(group.id) if ref.file is not None and ref.rows.overlaps(rows)]
+    policy = next((g.options.purging_at(at) for g in target.source_schema.groups if g.id == group.id), None)
+    keeping = Keeping(at, floor, is_rooted=True, policy=policy)
+    slabs = merged_records(refs, fragments, rows, everything(target.schema, group), keeping)
+    is_complete = shape_of(refs, group, fragments).is_complete and isinstance(group, ColumnsGroup)
+    return _spec(target, group, is_complete=is_complete), map(once_each_time, (s.within(floor, at) for s in slabs))
+
+
+def _spec(target: _Target, group: Group, *, is_complete: bool) -> FragmentSpec:
+    nulls: Nulls = "written" if is_complete else "masked"
+    return spec_of(target.table, target.schema, group, nulls=nulls, has_kind=False, has_txn=False)
+
+
+def once_each_time(slab: Slab) -> Slab:
+    """Of the puts of one key at one time, one record: each column as the latest txn wrote it. They are in order, the
+    latest first, and hold no erasures."""
+    slab = replace(slab, kinds=None)
+    if len(slab) < 2:
+        return slab
+    begins = np.ones(len(slab), np.bool_)
+    begins[1:] = (slab.ts[1:] != slab.ts[:-1]) | _differs(slab.rows)
+    for name in slab.cell or ():
+        begins[1:] |= _differs(name)
+    if begins.all():
+        return slab
+    ids = np.cumsum(begins, dtype=np.int64)
+    starts = np.flatnonzero(begins)
+    columns = []
+    for column in slab.columns:
+        first = first_of_each(ids, column.flags(len(slab)), len(starts))
+        values = None if column.values is None else gathered(column.values, column.values.type, first)
+        columns.append(SlabColumn(values, first >= 0))
+    return replace(slab.take(starts), columns=tuple(columns))
+
+
+def _differs(values: pa.Array) -> Flags:
+    """Whether each is another than the one before it."""
+    codes = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    flags: Flags = codes[1:] != codes[:-1]
+    return flags
+
+
+def _left_over(
+    target: _Target, state: TabletState, group: Group, rows: RowRange, fragments: Fragments
+) -> tuple[FragmentSpec, Iterator[Slab]]:
+    """Rows that only exist, by puts in files of another kind than the group that says so now; at the snapshot's own
+    time."""
+    asking = Asking(target.at, state.floor_at(target.at), micros_of(target.at))
+    kept, erasing = state.refs(LEFT_OVER), state.refs(group.id)
+    found = MarkersScan(kept, erasing, fragments, rows, asking, group.options).chunks()
+    return _spec(target, group, is_complete=False), (_markers(group, chunk.rows, target.at) for chunk in found)
+
+
+def _markers(group: Group, rows: pa.Array, at: Txn) -> Slab:
+    """Puts of these keys alone."""
+    count = len(rows)
+    ts, txn = np.full(count, micros_of(at), np.int64), np.full(count, at, np.int64)
+    if isinstance(group, ColumnsGroup):
+        unwritten = tuple(SlabColumn(None, written=False) for _ in group.columns)
+        return Slab(rows, ts, txn, None, (*unwritten, SlabColumn(None, written=True)))
+    nothing = pa.array([b""] * count, pa.binary())
+    return Slab(rows, ts, txn, None, (SlabColumn(pa.nulls(count, pa.binary()), written=True),), (nothing, nothing))

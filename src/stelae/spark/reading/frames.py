@@ -1,0 +1,102 @@
+"""A table as a Spark frame: clean tablets by Spark itself, the others merged by the store's own code, united."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from stelae.client.arguments.keys import txn_of
+from stelae.model.errors import PermissionDenied
+from stelae.spark.reading.holding import HOLD_TTL_S, keep_held
+from stelae.spark.reading.native import is_plain_place, native_frame
+from stelae.spark.reading.planning import plan_read
+from stelae.spark.reading.plans import PlanLimits, ReadPlan
+from stelae.spark.reading.question import Question, asked_of
+from stelae.spark.source.reader import PLAN_OPTION, HeldParts, encode_parts
+from stelae.spark.source.source import StelaeSource
+from stelae.spark.stores import backend_of, fragments_of
+from stelae.spark.types import arrow_schema_of, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stelae.client.api.database import Database
+    from stelae.service.tickets import HeldTable
+
+_PARTS_PER_CORE = 2
+_known: WeakSet[Any] = WeakSet()
+
+
+def register(spark: SparkSession) -> None:
+    """Spark finds the format by itself, but says nothing if its search failed for another's sake."""
+    if spark not in _known:
+        spark.dataSource.register(StelaeSource)
+        _known.add(spark)
+
+
+def read(
+    spark: SparkSession,
+    db: Database,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Any = None,
+    start: Any = None,
+    stop: Any = None,
+    prefix: Any = None,
+    at: Any = None,
+    history: int | None = None,
+    cells: str = "map",
+) -> DataFrame:
+    """A table at a snapshot, as a frame of Spark's.
+
+        adults = stelae.spark.read(spark, db, "users", columns=["name", "age"], where=stelae.col("age") >= 18)
+        adults.groupBy("age").count().show()
+
+    What the arguments mean is what they mean in `Table.scan`; rows come in no order. `at` None: as it is now. However
+    often the frame is used, and whatever is written meanwhile, it is the table at that moment: the snapshot is held
+    while the session lives and `db` is open. `columns=` saves reading the others; `where=` is applied where the data
+    is. `history=N` gives lists of versions in place of values, `cells="long"` one row for each version of a cell.
+    """
+    backend: Any = backend_of(db)
+    found = backend.find(table)
+    try:
+        held = backend.hold(found.id, None if at is None else txn_of(at), HOLD_TTL_S)
+    except PermissionDenied:
+        raise PermissionDenied(
+            f"table {table!r} has rows that are in no file yet: Spark reads files, and a store opened read-only "
+            "writes none. Open it for writing"
+        ) from None
+    try:
+        question = asked_of(
+            held, where=where, columns=columns, start=start, stop=stop, prefix=prefix, history=history, cells=cells
+        )
+        frame = held_frame(spark, held, question)
+    except BaseException:
+        backend.release(held.ticket)
+        raise
+    keep_held(spark, db, held.ticket, f"table {held.name!r} at {held.txn}")
+    return frame
+
+
+def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> DataFrame:
+    """What is asked of a table that somebody holds for as long as the frame is used."""
+    limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    with closing(fragments_of(held.root)) as fragments:
+        plan = plan_read(question, held.tablet_configs(), fragments, limits, natively=is_plain_place(held.root))
+    return planned_frame(spark, question, plan)
+
+
+def planned_frame(spark: SparkSession, question: Question, plan: ReadPlan) -> DataFrame:
+    frames = [native_frame(spark, question, each) for each in plan.native]
+    schema = spark_schema(question.arrow_schema)
+    if plan.merged:
+        register(spark)
+        text = encode_parts(HeldParts(question.job, plan.merged))
+        frames.append(spark.read.format("stelae").option(PLAN_OPTION, text).schema(schema).load())
+    if not frames:
+        return spark.createDataFrame(arrow_schema_of(schema).empty_table(), schema)
+    return reduce(lambda one, other: one.union(other), frames)

@@ -1,0 +1,184 @@
+"""Files read by Spark itself, as they are: under their own names and types, then as the table has them now.
+
+Whatever the session's settings are, a missing or damaged file is an error and never fewer rows, no name of a file is
+taken for a pattern, and old dates are what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from stelae.model.types import ColumnType, Float, Int, Struct
+from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal
+from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
+from stelae.spark.reading.question import Question
+from stelae.spark.types import spark_type, spark_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_OPTIONS = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "__globPaths__": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_LISTED_HERE_MAX = "1000000"
+_PLACE = "_tmp_metadata_row_index"
+"""What Spark's reader of Parquet fills in for the place of a row in its file, where the schema has this column. It is
+what is behind `_metadata.row_index`, without a struct for every row. No column of a table is called so: a leading
+underscore is not theirs."""
+
+_NO_PLACE = "this Spark does not tell the places of rows in files"
+_OTHER_FILE = "a fragment does not have the size that its reference says"
+_V1 = "spark.sql.sources.useV1SourceList"
+
+
+def is_plain_place(root: str) -> bool:
+    """Of names with such characters in them Spark lists each file twice, told not to take them for patterns."""
+    return not any(each in root for each in "{}[]*?\\")
+
+
+def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> DataFrame:
+    """The columns of the question's Arrow schema, in its order."""
+    root = question.job.root
+    with _settled(spark, len(read.files)):
+        frame = (
+            spark.read.options(**_OPTIONS)
+            .schema(_file_schema(question, read))
+            .parquet(*(f"file://{root}/{name}" for name in read.files))
+        )
+    if read.rows is not None:
+        condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))
+        frame = frame.where("FALSE" if condition is None else condition)
+    if read.hidden:
+        frame = _without_hidden(spark, frame, read.hidden)
+    frame = _opaque(frame, _floats(question, read.shape))
+    if read.where is not None:
+        frame = frame.where(read.where)
+    names = question.arrow_schema.names
+    if _is_as_stored(question, read.shape):
+        return frame.selectExpr(*(quoted(name) for name in names)) if frame.columns != names else frame
+    columns = dict(_columns(question, read.shape))
+    return frame.select(*(columns[name].alias(name) for name in names))
+
+
+def _is_as_stored(question: Question, shape: NativeShape) -> bool:
+    """Then names do, which take fewer words with the JVM than columns."""
+    keys = [key.name for key in question.schema.key]
+    return list(shape.keys) == keys and all(
+        stored.name == stored.column.name and stored.type == stored.column.type for stored in shape.columns
+    )
+
+
+def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows]) -> DataFrame:
+    """The bits of all files behind each other are the one value of a subquery, so that no plan shows them. Files are
+    told apart by their sizes where those differ: numbers are compared faster than names."""
+    from pyspark.sql import functions as f
+
+    starts = list(accumulate((len(each.bits) // 8 for each in hidden), initial=0))
+    by_size = {each.size_bytes: start for each, start in zip(hidden, starts, strict=False)}
+    by_name = {each.file.rpartition("/")[2]: start for each, start in zip(hidden, starts, strict=False)}
+    if len(by_size) == len(hidden):
+        start = _start_of("_metadata.file_size", [(f"{size}L", by_size[size]) for size in sorted(by_size)])
+    else:
+        start = _start_of("_metadata.file_name", [(f"'{name}'", by_name[name]) for name in sorted(by_name)])
+    words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
+    bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
+    place = f"coalesce({_PLACE}, CAST(raise_error('{_NO_PLACE}') AS BIGINT))"
+    word = f.get(bits.scalar(), f.expr(f"CAST({start} + shiftright({place}, 6) AS INT)"))
+    # A shift goes by the lowest six bits of the place: this is the row's bit of the word.
+    shifted = f.call_function("shiftright", word, f.expr(f"CAST({_PLACE} AS INT)"))
+    return frame.where(shifted.bitwiseAND(1) == 0)
+
+
+def _start_of(told: str, starts: Sequence[tuple[str, int]]) -> str:
+    """Where a file's bits begin, by what it is told by, in order. A tree of comparisons: it is asked for every row."""
+    if len(starts) == 1:
+        ((value, first),) = starts
+        return f"IF({told} = {value}, {first}L, CAST(raise_error('{_OTHER_FILE}') AS BIGINT))"
+    middle = len(starts) // 2
+    low, high = _start_of(told, starts[:middle]), _start_of(told, starts[middle:])
+    return f"IF({told} < {starts[middle][0]}, {low}, {high})"
+
+
+def _opaque(frame: DataFrame, floats: Mapping[str, str]) -> DataFrame:
+    """With floats as Spark's reader of Parquet cannot see through to: it would pass over files by statistics that
+    leave out NaN, and by dictionaries that tell the two zeros apart."""
+    if not floats:
+        return frame
+    return frame.selectExpr(*(f"{floats.get(name, quoted(name))} AS {quoted(name)}" for name in frame.columns))
+
+
+def _floats(question: Question, shape: NativeShape) -> dict[str, str]:
+    """The columns that hold floats where a filter may look for them, and the same value in other words."""
+    keys = zip(shape.keys, (key.type for key in question.schema.key), strict=True)
+    found: dict[str, str] = {}
+    for name, type_ in (*keys, *((stored.name, stored.type) for stored in shape.columns)):
+        if name is not None and isinstance(type_, Float):
+            found[name] = f"nanvl({quoted(name)}, {quoted(name)})"
+        elif name is not None and isinstance(type_, Struct) and _has_floats(type_):
+            found[name] = f"coalesce({quoted(name)}, {quoted(name)})"
+    return found
+
+
+def _has_floats(type_: ColumnType) -> bool:
+    return isinstance(type_, Float) or (
+        isinstance(type_, Struct) and any(_has_floats(each) for _, each in type_.fields)
+    )
+
+
+@contextmanager
+def _settled(spark: SparkSession, files: int) -> Iterator[None]:
+    """Settings of the session that a read needs, for a moment. Files are looked at from here: for each a job of its own
+    would take longer than all of them. And it is Spark's older reader of Parquet that knows of its files."""
+    listing, readers = spark.conf.get(_LISTING), spark.conf.get(_V1)
+    before = {_LISTING: listing} if files > int(listing or 0) else {}
+    before |= {_V1: readers} if "parquet" not in (readers or "").split(",") else {}
+    for name in before:
+        spark.conf.set(name, _LISTED_HERE_MAX if name == _LISTING else "parquet")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value or "")
+
+
+def _file_schema(question: Question, read: NativeRead) -> Any:
+    s, shape = spark_types(), read.shape
+    keys = zip(shape.keys, question.schema.key, strict=True)
+    fields: dict[str, ColumnType] = {name: key.type for name, key in keys}
+    fields |= {stored.name: stored.type for stored in shape.columns if stored.name is not None}
+    fields.setdefault(shape.row, shape.row_type)
+    if read.hidden:
+        fields[_PLACE] = Int(64)
+    return s.StructType([s.StructField(name, spark_type(type_)) for name, type_ in fields.items()])
+
+
+def _columns(question: Question, shape: NativeShape) -> Iterator[tuple[str, Column]]:
+    from pyspark.sql import functions as f
+
+    for name, key in zip(shape.keys, question.schema.key, strict=True):
+        yield key.name, f.col(quoted(name))
+    for stored in shape.columns:
+        yield stored.column.name, _column(stored)
+
+
+def _column(stored: StoredColumn) -> Column:
+    from pyspark.sql import functions as f
+
+    type_ = stored.column.type
+    if stored.name is None:
+        default = stored.column.default
+        return f.lit(None).cast(spark_type(type_)) if default is None else f.expr(sql_literal(type_, default))
+    column = f.col(quoted(stored.name))
+    return column if stored.type == type_ else column.cast(spark_type(type_))

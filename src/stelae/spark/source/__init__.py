@@ -1,0 +1,1 @@
+"""`format("stelae")`: a table as a source and a sink of Spark."""

@@ -1,0 +1,1 @@
+"""Blocks are checked whole before any of one counts."""

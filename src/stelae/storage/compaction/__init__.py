@@ -1,1 +1,0 @@
-"""Compaction: which fragments to rewrite together, and the rewriting. Choosing is apart from doing."""

@@ -1,0 +1,1 @@
+"""Fragments as the engine holds them: opened, cached, written."""

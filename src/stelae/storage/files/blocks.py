@@ -1,0 +1,336 @@
+"""Decoded blocks of a fragment: rows found in them, records read from them, one at a time or as arrays."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from operator import eq
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from stelae.format import layout
+from stelae.format.fragment.footer import FragmentSeal, FragmentSpec, FragmentStats
+from stelae.model.arrow_values import bytes_reader, reader_of, values_of
+from stelae.model.ids import ColumnId, Micros, Row, Txn
+from stelae.model.ranges import RowRange
+from stelae.model.record import ROW_EXISTS, Kind
+from stelae.model.types import ColumnType, parse_type
+from stelae.model.values import Value
+from stelae.storage.memory.cells import CellVersion
+from stelae.storage.memory.columns import ColumnsVersion
+from stelae.storage.merge.order import Flags, Ints, extent
+from stelae.storage.merge.select import RawCells, RawColumns
+from stelae.storage.merge.slab import SlabColumn, as_bytes
+
+_SAMPLE_STEP = 16
+_KINDS = tuple(Kind)
+
+
+_BINARY = parse_type("binary")
+_STRING = parse_type("string")
+
+
+class FragmentFile(msgspec.Struct, frozen=True):
+    """`txn` and `ts`: what records have that bring none."""
+
+    name: str
+    seal: FragmentSeal
+    stats: FragmentStats
+    txn: Txn | None = None
+    ts: Micros | None = None
+
+    @property
+    def txn_min(self) -> Txn:
+        return self.stats.txn_min if self.txn is None else self.txn
+
+    @property
+    def txn_max(self) -> Txn:
+        return self.stats.txn_max if self.txn is None else self.txn
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """What all blocks of a file have in common. `places`: where the value columns stand in masks."""
+
+    file: FragmentFile
+    spec: FragmentSpec
+    columns: Mapping[ColumnId, tuple[str, ColumnType]]
+    places: Mapping[ColumnId, int]
+
+
+WARM_HITS_MIN = 32
+WARM_ROWS_PER_HIT = 64
+"""A block is turned into Python's own objects once it has answered so many reads: that costs as much as some hundred
+of them, and each later one takes a third of the time."""
+
+
+class WarmRows:
+    """Rows of a block and their values as Python has them, for one choice of columns. Only where each row is one record
+    that says all."""
+
+    __slots__ = ("_names", "_rows", "_txn_max", "_txn_min", "_values", "named")
+
+    def __init__(
+        self,
+        named: tuple[tuple[ColumnId, str], ...],
+        rows: list[bytes],
+        values: list[tuple[Value, ...]],
+        txns: tuple[Txn, Txn],
+    ) -> None:
+        self.named = named
+        self._names = tuple(name for _, name in named)
+        self._rows = rows
+        self._values = values
+        self._txn_min, self._txn_max = txns
+
+    def newest(self, row: Row, at: Txn, floor: Txn) -> dict[str, Value] | None:
+        """None says nothing."""
+        rows = self._rows
+        place = bisect_left(rows, row)
+        if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
+            return None
+        return dict(zip(self._names, self._values[place]))  # noqa: B905 - both are of one length
+
+
+class Block:
+    """Decoded columns of one row group. More columns may come; none ever goes or changes."""
+
+    def __init__(self, shape: BlockShape, rows: pa.Array, columns: dict[str, pa.Array]) -> None:
+        self._shape = shape
+        self.rows = rows
+        self.columns = columns
+        self.complete_for: set[tuple[str, ...]] = set()
+        self._row_at: Callable[[int], bytes] | None = None
+        self._sample: list[bytes] = []
+        self._readers: dict[str, Callable[[int], Value]] = {}
+        self._getters: dict[tuple[ColumnId, ...], tuple[tuple[ColumnId, Callable[[int], Value]], ...]] = {}
+        self._named: dict[tuple[tuple[ColumnId, str], ...], tuple[tuple[str, Callable[[int], Value]], ...]] = {}
+        self._stamp: Callable[[int], tuple[Micros, Txn, Kind]] | None = None
+        self._hits = 0
+        self.warm: WarmRows | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self.columns.values()) + self.rows.nbytes
+
+    def find(self, row: Row) -> tuple[int, int]:
+        """Where the row's records begin and end. Every 16th row is kept as an object: the rest is looked up in the
+        buffer, a few steps away."""
+        read = self._row_at
+        if read is None:
+            self._sample = self.rows.take(pa.array(range(0, len(self.rows), _SAMPLE_STEP))).to_pylist()
+            read = self._row_at = bytes_reader(self.rows)
+        count = len(self.rows)
+        high = min(bisect_left(self._sample, row) * _SAMPLE_STEP, count)
+        low = max(0, high - _SAMPLE_STEP)
+        while low < high:
+            middle = (low + high) >> 1
+            if read(middle) < row:
+                low = middle + 1
+            else:
+                high = middle
+        end = low
+        while end < count and read(end) == row:
+            end += 1
+        return low, end
+
+    def reader(self, name: str, type_: ColumnType) -> Callable[[int], Value]:
+        found = self._readers.get(name)
+        if found is None:
+            found = self._readers[name] = reader_of(type_, self.columns[name])
+        return found
+
+    def _numbers(self, name: str) -> Callable[[int], int] | None:
+        """Of a system column; None if the file has no such column."""
+        if name not in self.columns:
+            return None
+        width = pa.int8() if name == layout.KIND else pa.int64()
+        values = self.columns[name].view(width).to_numpy(zero_copy_only=False)
+        return memoryview(np.ascontiguousarray(values).data).__getitem__
+
+    def stamp(self, at: int) -> tuple[Micros, Txn, Kind]:
+        found = self._stamp
+        if found is None:
+            found = self._stamp = self._stamper()
+        return found(at)
+
+    def _stamper(self) -> Callable[[int], tuple[Micros, Txn, Kind]]:
+        file = self._shape.file
+        given_ts, given_txn = file.ts or Micros(0), file.txn or Txn(0)
+        ts_of, txn_of, kind_of = (self._numbers(name) for name in (layout.TS, layout.TXN, layout.KIND))
+        if ts_of is not None and txn_of is not None and kind_of is None:
+            return lambda at: (Micros(ts_of(at)), Txn(txn_of(at)), Kind.PUT)
+        return lambda at: (
+            given_ts if ts_of is None else Micros(ts_of(at)),
+            given_txn if txn_of is None else Txn(txn_of(at)),
+            Kind.PUT if kind_of is None else _KINDS[kind_of(at)],
+        )
+
+    def _values_of(self, ids: tuple[ColumnId, ...]) -> tuple[tuple[ColumnId, Callable[[int], Value]], ...]:
+        found = self._getters.get(ids)
+        if found is None:
+            there = [(id_, self._shape.columns[id_]) for id_ in ids if id_ in self._shape.columns]
+            found = tuple((id_, self.reader(name, type_)) for id_, (name, type_) in there)
+            self._getters[ids] = found
+        return found
+
+    def named(self, named: tuple[tuple[ColumnId, str], ...], at: int) -> dict[str, Value]:
+        """The values of a record that writes all of these columns, by the names given."""
+        found = self._named.get(named)
+        if found is None:
+            names = dict(named)
+            found = tuple((names[id_], read) for id_, read in self._values_of(tuple(names)))
+            self._named[named] = found
+        return {name: read(at) for name, read in found}
+
+    def warmed(self, named: tuple[tuple[ColumnId, str], ...], room_bytes: int) -> int:
+        """One more read of these columns. How many bytes the block has grown by: when there were enough of them, its
+        rows are made warm, if there is room for that."""
+        self._hits += 1
+        if self._hits < max(WARM_HITS_MIN, len(self.rows) // WARM_ROWS_PER_HIT):
+            return 0
+        there = [self._shape.columns[id_] for id_, _ in named]
+        grown = sum(self.columns[name].nbytes for name, _ in there) + len(self.rows) * (64 + 48 * len(there))
+        self._hits = 0 if grown > room_bytes else -(2**62)
+        if grown > room_bytes:
+            return 0
+        rows = self.rows.to_pylist()
+        if any(map(eq, rows, islice(rows, 1, None))) or self._numbers(layout.KIND) is not None:
+            return 0
+        columns = [values_of(type_, self.columns[name]) for name, type_ in there]
+        txn_of = self._numbers(layout.TXN)
+        txns = [self._shape.file.txn or Txn(0)] if txn_of is None else [Txn(txn_of(at)) for at in range(len(rows))]
+        self.warm = WarmRows(named, rows, list(zip(*columns, strict=True)), (min(txns), max(txns)))
+        return grown
+
+    def columns_version(self, at: int, ids: tuple[ColumnId, ...]) -> ColumnsVersion | None:
+        """One record, with those of the columns that it writes or erases. None if it is about none of them and no
+        erasure of the row."""
+        ts, txn, kind = self.stamp(at)
+        if kind is Kind.ERASE_ROW:
+            return ColumnsVersion(ts, txn, kind, {})
+        nulls = self._shape.spec.nulls
+        values: dict[ColumnId, Value]
+        mask = b""
+        if nulls == "written":
+            values = {id_: read(at) for id_, read in self._values_of(ids)}
+        elif nulls == "masked":
+            mask = self.reader(layout.MASK, _BINARY)(at)
+            places = self._shape.places
+            written = [(id_, read, places[id_]) for id_, read in self._values_of(ids)]
+            values = {id_: read(at) for id_, read, place in written if mask[place >> 3] >> (place & 7) & 1}
+        else:
+            found = ((id_, read(at)) for id_, read in self._values_of(ids))
+            values = {id_: value for id_, value in found if value is not None}
+        if ROW_EXISTS in ids and kind is Kind.PUT and self._is_marker(at, nulls, mask):
+            values[ROW_EXISTS] = None
+        return ColumnsVersion(ts, txn, kind, values) if values else None
+
+    def _is_marker(self, at: int, nulls: str, mask: bytes) -> bool:
+        if nulls == "masked":
+            count = len(self._shape.places)
+            return bool(mask[count >> 3] >> (count & 7) & 1)
+        if nulls == "written":
+            return not self._shape.places
+        names = [name for name, _ in self._shape.columns.values()]
+        return self._shape.file.stats.markers > 0 and all(not self.columns[name][at].is_valid for name in names)
+
+    def cell_version(self, at: int) -> CellVersion:
+        ts, txn, kind = self.stamp(at)
+        return CellVersion(
+            self.reader(layout.FAMILY, _STRING)(at),
+            self.reader(layout.QUALIFIER, _STRING)(at),
+            ts,
+            txn,
+            kind,
+            self.reader(layout.VALUE, _BINARY)(at),
+        )
+
+    def raw_columns(self, rows: RowRange, ids: Iterable[ColumnId]) -> RawColumns:
+        low, high = extent(self.rows, rows)
+        ts, txn, kinds = self._stamps(low, high)
+        written = self._written(low, high)
+        columns = {}
+        for id_ in ids:
+            if id_ in self._shape.columns:
+                name, _ = self._shape.columns[id_]
+                values = self.columns[name].slice(low, high - low)
+                columns[id_] = SlabColumn(values, written(self._shape.places[id_], values))
+        return RawColumns(self.rows.slice(low, high - low), ts, txn, kinds, columns, self._exists(low, high, kinds))
+
+    def _stamps(self, low: int, high: int) -> tuple[Ints, Ints, np.ndarray[Any, np.dtype[np.int8]] | None]:
+        file, count = self._shape.file, high - low
+
+        def numbers(name: str, given: int | None) -> Ints:
+            if name in self.columns:
+                array = self.columns[name].slice(low, count)
+                return array.view(pa.int64()).to_numpy(zero_copy_only=False)
+            return np.full(count, given or 0, np.int64)
+
+        kinds = None
+        if layout.KIND in self.columns:
+            kinds = self.columns[layout.KIND].slice(low, count).to_numpy(zero_copy_only=False)
+            kinds = kinds if kinds.any() else None
+        return numbers(layout.TS, file.ts), numbers(layout.TXN, file.txn), kinds
+
+    def _masks(self, low: int, high: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """One row of bytes per record."""
+        masks = self.columns[layout.MASK].slice(low, high - low)
+        width = layout.mask_bytes(len(self._shape.places))
+        data = masks.buffers()[2]
+        start = masks.offset * width
+        return np.frombuffer(data, np.uint8)[start : start + (high - low) * width].reshape(high - low, width)
+
+    def _written(self, low: int, high: int) -> Callable[[int, pa.Array], Flags | bool]:
+        match self._shape.spec.nulls:
+            case "written":
+                return lambda place, values: True  # noqa: ARG005
+            case "unwritten":
+                return lambda place, values: values.is_valid().to_numpy(zero_copy_only=False)  # noqa: ARG005
+            case "masked":
+                if low == high:
+                    return lambda place, values: True  # noqa: ARG005
+                masks = self._masks(low, high)
+
+                def by_mask(place: int, values: pa.Array) -> Flags | bool:  # noqa: ARG001
+                    flags: Flags = (masks[:, place >> 3] >> (place & 7) & 1).astype(np.bool_)
+                    return True if flags.all() else flags
+
+                return by_mask
+
+    def _exists(self, low: int, high: int, kinds: np.ndarray[Any, np.dtype[np.int8]] | None) -> Flags | bool:
+        """Which records are puts of the key alone."""
+        shape = self._shape
+        if low == high or (shape.file.stats.rows and not shape.file.stats.markers):
+            return False
+        if shape.spec.nulls == "masked":
+            count = len(shape.places)
+            alone: Flags = (self._masks(low, high)[:, count >> 3] >> (count & 7) & 1).astype(np.bool_)
+        elif shape.spec.nulls == "unwritten":
+            if not shape.file.stats.markers:
+                return False
+            alone = np.ones(high - low, np.bool_)
+            for name, _ in shape.columns.values():
+                alone &= self.columns[name].slice(low, high - low).is_null().to_numpy(zero_copy_only=False)
+        else:
+            return not shape.places
+        return alone if kinds is None else alone & (kinds == Kind.PUT)
+
+    def raw_cells(self, rows: RowRange) -> RawCells:
+        low, high = extent(self.rows, rows)
+        ts, txn, kinds = self._stamps(low, high)
+        count = high - low
+        return RawCells(
+            self.rows.slice(low, count),
+            ts,
+            txn,
+            kinds,
+            as_bytes(self.columns[layout.FAMILY].slice(low, count)),
+            as_bytes(self.columns[layout.QUALIFIER].slice(low, count)),
+            self.columns[layout.VALUE].slice(low, count),
+        )

@@ -1,0 +1,308 @@
+"""The log of a shard: records queue up, are written in groups with one sync each, and only then are acknowledged.
+
+What is promised, and to whom:
+- A future with a result: the record is on disk, and every replay gives it out until it is collected.
+- A future with an error that says *never*: no replay will ever give the record out, whenever the process ends.
+- A future with an error that says *not known*: the disk refused the write, then to cut it off, then a new file. The
+  record may replay if the process ends now; not any more once a later record has its result, or after `close`.
+- No answer when the process ended: either.
+
+When a group fails, all that is queued behind it fails too, because it may be conditioned on what failed. Nothing of
+this is said before the failed bytes are out of reach, since they may be whole on the disk:
+1. The segment is closed, and truncated to its durable end. That is durable when it returns.
+2. If that fails, a new segment is begun, whose header names the durable end of the old one.
+3. If that fails too, the outcome is not known until a segment can be begun: then its header settles it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, suppress
+from copy import copy
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from stelae.format.log import LogRecord
+from stelae.model.errors import Closed, DiskFailed, InvalidArgument, StelaeError, Unavailable
+from stelae.model.hybrid import TXN_MAX, check_txn
+from stelae.model.ids import Txn
+from stelae.ports.logfiles import LogFiles
+from stelae.storage.log.replay import ReplayedLog, SegmentInfo
+from stelae.storage.log.segments import DISK_ERRORS, WalSegments, record_size_bytes
+
+_FAILED_RANGES_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class WalSettings:
+    """A segment or group is larger only if a single group or record is."""
+
+    segment_bytes_max: int = 64 * 2**20
+    group_bytes_max: int = 8 * 2**20
+
+
+class _Entry(NamedTuple):
+    record: LogRecord
+    future: Future[Txn]
+    size_bytes: int
+
+
+class Wal:
+    """For all threads. `enqueue` is called under the shard's lock; `drain`, `sync` and `close` take it.
+
+    Both callbacks are called under the lock and must not raise. Futures are completed outside it, in txn order, by the
+    thread that drains: their callbacks must not drain."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        lock: AbstractContextManager[object],
+        settings: WalSettings,
+        on_durable: Callable[[Txn], None],
+        on_failed: Callable[[Sequence[LogRecord], StelaeError], None],
+        replayed: ReplayedLog,
+    ) -> None:
+        self._lock = lock
+        self._settings = settings
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._segments = WalSegments(files, settings.segment_bytes_max, replayed)
+        self._queue: deque[_Entry] = deque()
+        self._in_flight: list[_Entry] = []
+        self._queued_bytes = 0
+        self._accepted = replayed.last_txn
+        self._durable = replayed.last_txn
+        self._written = replayed.last_txn
+        self._failed: list[tuple[Txn, int]] = []
+        """From a failed txn to the next durable one: no txn in between is durable."""
+        self._closed = False
+        self._roll_wanted = False
+        self._turn = threading.Lock()
+        self._turn_given = threading.Condition(self._turn)
+        self._taken = False
+        self._waiting = 0
+
+    @property
+    def durable(self) -> Txn:
+        """Every accepted record at or below it is on disk or has failed."""
+        return self._durable
+
+    @property
+    def queued_bytes(self) -> int:
+        """The records that are not decided yet, waiting or being written."""
+        return self._queued_bytes
+
+    def enqueue(self, record: LogRecord) -> Future[Txn]:
+        """Accept a record; the caller holds the lock. Its txn is above every other. Never blocks."""
+        if self._closed:
+            raise Closed("the log is closed")
+        if check_txn(record.txn) <= self._accepted:
+            raise InvalidArgument(f"txn {record.txn} is not above {self._accepted}, which the log has accepted")
+        future: Future[Txn] = Future()
+        future.set_running_or_notify_cancel()  # what may be on disk cannot be cancelled
+        size_bytes = record_size_bytes(record)
+        self._queue.append(_Entry(record, future, size_bytes))
+        self._queued_bytes += size_bytes
+        self._accepted = record.txn
+        return future
+
+    def drain(self) -> None:
+        """Write and sync what is queued, group by group, until nothing is. If another thread is at it, wait only until
+        what is undecided now is decided. Errors go to the futures."""
+        with self._lock:
+            last = next(self._undecided(), None)
+        with self._turn:
+            while True:
+                if (last is None or last.future.done()) and not self._roll_wanted:
+                    return
+                if not self._taken:
+                    break
+                self._wait()
+            self._taken = True
+        try:
+            self._write_queue()
+        finally:
+            self._give_back()
+
+    def sync(self, txn: Txn) -> Future[Txn]:
+        """Done when every record accepted so far, at or below txn, is durable. It raises if the last of them fails or
+        has failed; of earlier ones that failed before this call, their own futures tell."""
+        with self._lock:
+            for entry in self._undecided():
+                if entry.record.txn <= txn:
+                    return entry.future
+            has_failed = any(first <= txn < until for first, until in self._failed)
+        future: Future[Txn] = Future()
+        if has_failed:
+            future.set_exception(Unavailable(f"txn {txn} was not made durable"))
+        else:
+            future.set_result(txn)
+        return future
+
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The chain, oldest first."""
+        return self._segments.infos
+
+    def collect(self, needed_from: Txn) -> tuple[str, ...]:
+        """Delete the oldest segments, as far as all their records are below needed_from, and files that failed. The
+        active segment and the last of the chain stay: `roll` and `drain` give it a successor. The names deleted.
+
+        If a file cannot be deleted, its error is raised; what was deleted stays so, and the next call goes on."""
+        return self._segments.collect(needed_from)
+
+    def roll(self) -> None:
+        """After the next drain, all that was written lies in segments that can be collected. If the disk refuses a new
+        segment, the drain after that tries again."""
+        self._roll_wanted = not self._closed
+
+    def let_go(self) -> None:
+        """As if the process had ended here: nothing more is written."""
+        with self._lock:
+            self._closed = True
+        self._segments.let_go()
+
+    def close(self) -> None:
+        """Write what is queued, then end the log so that later damage to any record is seen as corruption.
+
+        Closing twice is no error. If the disk refuses the ending, its error is raised, but the log is closed and
+        nothing is lost: the last group then may be taken for a torn tail if it is damaged. To close again tries again.
+        """
+        with self._lock:
+            self._closed = True
+        with self._turn:
+            while self._taken:
+                self._wait()
+            self._taken = True
+        try:
+            self._write_queue()
+            self._segments.seal()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """A waiting thread can take the turn, whatever happened in this one."""
+        with self._turn:
+            self._taken = False
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._waiting:
+            self._turn_given.notify_all()
+
+    def _wait(self) -> None:
+        """Until the turn is given back, or some record is decided."""
+        self._waiting += 1
+        try:
+            self._turn_given.wait()
+        finally:
+            self._waiting -= 1
+
+    def _undecided(self) -> Iterator[_Entry]:
+        """Newest first; under the lock."""
+        return chain(reversed(self._queue), reversed(self._in_flight))
+
+    def _write_queue(self) -> None:
+        group = self._take()
+        while group:
+            self._write(group)
+            group = self._take()
+            if group:
+                with self._turn:
+                    self._tell()
+        if self._roll_wanted:
+            with suppress(*DISK_ERRORS):
+                self._segments.roll()
+                self._roll_wanted = False
+
+    def _take(self) -> list[_Entry]:
+        """The next group, now in flight."""
+        with self._lock:
+            if self._in_flight:
+                return self._in_flight  # an interrupt kept the last drain from deciding these
+            room_bytes = self._settings.group_bytes_max
+            while self._queue:
+                room_bytes -= self._queue[0].size_bytes
+                if room_bytes < 0 and self._in_flight:
+                    break
+                self._in_flight.append(self._queue.popleft())
+            return self._in_flight
+
+    def _write(self, group: list[_Entry]) -> None:
+        last = group[-1].record.txn
+        if last > self._written:
+            try:
+                self._segments.write([entry.record for entry in group], sum([entry.size_bytes for entry in group]))
+            except BaseException as error:
+                is_out_of_reach = False
+                try:
+                    is_out_of_reach = self._segments.abandon()
+                finally:
+                    self._fail(group, error, is_out_of_reach)
+                if not isinstance(error, DISK_ERRORS):
+                    raise
+                return
+            self._written = last
+        self._acknowledge(group)
+
+    def _acknowledge(self, group: list[_Entry]) -> None:
+        first, last = group[0].record.txn, group[-1].record.txn
+        with self._lock:
+            self._in_flight = []
+            self._queued_bytes -= sum([entry.size_bytes for entry in group])
+            self._durable = last
+            if self._failed and self._failed[-1][1] > first:
+                self._failed[-1] = (self._failed[-1][0], first)
+            self._on_durable(last)
+        for record, future, _ in group:
+            future.set_result(record.txn)
+
+    def _fail(self, group: list[_Entry], error: BaseException, is_out_of_reach: bool) -> None:
+        reason = _as_stelae_error(error)
+        with self._lock:
+            behind = list(self._queue)
+            entries = [*group, *behind]
+            first, last = group[0].record.txn, entries[-1].record.txn
+            self._queue.clear()
+            self._in_flight = []
+            self._queued_bytes = 0
+            self._durable = last
+            self._note_failed(first)
+            verdict = _verdict(reason, f"txn {first} to {last}", is_out_of_reach)
+            self._on_failed([entry.record for entry in entries], verdict)
+        for record, future, _ in group:
+            future.set_exception(_verdict(reason, f"txn {record.txn}", is_out_of_reach))
+        for record, future, _ in behind:
+            future.set_exception(_verdict(reason, f"txn {record.txn}", True))
+
+    def _note_failed(self, first: Txn) -> None:
+        if self._failed and self._failed[-1][1] > TXN_MAX:
+            return
+        self._failed.append((first, TXN_MAX + 1))
+        if len(self._failed) > _FAILED_RANGES_MAX:
+            # Forget what was durable between the oldest two: that errs on the safe side.
+            self._failed[:2] = [(self._failed[0][0], self._failed[1][1])]
+
+
+def _as_stelae_error(error: BaseException) -> StelaeError:
+    if isinstance(error, StelaeError):
+        return error
+    if isinstance(error, OSError):
+        return DiskFailed(str(error))
+    return Unavailable(f"writing the log was interrupted by {type(error).__name__}")
+
+
+def _verdict(reason: StelaeError, what: str, is_out_of_reach: bool) -> StelaeError:
+    """The same kind of error, saying what became of the write."""
+    verdict = copy(reason)
+    outcome = (
+        "was not made durable and never will be"
+        if is_out_of_reach
+        else "may be durable or not: that is not known until a later write succeeds or the log is opened again"
+    )
+    verdict.args = (f"{what} {outcome}: {reason}",)
+    verdict.__cause__ = reason
+    return verdict

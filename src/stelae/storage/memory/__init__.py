@@ -1,0 +1,1 @@
+"""What was written and is in no file yet."""

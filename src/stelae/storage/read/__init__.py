@@ -1,0 +1,1 @@
+"""What a reader asks, and how it is answered from a tablet."""

@@ -1,0 +1,1 @@
+"""Scans: of one group, of a tablet, of a table."""

@@ -1,0 +1,1 @@
+"""A tablet as a value: its config, its state, and how one follows another."""

@@ -1,0 +1,153 @@
+"""A tablet's config: everything of its state that is not in the log, as a value that is saved and loaded.
+
+What is in memory is not in it: the log has it, above `flushed`. Loading gives the state as it was under the schema
+version it was saved with; the caller alters it, version by version, to the schema of today, and then replays the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from stelae.model.errors import Corruption, UnsupportedFormat
+from stelae.model.ids import Epoch, GroupId, SchemaVersion, TableId, TabletId, Txn
+from stelae.model.ranges import RowRange
+from stelae.model.schema import TableSchema
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.tablet.parts import FamilySet, Naming
+from stelae.storage.tablet.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
+
+CONFIG_VERSION = 1
+
+
+class SavedRef(msgspec.Struct, frozen=True):
+    file: FragmentFile
+    rows: RowRange
+    part: tuple[int, ...] | FamilySet
+    naming: Naming
+
+
+SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
+
+
+class TabletConfig(msgspec.Struct, frozen=True):
+    """`log`: which server's log holds what is above `flushed`."""
+
+    version: int
+    tablet: TabletId
+    table: TableId
+    rows: RowRange
+    schema_version: SchemaVersion
+    groups: SavedGroups
+    flushed: tuple[tuple[RowRange, Txn], ...]
+    floors: tuple[Txn, ...]
+    prepared: tuple[tuple[str, SavedGroups], ...]
+    epoch: Epoch
+    resize: int
+    log: str
+
+    def files(self) -> frozenset[str]:
+        groups = (*self.groups, *(group for _, load in self.prepared for group in load))
+        return frozenset(ref.file.name for _, refs in groups for ref in refs)
+
+
+def config_of(state: TabletState, log: str = "") -> TabletConfig:
+    return TabletConfig(
+        version=CONFIG_VERSION,
+        tablet=state.tablet,
+        table=state.table,
+        rows=state.rows,
+        schema_version=state.schema.version,
+        groups=_saved(state.groups),
+        flushed=state.flushed,
+        floors=state.floors,
+        prepared=tuple((load.load, _saved(load.groups)) for load in state.prepared),
+        epoch=state.epoch,
+        resize=state.resize,
+        log=log,
+    )
+
+
+def _saved(groups: Groups) -> SavedGroups:
+    saved = []
+    for id_, refs in groups:
+        files = tuple(_saved_ref(ref, ref.file) for ref in refs if ref.file is not None)
+        if files:
+            saved.append((id_, files))
+    return tuple(saved)
+
+
+def _saved_ref(ref: Ref, file: FragmentFile) -> SavedRef:
+    part = ref.part if isinstance(ref.part, FamilySet) else tuple(sorted(ref.part))
+    return SavedRef(file, ref.rows, part, ref.naming)
+
+
+def narrowed(config: TabletConfig, rows: RowRange) -> TabletConfig:
+    """The same tablet with fewer rows."""
+
+    def cut(groups: SavedGroups) -> SavedGroups:
+        kept = []
+        for id_, refs in groups:
+            inside = [(ref, ref.rows.intersect(rows)) for ref in refs]
+            left = tuple(msgspec.structs.replace(ref, rows=part) for ref, part in inside if not part.is_empty)
+            if left:
+                kept.append((id_, left))
+        return tuple(kept)
+
+    flushed = tuple((part, txn) for each, txn in config.flushed if not (part := each.intersect(rows)).is_empty)
+    loads = tuple((load, cut(groups)) for load, groups in config.prepared)
+    return msgspec.structs.replace(config, rows=rows, groups=cut(config.groups), flushed=flushed, prepared=loads)
+
+
+def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
+    """The schema must be the one of `config.schema_version`."""
+    empty = new_tablet(config.tablet, config.table, config.rows, schema)
+    state = replace(
+        empty,
+        flushed=config.flushed,
+        floors=config.floors,
+        prepared=tuple(PreparedLoad(load, _loaded(groups)) for load, groups in config.prepared),
+        epoch=config.epoch,
+        resize=config.resize,
+    )
+    return restored(state, _loaded(config.groups))
+
+
+def _loaded(groups: SavedGroups) -> Groups:
+    return tuple(
+        (
+            id_,
+            tuple(
+                Ref(
+                    saved.file,
+                    saved.rows,
+                    saved.part if isinstance(saved.part, FamilySet) else frozenset(saved.part),  # type: ignore[arg-type]
+                    saved.naming,
+                )
+                for saved in refs
+            ),
+        )
+        for id_, refs in groups
+    )
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(TabletConfig)
+
+
+def encode_config(config: TabletConfig) -> bytes:
+    return _ENCODER.encode(config)
+
+
+def decode_config(data: bytes, where: str) -> TabletConfig:
+    try:
+        version = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("version", msgspec.Raw(b"0"))
+        if msgspec.json.decode(version, type=int) != CONFIG_VERSION:
+            raise UnsupportedFormat(
+                f"{where}: a tablet's config of version {bytes(version).decode()}; this release "
+                f"reads version {CONFIG_VERSION}"
+            )
+        return _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Corruption(f"the tablet's config cannot be read: {error}", where) from None

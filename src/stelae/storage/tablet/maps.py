@@ -1,0 +1,88 @@
+"""Which tablets are here, and which of them holds a row."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stelae.model.errors import InvalidArgument, TabletAway
+from stelae.model.ids import TableId, TabletId
+from stelae.model.ranges import RowRange
+from stelae.storage.tablet.state import TabletState
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Tablets in row order. Another cut of the rows is another object, so readers without the lock see one or the
+    other; the list changes only in place."""
+
+    starts: tuple[bytes, ...]
+    states: list[TabletState]
+
+
+class TabletMap:
+    """Readers need no lock; whoever installs holds the shard's."""
+
+    def __init__(self) -> None:
+        self.states: dict[TabletId, TabletState] = {}
+        self._tables: dict[TableId, _Table] = {}
+
+    def state(self, tablet: TabletId) -> TabletState:
+        try:
+            return self.states[tablet]
+        except KeyError:
+            raise TabletAway(f"tablet {tablet} is not here") from None
+
+    def of_table(self, table: TableId) -> list[TabletState]:
+        found = self._tables.get(table)
+        return list(found.states) if found is not None else []
+
+    def at(self, table: TableId, row: bytes) -> TabletState:
+        found = self._tables.get(table)
+        at = bisect_right(found.starts, row) - 1 if found is not None else -1
+        if found is None or at < 0 or row not in found.states[at].rows:
+            raise TabletAway(f"no tablet of table {table} is here for row {row!r}")
+        return found.states[at]
+
+    def before(self, table: TableId, row: bytes | None) -> TabletState:
+        found = self._tables.get(table)
+        at = -1
+        if found is not None:
+            at = len(found.starts) - 1 if row is None else bisect_left(found.starts, row) - 1
+        if found is None or at < 0 or not _reaches(found.states[at].rows, row):
+            raise TabletAway(f"no tablet of table {table} is here for rows below {row!r}")
+        return found.states[at]
+
+    def install(self, states: Sequence[TabletState], removed: Sequence[TabletId]) -> None:
+        """InvalidArgument if tablets of one table would overlap: then nothing is changed."""
+        cut = {self.states[tablet].table for tablet in removed if tablet in self.states}
+        for state in states:
+            old = self.states.get(state.tablet)
+            if old is None or old.rows != state.rows:
+                cut.add(state.table)
+        tables = {table: self._cut(table, states, removed) for table in cut}
+        for tablet in removed:
+            self.states.pop(tablet, None)
+        for state in states:
+            self.states[state.tablet] = state
+            if state.table not in tables:
+                found = self._tables[state.table]
+                found.states[bisect_right(found.starts, state.rows.start) - 1] = state
+        self._tables.update(tables)
+
+    def _cut(self, table: TableId, states: Sequence[TabletState], removed: Sequence[TabletId]) -> _Table:
+        """As the table will be."""
+        known = self.states | {state.tablet: state for state in states}
+        for tablet in set(removed).difference(state.tablet for state in states):
+            known.pop(tablet, None)
+        ordered = sorted((s for s in known.values() if s.table == table), key=lambda s: s.rows.start)
+        for left, right in pairwise(ordered):
+            if left.rows.overlaps(right.rows):
+                raise InvalidArgument(f"tablets {left.tablet} and {right.tablet} overlap")
+        return _Table(tuple(s.rows.start for s in ordered), ordered)
+
+
+def _reaches(rows: RowRange, below: bytes | None) -> bool:
+    return rows.stop is None or (below is not None and rows.stop >= below)

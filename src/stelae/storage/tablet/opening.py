@@ -1,0 +1,236 @@
+"""A shard comes up: configs become states, the log is replayed into their memories.
+
+Configs may overlap after a crash in the middle of a split or join: the greater resize number counts, and of the others
+what is left of their range. A block of the log goes to every tablet of its table that holds rows of it and has not
+flushed that far, whatever the tablet was called when it was written; it is carried through every schema since its own.
+"""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+from stelae.format.block import Block as WrittenBlock
+from stelae.format.block import decode_block, decode_single
+from stelae.format.log import LogKind, LogRecord
+from stelae.model.errors import Corruption, StelaeError, Unavailable
+from stelae.model.hybrid import TXN_MAX, HybridClock
+from stelae.model.ids import SchemaVersion, TableId, Txn
+from stelae.model.limits import Limits
+from stelae.model.ranges import RangeSet
+from stelae.model.schema import TableSchema
+from stelae.ports.blobs import BlobStore
+from stelae.ports.executor import Executor
+from stelae.ports.logfiles import LogFiles
+from stelae.ports.rng import Rng
+from stelae.storage.log.replay import ReplayedLog, replay
+from stelae.storage.memory.insertion import carried, insert, insert_put, insert_unflushed
+from stelae.storage.shard import ConfigStore, Shard, ShardSettings
+from stelae.storage.tablet.changes import changed, decode_change
+from stelae.storage.tablet.config import TabletConfig, narrowed, state_of
+from stelae.storage.tablet.parts import carry
+from stelae.storage.tablet.state import TabletState, altered
+
+_ANY_SIZE = Limits(block_bytes_max=2**31)
+"""What was let in is read back, whatever the limit is now."""
+
+SchemasOf = Callable[[TableId], Sequence[TableSchema]]
+"""The schemas a table has had, oldest first, at least from the first that a config or the log still speaks of."""
+
+
+SavedInStages = Callable[[Sequence[TabletState]], Sequence[TabletConfig]]
+"""Configs that are rows of tables of the same shard: asked with the states of all tablets that are open so far, until
+it has no more. All tablets of a table come in one answer."""
+
+
+def open_shard(
+    files: LogFiles,
+    blobs: BlobStore,
+    clock: HybridClock,
+    rng: Rng,
+    configs: ConfigStore,
+    settings: ShardSettings,
+    saved: Iterable[TabletConfig] | SavedInStages,
+    schemas_of: SchemasOf,
+    name: str = "",
+    reading: Executor | None = None,
+) -> Shard:
+    """With every tablet that the configs name, as it was when the last acknowledged block was."""
+    log = replay(files)
+    with _uncollected():
+        if callable(saved):
+            states, last = _opened_in_stages(log, saved, schemas_of)
+        else:
+            states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
+            last = _replayed(log, states, schemas_of)
+    for state in states:
+        last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
+        last = max((last, *(txn for _, txn in state.flushed)))
+    last = max(last, log.last_txn)
+    clock.resume(last)
+    shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading)
+    with shard.lock:
+        shard.install(states)
+    shard.freed()
+    shard.publish(last)
+    return shard
+
+
+def _opened_in_stages(log: ReplayedLog, saved: SavedInStages, schemas_of: SchemasOf) -> tuple[list[TabletState], Txn]:
+    """The log is read once, and its records kept until their tablets are known."""
+    records: dict[TableId, list[LogRecord]] = {}
+    for record in log:
+        records.setdefault(record.table, []).append(record)
+    states: list[TabletState] = []
+    last = max((of_table[-1].txn for of_table in records.values()), default=Txn(0))
+    while configs := saved(states):
+        opened = [loaded(config, schemas_of(config.table)) for config in settled(configs)]
+        tables = dict.fromkeys(state.table for state in opened)
+        _replayed((record for table in tables for record in records.pop(table, ())), opened, schemas_of)
+        states += opened
+    return states, last
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Replay makes millions of objects and no garbage: looking for cycles among them would cost a quarter of it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def loaded(config: TabletConfig, schemas: Sequence[TableSchema]) -> TabletState:
+    """The state a config describes, under the newest schema."""
+    first, *later = since(schemas, config.schema_version, f"the config of tablet {config.tablet}")
+    state = state_of(config, first)
+    for schema in later:
+        state = altered(state, schema)
+    return state
+
+
+def since(schemas: Sequence[TableSchema], version: SchemaVersion, who: str) -> Sequence[TableSchema]:
+    """The schema of a version, and all that came after it."""
+    at = bisect_right([schema.version for schema in schemas], version) - 1
+    if at < 0:
+        raise Unavailable(f"{who} is of schema version {version}, of which nothing is known any more")
+    return schemas[at:]
+
+
+def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
+    """Configs whose ranges do not overlap."""
+    kept: list[TabletConfig] = []
+    taken: dict[TableId, RangeSet] = {}
+    for config in sorted(configs, key=lambda c: (-c.resize, c.tablet)):
+        free = RangeSet.of([config.rows]).subtract(taken.get(config.table, RangeSet()))
+        kept += [config if rows == config.rows else narrowed(config, rows) for rows in free]
+        taken[config.table] = taken.get(config.table, RangeSet()).union(RangeSet.of([config.rows]))
+    return kept
+
+
+def _replayed(log: Iterable[LogRecord], states: list[TabletState], schemas_of: SchemasOf) -> Txn:
+    """Every record that counts, into the states: blocks into their memories, changes in their place. The greatest txn
+    in the log."""
+    tablets: dict[TableId, list[_Opening]] = {}
+    for at, state in enumerate(states):
+        tablets.setdefault(state.table, []).append(_Opening(at, state))
+    tables = {id_: _TableOpening(mine, schemas_of(id_)) for id_, mine in tablets.items()}
+    last = Txn(0)
+    for record in log:
+        if record.txn > last:
+            last = record.txn
+        table = tables.get(record.table)
+        if table is None:
+            continue
+        match record.kind:
+            case LogKind.BLOCK:
+                if record.txn > table.flushed_min:
+                    table.take(record)
+            case LogKind.CHANGE:
+                change = decode_change(record.payload, record.txn)
+                for tablet in table.tablets:
+                    tablet.become(changed(tablet.state, change, record.txn))
+                    states[tablet.at] = tablet.state
+            case LogKind.EPOCH:
+                continue
+    return last
+
+
+class _Opening:
+    """A tablet while the log is read, and between which txns its files end."""
+
+    __slots__ = ("active", "at", "flushed_max", "flushed_min", "state")
+
+    def __init__(self, at: int, state: TabletState) -> None:
+        self.at = at
+        self.become(state)
+
+    def become(self, state: TabletState) -> None:
+        self.state = state
+        self.active = state.active
+        self.flushed_min = min((txn for _, txn in state.flushed), default=TXN_MAX)
+        self.flushed_max = max((txn for _, txn in state.flushed), default=TXN_MAX)
+
+    def insert(self, block: WrittenBlock, txn: Txn, payload_bytes: int) -> None:
+        if txn > self.flushed_max:
+            insert(self.active, block, txn, payload_bytes)
+        else:
+            insert_unflushed(self.active, block, txn, self.state.flushed, payload_bytes)
+
+
+class _TableOpening:
+    """The tablets of a table while the log is read."""
+
+    __slots__ = ("_newest", "_schemas", "_starts", "flushed_min", "tablets")
+
+    def __init__(self, tablets: Sequence[_Opening], schemas: Sequence[TableSchema]) -> None:
+        self.tablets = sorted(tablets, key=lambda tablet: tablet.state.rows.start)
+        self._starts = [tablet.state.rows.start for tablet in self.tablets]
+        self._schemas = schemas
+        self._newest = schemas[-1].version
+        self.flushed_min = min(tablet.flushed_min for tablet in tablets)
+        """Changes of a table leave it as it is."""
+
+    def take(self, record: LogRecord) -> None:
+        if not self._took_put(record.payload, record.txn):
+            wanting = [tablet for tablet in self.tablets if record.txn > tablet.flushed_min]
+            if wanting:
+                block = _block(record, self._schemas)
+                for tablet in wanting:
+                    tablet.insert(block, record.txn, len(record.payload))
+
+    def _took_put(self, payload: bytes | memoryview, txn: Txn) -> bool:
+        """The short way, for a single put of the newest schema, which is of no other tablet than one."""
+        put = decode_single(payload)
+        if put is None:
+            return False
+        version, row, columns, values, ts = put
+        at = bisect_right(self._starts, row) - 1
+        if at < 0 or version != self._newest:
+            return False
+        tablet = self.tablets[at]
+        if txn <= tablet.flushed_max:
+            return txn <= tablet.flushed_min
+        return insert_put(tablet.active, row, dict(zip(columns, values)), ts, txn, len(payload))  # noqa: B905
+
+
+def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
+    try:
+        block = decode_block(record.payload, _ANY_SIZE)
+    except StelaeError as error:
+        raise Corruption(f"the block of txn {record.txn} cannot be read: {error}", "log") from None
+    return brought_up(block, schemas, f"the block of txn {record.txn}")
+
+
+def brought_up(block: WrittenBlock, schemas: Sequence[TableSchema], who: str) -> WrittenBlock:
+    """The block as it is under the newest schema: what was written to columns that are gone is left out."""
+    if block.schema_version < schemas[-1].version:
+        for old, new in pairwise(since(schemas, block.schema_version, who)):
+            block = carried(block, carry(old, new), new.codec)
+    return block

@@ -1,0 +1,1 @@
+"""Flushes, compactions, saved configs: chosen apart from being done."""

@@ -1,0 +1,110 @@
+"""Which tablets' configs are to be saved, and from which txn on the log is needed until they are.
+
+A tablet is *dirty* from its change until its config is saved. Saving takes all dirty ones at once; what an error leaves
+undone stays dirty, and the files that the attempt may have named are kept until one succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from stelae.model.hybrid import TXN_MIN
+from stelae.model.ids import TabletId, Txn
+from stelae.storage.shard import Shard
+from stelae.storage.tablet.config import TabletConfig
+from stelae.storage.tablet.state import TabletState
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """Configs that are being saved. `since`: from which txn on the log is needed until they are."""
+
+    configs: list[TabletConfig]
+    dirty: set[TabletId]
+    removed: set[TabletId]
+    since: dict[TabletId, Txn]
+
+
+class ConfigSaving:
+    """Safe for threads; saves one after the other."""
+
+    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = ()) -> None:
+        self._shard = shard
+        self._saved: dict[TabletId, TabletConfig] = {config.tablet: config for config in saved}
+        self._attempted: list[TabletConfig] = []
+        """What an error left saved, or not."""
+        self._saving = Lock()
+        # After a crash in the midst of a split or join, some configs are of ranges that others have taken over; and
+        # what the log has changed since a config was saved is in no config yet.
+        states = shard.tablets()
+        self._removed: set[TabletId] = self._saved.keys() - states.keys()
+        self._dirty = {
+            id_ for id_, state in states.items() if id_ in self._saved and shard.config(state) != self._saved[id_]
+        }
+        self._unsaved_from: dict[TabletId, Txn] = dict.fromkeys(self._dirty, TXN_MIN)
+        self._pending_from: dict[TabletId, Txn] = {}
+
+    def touch(self, tablets: Iterable[TabletId]) -> None:
+        with self._shard.lock:
+            self._dirty |= set(tablets)
+
+    def save(self) -> None:
+        """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
+        with self._saving:
+            while (taken := self._take_unsaved()) is None:
+                self._shard.drain()
+            self._save(taken)
+
+    def _save(self, taken: _Unsaved) -> None:
+        shard = self._shard
+        try:
+            if taken.configs or taken.removed:
+                shard.configs.save(taken.configs, sorted(taken.removed))
+        except BaseException:
+            with shard.lock:
+                self._dirty |= taken.dirty
+                self._removed |= taken.removed
+                for tablet, txn in taken.since.items():
+                    self._unsaved_from[tablet] = min(txn, self._unsaved_from.get(tablet, txn))
+                self._pending_from = {}
+            raise
+        with shard.lock:
+            self._pending_from = {}
+            self._attempted = []
+            for tablet in taken.removed:
+                self._saved.pop(tablet, None)
+            for config in taken.configs:
+                self._saved[config.tablet] = config
+
+    def _take_unsaved(self) -> _Unsaved | None:
+        """What is to be saved; None while a change is not decided yet that states already hold."""
+        shard = self._shard
+        with shard.lock:
+            if shard.is_changing:
+                return None
+            states = shard.tablets()
+            changed = [states[tablet] for tablet in self._dirty if tablet in states]
+            configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
+            taken = _Unsaved(configs, self._dirty, self._removed, self._unsaved_from)
+            self._dirty, self._removed, self._unsaved_from = set(), set(), {}
+            self._pending_from = taken.since
+            self._attempted += configs
+            return taken
+
+    def _changed(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
+        """Under the lock."""
+        self._shard.install(states, removed)
+        self._dirty |= {state.tablet for state in states}
+        self._removed |= set(removed)
+        self._removed -= {state.tablet for state in states}
+
+    def forget(self, tablets: Iterable[TabletId]) -> None:
+        """They are gone, with their data: nothing of them is kept, and their configs are removed by the next save."""
+        with self._shard.lock:
+            gone = set(tablets)
+            self._shard.install([], sorted(gone))
+            self._dirty, self._removed = self._dirty - gone, self._removed | gone
+            self._unsaved_from = {id_: txn for id_, txn in self._unsaved_from.items() if id_ not in gone}
+        self._shard.freed()

@@ -1,0 +1,247 @@
+"""Rows, histories and scans at snapshots, as plain functions of the tablets' states.
+
+A read without `at` looks at the newest visible snapshot and never waits. A later one waits until all below it is
+decided; an older one is checked against the history that is kept. Files that are deleted under a read were replaced:
+it is done again on the tablet as it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait as wait_for
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeVar
+
+import pyarrow as pa
+
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, Unavailable
+from stelae.model.hybrid import micros_of, millis_of
+from stelae.model.ids import Micros, Row, TableId, Txn
+from stelae.model.predicate.binding import check_types
+from stelae.model.predicate.expr import Expr
+from stelae.model.predicate.keyranges import key_ranges
+from stelae.model.predicate.plan import ALL_TIME, TimeRange
+from stelae.model.predicate.selectors import Selectors
+from stelae.model.ranges import RangeSet
+from stelae.model.schema import TableSchema
+from stelae.ports.clock import Clock
+from stelae.service.backend import Values
+from stelae.service.scans import ScanAsk, condition_types
+from stelae.storage.read.asking import Asking, Version
+from stelae.storage.read.points.rows import RowReader, reader_for
+from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.tables import TableScan
+from stelae.storage.shard import Shard
+from stelae.storage.tablet.state import TabletState
+
+T = TypeVar("T")
+
+_NO_FLOOR = Txn(0)
+_RETRIES_MAX = 20
+AHEAD_MS_MAX = 1_000
+"""A read so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ a little."""
+
+
+class TableReader:
+    """Safe for threads. `check_open` raises when the store is closed; scans ask before each batch."""
+
+    def __init__(self, shard: Shard, clock: Clock, check_open: Callable[[], None]) -> None:
+        self._shard = shard
+        self._clock = clock
+        self._check_open = check_open
+        self._fragments = shard.fragments
+
+    def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None) -> Values | None:
+        if at is not None:
+            self.ready(table, at)
+        shard = self._shard
+        state = shard.state_at(table, row)
+        if at is None and not state.floors:  # the usual read, without a call more than it needs
+            asking = Asking(shard.visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
+        else:
+            asking = self._asking(state, at)
+        try:
+            return reader_for(state, self._fragments, columns).newest(row, asking)
+        except NotFound:
+            return self._again(table, row, columns, at, ALL_TIME, RowReader.newest, state)
+
+    def newest_many(
+        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None
+    ) -> list[Values | None]:
+        """All at one snapshot. Rows of one tablet share their reader."""
+        with self._pinned(table, at) as txn:
+            read_us = Micros(self._clock.wall_ms() * 1_000) if at is None else micros_of(txn)
+            found: list[Values | None] = [None] * len(rows)
+            state: TabletState | None = None
+            reader: RowReader | None = None
+            asking = Asking(txn, _NO_FLOOR, read_us)
+            for place, row in sorted(enumerate(rows), key=lambda each: each[1]):
+                if state is None or reader is None or row not in state.rows:
+                    state = self._shard.state_at(table, row)
+                    asking = Asking(txn, state.floor_at(txn), read_us)
+                    reader = reader_for(state, self._fragments, columns)
+                try:
+                    found[place] = reader.newest(row, asking)
+                except NotFound:
+                    found[place] = self._again(table, row, columns, txn, ALL_TIME, RowReader.newest, state)
+                    state = None
+            return found
+
+    def history(
+        self, table: TableId, row: Row, columns: Selectors, limit: int, at: Txn | None, time: TimeRange
+    ) -> dict[str, tuple[Version, ...]] | None:
+        if at is not None:
+            self.ready(table, at)
+        return self._again(table, row, columns, at, time, lambda reader, of, given: reader.history(of, given, limit))
+
+    def _asking(self, state: TabletState, at: Txn | None, time: TimeRange = ALL_TIME) -> Asking:
+        """Of a state that was taken before: the horizon it was compacted to is then known, and at or below what is
+        visible. The other way round, what is read could be gone by the time the state is taken."""
+        shard = self._shard
+        if at is None:
+            now, read_us = shard.visible, Micros(self._clock.wall_ms() * 1_000)
+        else:
+            shard.check_snapshot(state.table, at)
+            now, read_us = at, micros_of(at)
+        return Asking(now, state.floor_at(now) if state.floors else _NO_FLOOR, read_us, time)
+
+    def _again(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        at: Txn | None,
+        time: TimeRange,
+        read: Callable[[RowReader, Row, Asking], T],
+        before: TabletState | None = None,
+    ) -> T:
+        """With the tablet as it is now, and as long as it changes."""
+        for _ in range(_RETRIES_MAX):
+            state = self._shard.state_at(table, row)
+            try:
+                return read(reader_for(state, self._fragments, columns), row, self._asking(state, at, time))
+            except NotFound as error:
+                if state is before:
+                    raise lost_file(error) from None
+                before = state
+        raise NotFound(f"row {row!r}: its tablet changed faster than it could be read")
+
+    @contextmanager
+    def _pinned(self, table: TableId, at: Txn | None) -> Iterator[Txn]:
+        """The snapshot, held; without one, the newest."""
+        if at is not None:
+            self.ready(table, at)
+        with ExitStack() as held:
+            with self._shard.lock:
+                txn = self._shard.visible if at is None else at
+                held.enter_context(self._shard.pinned(txn, table))
+            yield txn
+
+    def ready(self, table: TableId, at: Txn) -> None:
+        """Wait until all at or below the txn is decided; SnapshotTooOld if history it needs may be gone."""
+        shard = self._shard
+        shard.check_snapshot(table, at)
+        if at > shard.visible:
+            ahead_ms = millis_of(at) - max(self._clock.wall_ms(), millis_of(shard.clock.last))
+            if ahead_ms > AHEAD_MS_MAX:
+                raise InvalidArgument(
+                    f"at={at} lies {ahead_ms / 1_000:.1f} s in the future: what is written until then is not known yet"
+                )
+        decided = shard.ready(at)
+        if decided is not None:
+            shard.drain()
+            wait_for([decided])
+
+    def scan(
+        self, table: TableId, schema: TableSchema, ask: ScanAsk, explained: Callable[[StelaeError], StelaeError]
+    ) -> PinnedBatches:
+        """Checked and pinned when this returns; read as it is iterated."""
+        predicate = ask.predicate
+        where, rows = None, predicate.rows
+        if predicate.where is not None:
+            where = check_types(predicate.where, condition_types(schema))
+            rows = rows.intersect(_ranges(where, schema))
+        asking = Asking(ask.at, _NO_FLOOR, micros_of(ask.at), predicate.time)
+        request = ScanRequest(rows, predicate.columns, asking, where, ask.reverse)
+        batches = self._batches(TableScan(self._shard, table, request), ask.limit)
+        return PinnedBatches(batches, self._pinned(table, ask.at), explained)
+
+    def _batches(self, scan: TableScan, limit: int | None) -> Iterator[pa.RecordBatch]:
+        left = limit
+        for found in scan:
+            self._check_open()
+            batch = found.batch
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= len(batch)
+            yield batch
+            if left == 0:
+                return
+
+
+def lost_file(error: NotFound) -> StelaeError:
+    """A file that a tablet needs now and that is not there."""
+    file, colon, _ = str(error).partition(": ")
+    return Corruption("the file is missing; `stelae check` says which table needs it", file) if colon else error
+
+
+class PinnedBatches:
+    """Holds its snapshot from the beginning, until it is closed, has failed or has come to its end."""
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        holding: AbstractContextManager[Txn],
+        explained: Callable[[StelaeError], StelaeError],
+    ) -> None:
+        """`explained`: what is behind a tablet that is not there."""
+        self._batches = batches
+        self._explained = explained
+        self._held = ExitStack()
+        self._held.enter_context(holding)
+        self._held.callback(getattr(batches, "close", _nothing))
+
+    def __iter__(self) -> PinnedBatches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except Unavailable as error:
+            self.close()
+            raise self._explained(error) from None
+        except NotFound as error:
+            self.close()
+            raise lost_file(error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closing twice is no error."""
+        self._held.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _nothing() -> None:
+    return
+
+
+def _ranges(where: Expr, schema: TableSchema) -> RangeSet:
+    return key_ranges(where, schema.codec)
+
+
+class StorePin:
+    """A snapshot held in this process."""
+
+    def __init__(self, txn: Txn, holding: AbstractContextManager[Txn]) -> None:
+        self.txn = txn
+        self._holding: AbstractContextManager[Txn] | None = holding
+        holding.__enter__()
+
+    def close(self) -> None:
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            holding.__exit__(None, None, None)

@@ -1,0 +1,1 @@
+"""The far side of a connection: requests of other processes, answered by the store."""

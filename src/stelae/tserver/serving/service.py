@@ -1,0 +1,127 @@
+"""The owner of a store serves the other processes of the machine: frames in, calls of the backend, frames out.
+
+    service = StoreService(backend, executor, hello)
+    await service.start(await transport.listen(address))
+    ...
+    await service.close()
+
+Each connection says hello, then asks. The backend blocks, so requests run on an executor; only a row that is cached is
+read on the loop itself. Bounded are: connections; jobs on the executor, short and long ones apart; requests under way
+on one connection, in number and in bytes. A connection beyond its bounds is not read, so its peer waits.
+
+- A stream is pulled one item ahead of what is sent, and no further: a slow reader holds two items. It is closed when it
+  ends, when it is cancelled, and when its connection ends.
+- Writes of one connection reach the backend in the order they came; who waits for them to be durable holds no thread.
+- Blocks are decoded and checked in full before the backend sees them.
+- What is pinned for a connection is freed when it ends, however that is.
+- A peer that sends what the protocol does not allow loses its connection; nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from stelae.model.errors import InvalidArgument
+from stelae.ports.executor import Executor
+from stelae.ports.transport import Connection, Listener
+from stelae.service.backend import Backend
+from stelae.service.messages import STORE_FAULTS
+from stelae.tserver.serving.connection import ServedConnection
+from stelae.tserver.serving.jobs import Jobs
+from stelae.wire.hello import Hello
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """The executor should have a thread for each of `jobs_max` and `upkeep_max`: what may take minutes has places of
+    its own. `close_s`: how long requests under way may go on when the service is closed."""
+
+    connections_max: int = 512
+    jobs_max: int = 12
+    upkeep_max: int = 4
+    requests_max: int = 16
+    request_bytes_max: int = 8 * 1024 * 1024
+    pins_max: int = 10_000
+    hello_s: float = 10.0
+    close_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if min(self.connections_max, self.jobs_max, self.upkeep_max, self.requests_max, self.request_bytes_max) < 1:
+            raise InvalidArgument(f"a service needs room for at least one of each: {self}")
+
+
+DEFAULT_SERVICE_LIMITS = ServiceLimits()
+
+
+class StoreService:
+    """Lives on one event loop. `hello` says who serves, and which store."""
+
+    def __init__(
+        self, backend: Backend, executor: Executor, hello: Hello, limits: ServiceLimits = DEFAULT_SERVICE_LIMITS
+    ) -> None:
+        self.backend = backend
+        self.hello = hello
+        self.limits = limits
+        self.faults = STORE_FAULTS
+        self.jobs = Jobs(executor, limits.jobs_max)
+        self.upkeep = Jobs(executor, limits.upkeep_max)
+        self._places = asyncio.Semaphore(limits.connections_max)
+        self._listener: Listener | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._served: dict[asyncio.Task[None], ServedConnection] = {}
+        self._after: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> int:
+        return len(self._served)
+
+    async def start(self, listener: Listener) -> None:
+        """Serve what comes in at the listener, which is closed with the service."""
+        if self._listener is not None:
+            raise InvalidArgument("the service serves already")
+        self._listener = listener
+        self._accepting = asyncio.create_task(self._accept(listener))
+
+    async def close(self) -> None:
+        """Take no more requests, give those under way `close_s` to be answered, then end. Closing twice is no error.
+        The backend is left open, and may be closed after this."""
+        if self._listener is None or self._accepting is None:
+            return
+        await self._listener.close()
+        self._accepting.cancel()
+        served = dict(self._served)
+        for connection in served.values():
+            connection.leave()
+        if served:
+            await asyncio.wait(served)
+        await asyncio.gather(*(connection.end() for connection in served.values()), return_exceptions=True)
+        while self._after:
+            await asyncio.wait(set(self._after))
+        await asyncio.gather(self.jobs.wait_idle(self.limits.close_s), self.upkeep.wait_idle(self.limits.close_s))
+
+    def afterwards(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do what must be done even if whoever asks is cancelled."""
+        task = asyncio.create_task(work)
+        self._after.add(task)
+        task.add_done_callback(self._after.discard)
+        return task
+
+    async def _accept(self, listener: Listener) -> None:
+        await self._places.acquire()
+        async for connection in listener.accept():
+            self._serve(connection)
+            await self._places.acquire()
+
+    def _serve(self, connection: Connection) -> None:
+        served = ServedConnection(self, connection)
+        task = asyncio.create_task(served.run())
+        self._served[task] = served
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._served[task]
+            self._places.release()
+
+        task.add_done_callback(ended)
