@@ -103,7 +103,7 @@ class Master:
             self._in_doubt = True
             report = await self._reload()
             # A full disk, or one that must not be written, keeps nobody from reading; the next change does the rest.
-            with suppress(Retryable, PermissionDenied):
+            with suppress(Retryable, UnknownOutcome, PermissionDenied):
                 await self._line_up(report)
         if not self._in_doubt:
             await self.clean()
@@ -228,7 +228,7 @@ class Master:
         following = [prepared([id_], old.table, [old.rows], now_ms)[0] for id_, old in zip(ids, late, strict=True)]
         # Side by side: what is written in pieces has both of a pair or none.
         await self._record([record for pair in zip(replaced, following, strict=True) for record in pair])
-        with suppress(Retryable):  # it is deleted when it is reported, at the latest
+        with suppress(Retryable, UnknownOutcome):  # it is deleted when it is reported, at the latest
             await self._link.ask(DeleteTablets(tuple(record.tablet for record in late)))
         return following
 

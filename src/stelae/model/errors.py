@@ -1,7 +1,12 @@
-"""Every error a caller can meet, by what the caller does next.
+"""Every error a caller can meet, in two families that never mix.
 
-`Retryable` means: the same call may succeed later, nothing needs to change. All others need the caller to change
-something, or to look. Messages name the table, column, key or file, and the rule that was broken.
+- *Nothing happened*: every error but those below. Of these, `Retryable` ones mean that the same call may succeed later
+  with nothing changed: the client repeats it until its deadline. The others need the caller to change something.
+- *The outcome is unknown*: `UnknownOutcome`. The call was sent and its answer lost: it may have happened. Nobody
+  repeats it by itself, unless the operation is safe to repeat (`service.operations` says which are).
+
+`PartialWrite` belongs to neither: it says how many rows are durable. Messages name the table, column, key or file, and
+the rule that was broken.
 """
 
 from __future__ import annotations
@@ -26,7 +31,11 @@ def _revive(kind: type[StelaeError], args: tuple[object, ...], state: dict[str, 
 
 
 class Retryable(StelaeError):
-    """The same call may succeed later; clients retry these within their deadline."""
+    """Nothing happened, and the same call may succeed later: clients repeat it within their deadline."""
+
+
+class UnknownOutcome(StelaeError):
+    """It was asked for and no answer came: it may or may not have happened. Look before acting."""
 
 
 class NotFound(StelaeError):
@@ -94,6 +103,22 @@ class Unavailable(Retryable):
     """What would serve the request is not there right now."""
 
 
+class DeadlineExceeded(Unavailable):
+    """The caller's time was up before it could be done, and nothing happened."""
+
+
+class TabletAway(Unavailable):
+    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
+
+
+class StaleSchema(Unavailable):
+    """A block is written for another schema version than the tablet is at now: make it anew."""
+
+
+class SchemaChanged(Retryable):
+    """A column that a running scan reads is not what it was when the scan began. Scan again."""
+
+
 class DiskFull(Unavailable):
     """There is no room to write. Reads go on; writes go on once there is room."""
 
@@ -132,6 +157,18 @@ class Closed(StelaeError):
     """The object was closed; open it again."""
 
 
+class TooMuchAtOnce(StelaeError):
+    """One row has more bytes of history than can be merged. Point reads of it still work."""
+
+
+class NotCached(StelaeError):
+    """What was asked for is not in memory, and the caller would not wait for a file. Never reaches users."""
+
+
+class LargeAnswer(StelaeError):
+    """The answer does not fit one frame: ask for it in pieces. Never reaches users."""
+
+
 _CANDIDATES_MAX = 1_000
 
 
@@ -139,31 +176,3 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     """A hint to append to a NotFound message, empty if nothing is near among the first thousand."""
     matches = get_close_matches(name, list(islice(candidates, _CANDIDATES_MAX)), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""
-
-
-class UnknownOutcome(Unavailable):
-    """The answer to a transaction was lost: it may or may not have happened. Read before acting."""
-
-
-class SchemaChanged(Retryable):
-    """A column that a running scan reads is not what it was when the scan began. Scan again."""
-
-
-class StaleSchema(Unavailable):
-    """A block is written for another schema version than the tablet is at now."""
-
-
-class TabletAway(Unavailable):
-    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
-
-
-class NotCached(StelaeError):
-    """What was asked for is not in memory, and the caller would not wait for a file."""
-
-
-class TooMuchAtOnce(StelaeError):
-    """One row has more bytes of history than can be merged. Point reads of it still work."""
-
-
-class LargeAnswer(StelaeError):
-    """The answer does not fit one frame. Ask for it in pieces."""

@@ -264,7 +264,7 @@ class CatalogService:
                     [PutKey(log.CLOSED_KEY, log.number_value(ts))],
                 )
                 await self._sync()
-            except Unavailable:
+            except (Unavailable, UnknownOutcome):
                 if attempt + 1 == self._settings.attempts_max:
                     raise
             if self._closed_at >= ts:
@@ -289,7 +289,7 @@ class CatalogService:
     async def _compact_quietly(self) -> None:
         try:
             await self.compact()
-        except (Unavailable, SnapshotTooOld, LeaseExpired, Closed):
+        except (Unavailable, UnknownOutcome, SnapshotTooOld, LeaseExpired, Closed):
             return  # it is due again after as many versions
 
     async def _back_off(self, attempt: int) -> None:
@@ -360,7 +360,7 @@ class CatalogService:
 
     async def _fail(self, error: StelaeError) -> None:
         if self._failure is None:
-            retryable = isinstance(error, Retryable)
+            retryable = isinstance(error, Retryable | UnknownOutcome)
             self._failure = StelaeError(f"the catalog service stopped: {error}") if retryable else error
         async with self._changed:
             self._changed.notify_all()

@@ -77,7 +77,7 @@ class VersionPins:
                     await self._store.keep_alive(self._lease)
             except LeaseExpired:
                 self._lease, self._held = None, None
-            except Unavailable:
+            except (Unavailable, UnknownOutcome):
                 continue  # tried again in a third of the lease
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class VersionPins:
         if lease is not None:
             try:
                 await self._store.revoke(lease)
-            except Unavailable:
+            except (Unavailable, UnknownOutcome):
                 return  # it runs out by itself
 
     @property
@@ -99,7 +99,7 @@ class VersionPins:
         try:
             if self._held is not None and self._needed > self._held:
                 await self._hold_needed()
-        except (Unavailable, SnapshotTooOld):
+        except (Unavailable, UnknownOutcome, SnapshotTooOld):
             return
 
     async def _hold_needed(self) -> None:

@@ -1,9 +1,16 @@
 """What a store does for its clients: the one interface behind `Database` and `Table`.
 
-It is filled by a store in the same process, which works on its tablets directly, and by a connection to the process
-that owns the store. All of it is safe for threads, and blocks; only errors of `model.errors` come out. What is said
-here holds for every backend, so nobody above has to know which one it is, but for `is_local`: then reads of cached
-rows are plain functions that may be called from an event loop.
+It has two halves, as a cluster has two kinds of servers: what a master is asked (`TableService`: tables as a whole) and
+what a shard is asked (`TabletService`: rows, files, snapshots). An embedded store fills both in the caller's process; a
+connection fills both from afar. All of it is safe for threads, and blocks; only errors of `model.errors` come out. What
+is said here holds for every backend, so nobody above has to know which one it is, but for `is_local`: then reads of
+cached rows are plain functions that may be called from an event loop.
+
+Every call that may wait takes the caller's deadline and passes it on. A store does not wait on behalf of a client for
+what it cannot do now: it raises Overloaded or TabletAway at once, and the client's session tries again until the
+deadline. What it waits for itself (the disk) ends at the deadline too: a read with DeadlineExceeded, a write, which may
+still happen, with UnknownOutcome. Work on whole tables may take as long as it makes progress; of it, the deadline
+bounds how long nothing is heard.
 """
 
 from __future__ import annotations
@@ -19,11 +26,11 @@ from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.values import Value
 from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
 from stelae.service.jobs import BulkBackend
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import AlterAsk as AlterAsk
-from stelae.service.tables import CreateAsk, TableInfo, TableStats, TabletInfo
+from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.storage.read.asking import Version
 
 Values: TypeAlias = dict[str, Value]
@@ -39,61 +46,88 @@ class Pin(Protocol):
     def close(self) -> None: ...
 
 
-class Backend(BulkBackend, Protocol):
-    @property
-    def is_local(self) -> bool: ...
+class TableService(Protocol):
+    """What a master is asked."""
 
-    @property
-    def place(self) -> str:
-        """Where the store is, for messages."""
-        ...
-
-    # -- names and schemas
-
-    def find(self, name: str) -> TableInfo:
+    def find(self, name: str, *, deadline: Deadline | None = None) -> TableInfo:
         """By name or `namespace.name`; NotFound suggests the nearest name."""
         ...
 
-    def info(self, table: TableId) -> TableInfo:
+    def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
         """By id, as it is now; NotFound once the table is dropped."""
         ...
 
-    def names(self) -> tuple[str, ...]:
+    def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
         """The qualified names of all tables, sorted."""
         ...
 
-    def create(self, ask: CreateAsk) -> TableInfo:
+    def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
         """Returns when all tablets run."""
         ...
 
-    def alter(self, name: str, ask: AlterAsk) -> TableInfo:
+    def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:
         """Returns when every tablet is at the new schema."""
         ...
 
-    def drop(self, name: str, *, if_exists: bool = False) -> None: ...
+    def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None: ...
 
-    def recall(self, name: str, new_name: str | None = None) -> TableInfo: ...
+    def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo: ...
 
-    def truncate(self, table: TableId) -> Txn: ...
+    def split(
+        self, table: TableId, at: Row | None = None, tablet: int | None = None, *, deadline: Deadline | None = None
+    ) -> None:
+        """At a row; or a tablet, or the largest one, at the row that halves it."""
+        ...
+
+    def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:
+        """The tablet that begins at the row with the one before it."""
+        ...
+
+
+class TabletService(BulkBackend, Protocol):
+    """What a shard is asked."""
 
     # -- writing
 
-    def write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Txn:
+    def write(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Txn:
         """Cut at tablets' bounds and written, each part atomic per row; the largest txn. All is durable when this
-        returns. Waits while the store is overloaded, within its deadline.
+        returns. Where a block brings its own bytes (`OrderedBlock.data`), those are what the log gets.
 
         StaleSchema: the blocks are of another schema version than the table is at now, nothing was written of those
         from the first such on; make them anew from `info`. Conflict: see `Shard.apply`; a write with `max_txn` is one
-        block of one row. PartialWrite: some rows are durable, `durable` says how many."""
+        block of one row. Overloaded: there is no room now, and nothing was written. PartialWrite: some rows are
+        durable, `durable` says how many. UnknownOutcome: the deadline passed while it was being made durable."""
         ...
 
-    def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
-        """As `write`, but returns at once; the future is done when all is durable, or has what `write` would raise."""
+    def submit(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Future[Txn]:
+        """As `write`, but returns at once; the future is done when all is durable, or has what `write` would raise. A
+        local store has let the write in, or refused it, when this returns: so of two writes the one that was submitted
+        first happens first."""
         ...
+
+    def wait_for_room(self, seconds: float) -> None:
+        """After Overloaded: wait until memory was freed, or for so long."""
+        ...
+
+    def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn: ...
 
     # -- reading
 
-    def now(self) -> Txn:
+    def now(self, *, deadline: Deadline | None = None) -> Txn:
         """The newest snapshot: everything acknowledged before this call is in it."""
         ...
 
@@ -102,7 +136,15 @@ class Backend(BulkBackend, Protocol):
         """A snapshot that everything acknowledged so far is in, and that every read from now on is at or above."""
         ...
 
-    def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+    def newest(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Values | None:
         """The row at a snapshot (None: now); None if it does not appear. Columns without a value have their default.
         SnapshotTooOld if history it needs may be gone."""
         ...
@@ -112,7 +154,13 @@ class Backend(BulkBackend, Protocol):
         ...
 
     def newest_many(
-        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None = None
+        self,
+        table: TableId,
+        rows: Sequence[Row],
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> list[Values | None]:
         """All at one snapshot, in the order asked for."""
         ...
@@ -125,46 +173,60 @@ class Backend(BulkBackend, Protocol):
         limit: int,
         at: Txn | None = None,
         time: TimeRange = ALL_TIME,
+        *,
+        deadline: Deadline | None = None,
     ) -> dict[str, tuple[Version, ...]] | None:
         """Up to so many visible versions of each column and cell, newest first; None if the row does not appear."""
         ...
 
-    def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
-        """Rows in key order as `storage.rowscan` gives them: key columns, columns, one map column per family. The
-        snapshot is pinned while the iterator is open; closing it early frees everything. Hashed tables come in the
-        order of their rows. `predicate.history` is not looked at."""
+    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows in key order as `storage.read.scans.rows` gives them: key columns, columns, one map column per family.
+        The caller holds a pin at `ask.at` while the iterator is open; closing it early frees everything. Hashed tables
+        come in the order of their rows. `predicate.history` is not looked at. The deadline is for the first batch, and
+        its length anew for each that follows."""
         ...
 
-    def pin(self, at: Txn | None = None) -> Pin:
+    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> Pin:
         """Keep a snapshot (None: now) of all tables readable. It ends with the process at the latest."""
         ...
 
     # -- upkeep
 
-    def flush(self, table: TableId) -> None: ...
+    def flush(self, table: TableId, *, deadline: Deadline | None = None) -> None: ...
 
-    def compact(self, table: TableId, *, erase_now: bool = False, progress: Progress | None = None) -> None:
+    def compact(
+        self,
+        table: TableId,
+        *,
+        erase_now: bool = False,
+        progress: Progress | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
         """Everything into one file per tablet and group. `erase_now`: drop history without regard to retention; pinned
         snapshots still hold it."""
         ...
 
-    def split(self, table: TableId, at: Row | None = None, tablet: int | None = None) -> None:
-        """At a row; or a tablet, or the largest one, at the row that halves it."""
+    def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]: ...
+
+    def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats: ...
+
+
+class Backend(TableService, TabletService, Protocol):
+    """A whole store."""
+
+    @property
+    def is_local(self) -> bool: ...
+
+    @property
+    def place(self) -> str:
+        """Where the store is, for messages."""
         ...
 
-    def join(self, table: TableId, at: Row) -> None:
-        """The tablet that begins at the row with the one before it."""
-        ...
-
-    def tablets(self, table: TableId) -> tuple[TabletInfo, ...]: ...
-
-    def stats(self, table: TableId) -> TableStats: ...
-
-    def metrics(self) -> Mapping[str, Any]:
+    def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:
         """Numbers about the store, by name: flat, plain values."""
         ...
 
-    def check(self, progress: Progress | None = None) -> CheckReport:
+    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
         """Read everything and say what is wrong. Changes nothing."""
         ...
 

@@ -19,10 +19,12 @@ _BINARY = pa.binary()
 @dataclass(frozen=True, slots=True)
 class OrderedBlock:
     """`rows[i]`: the row of the i-th record of a batch, or of the i-th mutation. They ascend; of a columnar put or
-    erasure, each stands once. Of mutations they need not be given: an array is made of them if somebody asks."""
+    erasure, each stands once. Of mutations they need not be given: an array is made of them if somebody asks. `data`:
+    the block's own bytes, where it came as bytes: then those are what is logged."""
 
     block: Block
     given_rows: pa.Array | None = None
+    data: bytes | memoryview | None = None
 
     @property
     def rows(self) -> pa.Array:

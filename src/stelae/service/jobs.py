@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from stelae.model.ids import TableId, Txn
+from stelae.service.deadlines import Deadline
 
 if TYPE_CHECKING:
     from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
@@ -19,38 +20,56 @@ TTL_S_MAX = 30 * 24 * 3_600.0
 class BulkBackend(Protocol):
     """Safe for threads, and blocking, as all of `Backend`."""
 
-    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
+    def hold(
+        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+    ) -> HeldTable:
         """The table at a snapshot (None: now). What is in memory is written to files first. SnapshotTooOld if history
         it needs may be gone."""
         ...
 
-    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:
         """From now on so long. NotFound if it is not there any more: it expired, or was let go."""
         ...
 
-    def release(self, ticket: str) -> None:
+    def release(self, ticket: str, *, deadline: Deadline | None = None) -> None:
         """Let go. A load that is not committed is given up, and never will be. Doing it twice is no error."""
         ...
 
-    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
+    def begin_load(
+        self,
+        table: TableId,
+        job: str,
+        batch: int = 0,
+        ttl_s: float = TTL_S_DEFAULT,
+        *,
+        deadline: Deadline | None = None,
+    ) -> LoadTicket:
         """`job` names what is loaded, for ever; of several batches of one job, those up to the last one committed are
         done. An attempt that is under way for the same job is given up: its commit will fail."""
         ...
 
-    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
+    def commit_load(
+        self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False, deadline: Deadline | None = None
+    ) -> Txn:
         """All of it, visible and durable, at one txn. `replaces`: what was in the table before is hidden from then on.
         Again for a ticket that is committed: its txn. Conflict if the ticket was given up or taken over; then nothing
         was loaded, and nothing will be. InvalidArgument if a file is not what it says it is."""
         ...
 
     def begin_compaction(
-        self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
+        self,
+        table: TableId,
+        *,
+        full: bool = True,
+        erase_now: bool = False,
+        ttl_s: float = TTL_S_DEFAULT,
+        deadline: Deadline | None = None,
     ) -> CompactionTicket:
         """`full`: everything into one file per tablet and group; otherwise what is worth it now. The files are left
         alone by others until the ticket ends."""
         ...
 
-    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None, *, deadline: Deadline | None = None) -> bool:
         """The result of one work (None: nothing was left) takes the place of what it was made of. False if the tablet
         changed so much meanwhile that it is of no use; then nothing has happened."""
         ...

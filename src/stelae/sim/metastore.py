@@ -216,7 +216,7 @@ class SimMetastore:
         self._closed = True
         self._server._wake()
 
-    async def _call(self, action: Callable[[MetastoreState], T], lost: type[Unavailable]) -> T:
+    async def _call(self, action: Callable[[MetastoreState], T], lost: type[Unavailable | UnknownOutcome]) -> T:
         server = self._server
         if server._chance(server.faults.refused):
             await asyncio.sleep(server._delay_s())

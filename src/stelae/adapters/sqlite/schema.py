@@ -194,7 +194,7 @@ def _patiently(path: str, action: Callable[[], T]) -> T:
             with sqlite_errors(path):
                 return action()
         except Unavailable as error:
-            if isinstance(error, DiskFull | DiskFailed | UnknownOutcome) or time.monotonic() > give_up:
+            if isinstance(error, DiskFull | DiskFailed) or time.monotonic() > give_up:
                 raise
         time.sleep(_RETRY_S)
 

@@ -1,0 +1,44 @@
+"""Until when a caller waits: one deadline for each call, made by the client and passed down, over connections too.
+
+Whoever would wait below asks how much time is left, and gives up when none is: a server answers Overloaded or
+TabletAway at once, and the client's own loop tries again. On a connection the seconds that are left travel, not a time
+of day, so clocks that differ do no harm.
+"""
+
+from __future__ import annotations
+
+from stelae.model.errors import DeadlineExceeded
+from stelae.ports.clock import Clock
+
+
+class Deadline:
+    """A moment on one process's own clock. Immutable, and safe for threads."""
+
+    __slots__ = ("_clock", "seconds", "until_s")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        """From now on so many seconds."""
+        self._clock = clock
+        self.seconds = seconds
+        self.until_s = clock.monotonic_s() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds are left, never less than none."""
+        return max(0.0, self.until_s - self._clock.monotonic_s())
+
+    @property
+    def is_over(self) -> bool:
+        return self._clock.monotonic_s() >= self.until_s
+
+    def check(self, what: str) -> float:
+        """The seconds that are left to wait for something; DeadlineExceeded if there are none."""
+        left_s = self.until_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise DeadlineExceeded(f"{what}: the {self.seconds:g} s that were given for it are over")
+        return left_s
+
+
+def left_of(deadline: Deadline | None) -> float | None:
+    """The seconds that are left; None for as long as it takes."""
+    return None if deadline is None else deadline.left_s
