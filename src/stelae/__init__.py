@@ -114,19 +114,16 @@ def open(  # noqa: A001 - the package is where this name belongs
             db.tables()
 
     `memory_bytes` bounds what the store keeps in memory. `read_only` refuses everything that writes. `timeout_s` is
-    how long a call is tried again while the store is overloaded or something is not there right now.
+    how long a call may take: until then it is tried again while the store is overloaded, or something is not there.
     """
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
     from stelae.client.api.database import Database
     from stelae.client.calls.retries import Patience
-    from stelae.client.calls.session import Session
-    from stelae.launch.embedded import open_embedded
+    from stelae.launch.embedded import open_session
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
-    return Database(
-        Session(open_embedded(path, memory_bytes=memory_bytes, read_only=read_only, release=__version__), patience)
-    )
+    return Database(open_session(path, patience, memory_bytes=memory_bytes, read_only=read_only, release=__version__))
 
 
 def connect(masters: str, *, timeout_s: float = 30.0) -> Database:

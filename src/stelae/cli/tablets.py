@@ -78,7 +78,7 @@ def join_tablets(
         table = database.table(name)
         schema, table_id = table.schema, table.info.id
         at = _cut_at(schema, key, table.tablets())
-        database.session.ask(lambda backend: backend.join(table_id, at))
+        database.session.ask(lambda backend, until: backend.join(table_id, at, deadline=until))
         tablets = table.tablets()
     if json:
         print_json({"tablets": len(tablets)})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
-from stelae.launch.embedded import open_embedded
+from stelae.adapters.clock import SystemClock
+from stelae.adapters.rng import SystemRng
+from stelae.client.calls.retries import Patience
+from stelae.launch.embedded import open_session
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import Corruption, NotFound
 from stelae.service.reports import CheckReport, Problem, Progress
@@ -16,10 +19,10 @@ def check_store(path: str | os.PathLike[str], progress: Progress | None = None) 
     if not os.path.exists(os.path.join(path, METASTORE_FILE)):
         raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
     try:
-        backend = open_embedded(path, read_only=True)
+        session = open_session(path, Patience(SystemClock(), SystemRng()), read_only=True)
     except Corruption as error:
         return CheckReport((Problem("store", error.file, str(error)),), {})
     try:
-        return backend.check(progress)
+        return session.ask(lambda backend, until: backend.check(progress, deadline=until))
     finally:
-        backend.close()
+        session.close()

@@ -1,25 +1,15 @@
-"""One directory, several processes: the first owns the store and serves the others; one of them takes over in the end.
+"""Opens the store of a directory: in this process if nobody else has it, else attached to the process that does.
 
-Whoever opens the directory tries to own it. If another process does, it attaches to that one's socket. When the owner
-is gone, the next call finds out: it tries to own the directory again, and either becomes the owner, replays the log and
-goes on in its own process, or attaches to the process that was faster. Reads go on as if nothing had happened, at the
-same snapshots, scans in the middle included. A write whose answer was lost may or may not have happened, and its caller
-is told so.
+The first process to open the directory owns the store and serves the others by a socket. When it ends, the next call of
+one of the others takes over (`client.remote.takeover`).
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Event, RLock
-from typing import Any, cast
-
-import pyarrow as pa
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
@@ -28,36 +18,35 @@ from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import StepThread
 from stelae.assembly.opening import StoreSettings
-from stelae.client.remote.store import RemoteBackend
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.session import Session
+from stelae.client.remote.store import RemoteStore
+from stelae.client.remote.takeover import AttachedStore
 from stelae.launch.local import LocalStore, shard_settings, user_name
-from stelae.model.errors import Closed, InvalidArgument, NotFound, PermissionDenied, StelaeError, Unavailable
-from stelae.model.ids import Row, TableId, Txn
-from stelae.model.ranges import RangeSet, RowRange
+from stelae.model.errors import ConnectionLost, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend, Pin
-from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
 from stelae.service.read_only import read_only as only_read
-from stelae.service.scans import ScanAsk
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 SOCKET_FILE = "socket"
 _NAP_S = 0.02
-_TAKE_OVER_S = 30.0
 _WRITERS = 16
 _WATCH_S = 1.0
 _nap = Event()
 _clock = SystemClock()
 
 
-def _served(store: LocalStore, directory: Path, ownership: Ownership, release: str) -> None:
+def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: str) -> None:
     """Let other processes of the machine in, for as long as the store is open here."""
     limits = ServiceLimits()
     executor = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
     hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.running.mark.token, "owner")
 
     async def start() -> StoreService:
-        service = StoreService(cast(Backend, store), executor, hello, limits)
+        service = StoreService(store, executor, hello, _clock, limits)
         await service.start(await UnixTransport().listen(Address(str(directory / SOCKET_FILE))))
         return service
 
@@ -72,13 +61,12 @@ def _served(store: LocalStore, directory: Path, ownership: Ownership, release: s
 
 
 class Opener:
-    """Opens one directory, again and again if need be."""
+    """Opens one directory, again and again if need be. A `StorePlace`."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, release: str, *, wait_s: float = _TAKE_OVER_S) -> None:
+    def __init__(self, directory: Path, settings: StoreSettings, release: str) -> None:
         self.directory = directory
         self._settings = settings
         self._release = release
-        self.wait_s = wait_s
 
     def own(self) -> LocalStore | None:
         """The store in this process; None if another process has it."""
@@ -87,215 +75,102 @@ class Opener:
             return None
         store = LocalStore(self.directory, ownership, self._settings)
         try:
-            _served(store, self.directory, ownership, self._release)
+            _serve(store, self.directory, ownership, self._release)
         except BaseException:
             store.end()
             raise
+        with _opening:
+            _own_stores[str(self.directory.resolve())] = store
         return store
 
-    def attach(self) -> RemoteBackend:
-        """Connected to whoever has the store: Unavailable if nobody answers there."""
+    def attach(self, deadline: Deadline | None) -> RemoteStore:
+        """Connected to whoever has the store: ConnectionLost if nobody answers there."""
         hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client")
-        executor = ThreadExecutor(1, 100_000)
-        connector = UnixConnector(str(self.directory / SOCKET_FILE))
-        remote = RemoteBackend(connector, executor, hello)
+        remote = _Connected(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
         try:
-            remote.attach()
+            remote.attach(deadline)
         except BaseException:
             remote.close()
-            executor.close()
             raise
         return remote
 
-    def either(self) -> LocalStore | RemoteBackend:
-        """Own it or attach to it; while the owner is coming or going, again and again."""
-        deadline_s = _clock.monotonic_s() + self.wait_s
+    def own_or_attach(self, deadline: Deadline) -> LocalStore | RemoteStore:
+        """While the owner is coming or going, again and again, until the deadline."""
         while True:
             store = self.own()
             if store is not None:
                 return store
             try:
-                return self.attach()
+                return self.attach(deadline)
             except Unavailable as error:
-                if _clock.monotonic_s() >= deadline_s:
+                if deadline.is_over:
                     raise Unavailable(
                         f"the store {self.directory} is open in {self._owner()}, which does not let others in: {error}"
                     ) from None
-                _nap.wait(_NAP_S)
+                _nap.wait(min(_NAP_S, deadline.left_s))
 
     def _owner(self) -> OwnerNote | str:
         return read_owner(self.directory) or "another process"
 
 
-class _SharedPin:
-    """A snapshot that is pinned again wherever the store goes."""
+class _Connected(RemoteStore):
+    """With the threads that submitted writes run on, which end with it."""
 
-    def __init__(self, pin: Pin) -> None:
-        self.txn = pin.txn
-        self.pin: Pin | None = pin
+    def __init__(self, connector: UnixConnector, hello: Hello, place: str) -> None:
+        self._threads = ThreadExecutor(_WRITERS, 100_000)
+        super().__init__(connector, self._threads, hello)
+        self.place = place
+        _connected.add(self)
 
     def close(self) -> None:
-        pin, self.pin = self.pin, None
-        if pin is not None:
-            pin.close()
+        super().close()
+        self._threads.close()
 
 
-class _AttachedStore:
-    """A `Backend` that another process serves, until this one has to take over. Every call that finds nobody there
-    opens the store anew and is made again: what raises Unavailable itself has not happened."""
+class _WatchedStore(AttachedStore):
+    """A thread looks after its pins, from the first one on."""
 
-    def __init__(self, opener: Opener, remote: RemoteBackend) -> None:
-        self._opener = opener
-        self._current = cast(Backend, remote)
-        self._pid = os.getpid()
-        self._lock = RLock()
-        self._pins: weakref.WeakSet[_SharedPin] = weakref.WeakSet()
-        self._writers = ThreadExecutor(_WRITERS, 100_000)
-        self._is_closed = False
-        self._past: Backend | None = None
-        self._watching: StepThread | None = None
+    _watching: StepThread | None = None
 
-    @property
-    def is_local(self) -> bool:
-        return self._current.is_local
-
-    @property
-    def place(self) -> str:
-        return str(self._opener.directory)
-
-    @property
-    def visible(self) -> Txn:
-        found: Txn = self._call(lambda backend: backend.visible)
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: self._call(lambda backend: getattr(backend, name)(*args, **kwargs))
-
-    def _call(self, job: Callable[[Backend], Any]) -> Any:
-        deadline_s = _clock.monotonic_s() + self._opener.wait_s
-        while True:
-            self._check_usable()
-            backend = self._current
-            try:
-                return job(backend)
-            except Unavailable as error:
-                if type(error) is not Unavailable or _clock.monotonic_s() >= deadline_s:
-                    raise
-                self._find_again(backend)
-
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise Closed(f"the store {self.place} is closed")
-        if self._pid != os.getpid():
-            raise Closed(f"the store {self.place} was opened before this process was forked: open it again here")
-
-    def _find_again(self, lost: Backend) -> None:
-        with self._lock:
-            if self._current is not lost or self._is_closed:
-                return
-            store = self._opener.own()
-            if store is not None:
-                self._current = cast(Backend, store)
-                self._past = lost  # closed with this store: others may still be in the middle of a call
-            else:
-                _nap.wait(_NAP_S)
-            for pin in list(self._pins):
-                self._pin_again(pin)
-
-    def _pin_again(self, pin: _SharedPin) -> None:
-        if pin.pin is not None:
-            try:
-                pin.pin = self._current.pin(pin.txn)
-            except StelaeError:
-                return  # reads at it say what is wrong
-
-    def pin(self, at: Txn | None = None) -> Pin:
-        pin = _SharedPin(self._call(lambda backend: backend.pin(at)))
-        with self._lock:
-            self._pins.add(pin)
+    def keep(self, pin: Pin) -> Pin:
+        kept = super().keep(pin)
+        with _opening:
             if self._watching is None:
                 self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
-        return pin
+        return kept
 
     def _watch(self) -> bool:
-        """Whoever holds snapshots notices the end of the owner without asking for anything, and pins them again."""
-        backend = self._current
-        if not self._pins or self._is_closed or backend.is_local:
-            return False
-        try:
-            backend.now()
-        except Unavailable:
-            self._find_again(backend)
-        with self._lock:
-            for pin in list(self._pins):
-                if not getattr(pin.pin, "is_held", True):
-                    self._pin_again(pin)
+        self.watch_pins(Deadline(_clock, _WATCH_S * 2))
         return False
 
-    def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
-        current = self._current
-        if current.is_local:
-            return current.submit(table, blocks, max_txn)
-        return self._writers.submit(self._call, lambda backend: backend.write(table, blocks, max_txn))
-
-    def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
-        """Goes on behind the last row it gave out, at the same snapshot, wherever the store is then."""
-        codec = self._call(lambda backend: backend.info(table)).schema.codec
-        return self._scanned(table, ask, self._call(lambda backend: backend.scan(table, ask)), codec)
-
-    def _scanned(self, table: TableId, ask: ScanAsk, batches: Iterator[pa.RecordBatch], codec: Any) -> Any:
-        while True:
-            try:
-                for batch in batches:
-                    if batch.num_rows:
-                        ask = _rest(ask, codec, batch)
-                    yield batch
-            except Unavailable as error:
-                if type(error) is not Unavailable:
-                    raise
-                backend = self._current
-                self._find_again(backend)
-                batches = self._call(partial(_scan, table, ask))
-            else:
-                return
-
     def close(self) -> None:
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        if self._pid == os.getpid():
-            if self._watching is not None:
-                self._watching.close()
-            self._current.close()
-            self._writers.close()
-            if self._past is not None:
-                self._past.close()
-
-
-def _scan(table: TableId, ask: ScanAsk, backend: Backend) -> Iterator[pa.RecordBatch]:
-    return backend.scan(table, ask)
-
-
-def _rest(ask: ScanAsk, codec: Any, batch: pa.RecordBatch) -> ScanAsk:
-    """What is left behind the last row of a batch."""
-    last = batch.slice(batch.num_rows - 1)
-    row = Row(codec.encode(codec.check(tuple(last.column(name)[0].as_py() for name in codec.names))))
-    done = RowRange(row, None) if ask.reverse else RowRange(b"", row + b"\0")
-    rows = ask.predicate.rows.subtract(RangeSet.of([done]))
-    limit = None if ask.limit is None else ask.limit - batch.num_rows
-    return replace(ask, predicate=replace(ask.predicate, rows=rows), limit=limit)
+        if self._watching is not None:
+            self._watching.close()
+        super().close()
 
 
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()
+_connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
 _opening = RLock()
 
 
-def open_embedded(
-    path: str | os.PathLike[str], *, memory_bytes: int | None = None, read_only: bool = False, release: str = ""
-) -> Backend:
+def _abandon_connections() -> None:
+    """In a forked child: connections are the parent's, and locks may be held for ever."""
+    for remote in list(_connected):
+        remote.abandon(f"the store {remote.place} was opened before this process was forked: open it again here")
+
+
+os.register_at_fork(after_in_child=_abandon_connections)
+
+
+def open_session(
+    path: str | os.PathLike[str],
+    patience: Patience,
+    *,
+    memory_bytes: int | None = None,
+    read_only: bool = False,
+    release: str = "",
+) -> Session:
     """The store in a directory, which is made if it is not there (unless it is only to be read). Opened twice by one
     process it is the same store; opened by another, it is shared."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):  # type: ignore[redundant-expr]
@@ -304,28 +179,25 @@ def open_embedded(
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
     settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
-    opener = Opener(directory, settings, release)
+    opener, deadline = Opener(directory, settings, release), patience.deadline()
     with _opening:
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
-            backend = cast(Backend, shared.share())
-        elif read_only:
-            return _opened_to_read(opener, settings)
-        else:
-            opened = opener.either()
-            if isinstance(opened, LocalStore):
-                _own_stores[str(directory.resolve())] = opened
-                backend = cast(Backend, opened)
-            else:
-                backend = cast(Backend, _AttachedStore(opener, opened))
-    return only_read(backend) if read_only else backend
+            local: Backend = shared.share()
+            return Session(only_read(local) if read_only else local, patience)
+        if read_only:
+            return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
+        opened = opener.own_or_attach(deadline)
+    if isinstance(opened, LocalStore):
+        return Session(opened, patience)
+    return Session(opened, patience, _WatchedStore(opener, opened))
 
 
-def _opened_to_read(opener: Opener, settings: StoreSettings) -> Backend:
+def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -> Backend:
     """Attached, if somebody has it; otherwise nothing in the directory is touched."""
     if not opener.directory.is_dir():
         raise NotFound(f"no store in {opener.directory}: there is no such directory")
     try:
-        return only_read(cast(Backend, opener.attach()))
-    except (Unavailable, NotFound, PermissionDenied):
-        return only_read(cast(Backend, LocalStore(opener.directory, None, settings, read_only=True)))
+        return opener.attach(deadline)
+    except (ConnectionLost, NotFound, PermissionDenied):
+        return LocalStore(opener.directory, None, settings, read_only=True)

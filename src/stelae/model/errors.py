@@ -107,6 +107,10 @@ class DeadlineExceeded(Unavailable):
     """The caller's time was up before it could be done, and nothing happened."""
 
 
+class ConnectionLost(Unavailable):
+    """The process that has the store cannot be reached, or is closing it. Nothing happened; find out who has it now."""
+
+
 class TabletAway(Unavailable):
     """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
 
@@ -163,10 +167,6 @@ class TooMuchAtOnce(StelaeError):
 
 class NotCached(StelaeError):
     """What was asked for is not in memory, and the caller would not wait for a file. Never reaches users."""
-
-
-class LargeAnswer(StelaeError):
-    """The answer does not fit one frame: ask for it in pieces. Never reaches users."""
 
 
 _CANDIDATES_MAX = 1_000

@@ -22,11 +22,13 @@ class BlockingConnection(Protocol):
         ...
 
     def send(self, frame: Frame, timeout_s: float | None) -> None:
-        """Returns when all of it is on its way. Unavailable if the peer is gone, or does not take it in time."""
+        """Returns when all of it is on its way. Unavailable if the peer is gone; DeadlineExceeded, which is one, if it
+        does not take it in time."""
         ...
 
     def receive(self, timeout_s: float | None) -> Frame | None:
-        """The next frame; None once the peer has closed. Unavailable if none comes in time: then, too, it is over."""
+        """The next frame; None once the peer has closed. DeadlineExceeded if none is there in time, however slowly it
+        comes: then, too, the connection is over."""
         ...
 
     def is_quiet(self) -> bool:

@@ -1,4 +1,4 @@
-"""What lies in the bodies of `messages`: values, rows, tables, predicates, blocks, batches; as bytes and back.
+"""What lies in the bodies of requests and answers, as bytes and back: values, rows, tables, scans, blocks, batches.
 
 | what | bytes |
 |---|---|
@@ -8,40 +8,36 @@
 | blocks | as in the log, one after the other |
 | batches of a scan | Arrow IPC messages: the schema once, then batches of bounded size |
 
-Bytes that are not what they should be raise MessageRefused; of blocks, what `decode_block` and `check_block` raise.
-What the owner of a store sends is trusted in so far as Arrow's buffers are not looked through again.
+Bytes that are not what they should be raise MessageRefused. What the owner of a store sends is trusted in so far as
+Arrow's buffers are not looked through again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from stelae.catalog.objects import Table, TableProperties
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.format import layout
-from stelae.format.block import SmallBlock, decode_block
 from stelae.format.packing import pack_value, unpack_extension
-from stelae.model.errors import InvalidArgument, StaleSchema
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Micros, Row, TableId, Txn
-from stelae.model.limits import DEFAULT_LIMITS, Limits
+from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
 from stelae.model.schema import TableSchema, check_schema
 from stelae.service.backend import Values
-from stelae.service.blocks import OrderedBlock
 from stelae.service.messages import ROWS_MAX, CreateMessage, RowBytes, ScanMessage
-from stelae.service.reports import CheckReport
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import CreateAsk, TabletInfo
-from stelae.storage.checks.blocks import check_block
+from stelae.service.tables import CreateAsk, TableInfo
+from stelae.service.tickets import LoadedFile
+from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
 from stelae.wire.faults import MessageRefused
 from stelae.wire.messages import UNFIT
@@ -50,6 +46,7 @@ PIECE_BYTES = 4 * 1024 * 1024
 """Of an answer that comes in many frames, and of a batch of a scan unless a single row has more."""
 
 RANGES_MAX = 1_000_000
+FILES_MAX = 1_000_000
 SCHEMA_BYTES_MAX = 4 * 1024 * 1024
 _NO_ROW = 2**32 - 1
 _ALIGNED_BYTES = 8
@@ -69,26 +66,49 @@ _ENCODER = msgspec.msgpack.Encoder()
 _VALUES = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=unpack_extension)
 _HISTORY = msgspec.msgpack.Decoder(dict[str, list[tuple[int, int, Any]]] | None, ext_hook=unpack_extension)
 _ROWS = msgspec.msgpack.Decoder(Annotated[list[RowBytes], msgspec.Meta(max_length=ROWS_MAX)])
-_NAMES = msgspec.msgpack.Decoder(tuple[str, ...])
-_TABLETS = msgspec.msgpack.Decoder(tuple[TabletInfo, ...])
-_REPORTS = msgspec.msgpack.Decoder(CheckReport)
 _CREATES = msgspec.msgpack.Decoder(_CreateBody)
 _RANGES = msgspec.msgpack.Decoder(Annotated[list[_Range], msgspec.Meta(max_length=RANGES_MAX)])
 
 
-def _taken(what: str, decode: Callable[[Any], T], data: bytes | memoryview) -> T:
+Bytes = bytes | memoryview
+
+
+class Codec(NamedTuple, Generic[T]):
+    """A result as bytes, and back; what is no such bytes raises MessageRefused."""
+
+    encode: Callable[[T], bytes]
+    decode: Callable[[Bytes], T]
+
+
+def read_as(what: str, decode: Callable[[Any], T], data: Bytes) -> T:
+    """What the bytes hold; MessageRefused if they are something else."""
     try:
         return decode(data)
     except UNFIT as error:
         raise MessageRefused(f"not {what}: {error}") from None
 
 
+def codec_of(what: str, kind: Any) -> Codec[Any]:
+    """Plain values that msgpack carries as they are."""
+    decoder = msgspec.msgpack.Decoder(kind)
+    return Codec(_ENCODER.encode, lambda data: read_as(what, decoder.decode, data))
+
+
 def values_bytes(values: Mapping[str, Any]) -> bytes:
     return _ENCODER.encode({name: pack_value(value) for name, value in values.items()})
 
 
-def values_from(data: bytes | memoryview) -> Values:
-    return _taken("values", _VALUES.decode, data)
+def values_from(data: Bytes) -> Values:
+    return read_as("values", _VALUES.decode, data)
+
+
+def maybe_values_bytes(values: Values | None) -> bytes:
+    """Nothing at all for a row that does not appear."""
+    return b"" if values is None else values_bytes(values)
+
+
+def maybe_values_from(data: Bytes) -> Values | None:
+    return values_from(data) if data else None
 
 
 def history_bytes(found: Mapping[str, Sequence[Version]] | None) -> bytes:
@@ -102,8 +122,8 @@ def history_bytes(found: Mapping[str, Sequence[Version]] | None) -> bytes:
     )
 
 
-def history_from(data: bytes | memoryview) -> dict[str, tuple[Version, ...]] | None:
-    found = _taken("versions", _HISTORY.decode, data)
+def history_from(data: Bytes) -> dict[str, tuple[Version, ...]] | None:
+    found = read_as("versions", _HISTORY.decode, data)
     if found is None:
         return None
     return {
@@ -116,23 +136,24 @@ def rows_bytes(rows: Sequence[Row]) -> bytes:
     return _ENCODER.encode(rows)
 
 
-def rows_from(data: bytes | memoryview) -> list[Row]:
-    return _taken("rows", _ROWS.decode, data)
+def rows_from(data: Bytes) -> list[Row]:
+    return read_as("rows", _ROWS.decode, data)
 
 
-def many_bytes(found: Iterable[Values | None]) -> Iterator[bytes]:
+def many_bytes(found: Iterable[Values | None]) -> bytes:
+    parts: list[bytes] = []
     for values in found:
         if values is None:
-            yield _NO_ROW.to_bytes(4, "little")
+            parts.append(_NO_ROW.to_bytes(4, "little"))
             continue
         data = values_bytes(values)
         if len(data) >= _NO_ROW:
             raise InvalidArgument(f"a row of {len(data)} bytes cannot be sent whole; ask for fewer columns")
-        yield len(data).to_bytes(4, "little")
-        yield data
+        parts += (len(data).to_bytes(4, "little"), data)
+    return b"".join(parts)
 
 
-def many_from(data: bytes | memoryview, count: int) -> list[Values | None]:
+def many_from(data: Bytes) -> list[Values | None]:
     rest, found = memoryview(data), list[Values | None]()
     while len(rest) >= 4:
         size = int.from_bytes(rest[:4], "little")
@@ -144,50 +165,16 @@ def many_from(data: bytes | memoryview, count: int) -> list[Values | None]:
             break
         found.append(values_from(rest[4 : 4 + size]))
         rest = rest[4 + size :]
-    if len(found) != count or rest:
-        raise MessageRefused(f"values of {len(found)} rows and {len(rest)} bytes, where {count} rows were asked for")
+    if rest:
+        raise MessageRefused(f"values of {len(found)} rows, and {len(rest)} bytes that are none")
     return found
 
 
-def names_bytes(names: Sequence[str]) -> bytes:
-    return _ENCODER.encode(names)
-
-
-def names_from(data: bytes | memoryview) -> tuple[str, ...]:
-    return _taken("names", _NAMES.decode, data)
-
-
-def tablets_bytes(tablets: Sequence[TabletInfo]) -> bytes:
-    return _ENCODER.encode(tablets)
-
-
-def tablets_from(data: bytes | memoryview) -> tuple[TabletInfo, ...]:
-    return _taken("tablets", _TABLETS.decode, data)
-
-
-def report_bytes(report: CheckReport) -> bytes:
-    return _ENCODER.encode(report)
-
-
-def report_from(data: bytes | memoryview) -> CheckReport:
-    return _taken("a report", _REPORTS.decode, data)
-
-
-def pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes in pieces of a size that can be sent: small ones together, large ones cut."""
-    waiting: list[bytes | memoryview] = []
-    size = 0
-    for part in parts:
-        view = memoryview(part)
-        while size + len(view) >= PIECE_BYTES:
-            end = PIECE_BYTES - size
-            yield b"".join((*waiting, view[:end])) if waiting else view[:end]
-            waiting, size, view = [], 0, view[end:]
-        if view:
-            waiting.append(view)
-            size += len(view)
-    if waiting:
-        yield b"".join(waiting)
+def pieces(data: Bytes) -> Iterator[memoryview]:
+    """The same bytes in pieces of a size that can be sent."""
+    view = memoryview(data)
+    for at in range(0, len(view), PIECE_BYTES):
+        yield view[at : at + PIECE_BYTES]
 
 
 def sent_columns(columns: Selectors) -> tuple[tuple[str, bool], ...]:
@@ -201,16 +188,26 @@ def taken_columns(columns: tuple[tuple[str, bool], ...]) -> Selectors:
 # -- tables
 
 
-def table_bytes(table: Table) -> bytes:
-    return CATALOG_SERIALIZERS.encode(table)
+class _InfoBody(msgspec.Struct, array_like=True):
+    name: str
+    zone: str
+    table: bytes
 
 
-def table_from(data: bytes | memoryview) -> Table:
-    return _object(Table, bytes(data))
+_INFOS = msgspec.msgpack.Decoder(_InfoBody)
+
+
+def info_bytes(info: TableInfo) -> bytes:
+    return _ENCODER.encode(_InfoBody(info.name, info.zone, CATALOG_SERIALIZERS.encode(info.table)))
+
+
+def info_from(data: Bytes) -> TableInfo:
+    body = read_as("a table", _INFOS.decode, data)
+    return TableInfo(_object(Table, body.table), body.name, body.zone)
 
 
 def _object(kind: type[T], data: bytes) -> T:
-    value = _taken(f"a {kind.__name__}", CATALOG_SERIALIZERS.decode, data)
+    value = read_as(f"a {kind.__name__}", CATALOG_SERIALIZERS.decode, data)
     if not isinstance(value, kind):
         raise MessageRefused(f"not a {kind.__name__}: a {type(value).__name__}")
     return value
@@ -223,8 +220,8 @@ def create_parts(ask: CreateAsk) -> tuple[CreateMessage, bytes]:
     return CreateMessage(ask.name, ask.zone, ask.if_not_exists), body
 
 
-def create_from(message: CreateMessage, data: bytes | memoryview) -> CreateAsk:
-    body = _taken("a new table", _CREATES.decode, data)
+def create_from(message: CreateMessage, data: Bytes) -> CreateAsk:
+    body = read_as("a new table", _CREATES.decode, data)
     return CreateAsk(
         message.name,
         check_schema(_object(TableSchema, body.schema)),
@@ -246,8 +243,8 @@ def scan_parts(table: TableId, ask: ScanAsk) -> tuple[ScanMessage, bytes]:
     return ScanMessage(table, text, ask.at, ask.reverse, ask.limit), rows
 
 
-def scan_from(message: ScanMessage, data: bytes | memoryview) -> ScanAsk:
-    ranges = _taken("ranges of rows", _RANGES.decode, data)
+def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
+    ranges = read_as("ranges of rows", _RANGES.decode, data)
     try:
         rows = RangeSet(tuple([RowRange(start, stop) for start, stop in ranges]))
     except InvalidArgument:
@@ -270,11 +267,11 @@ def batch_slices(batch: pa.RecordBatch) -> Iterator[memoryview]:
         yield memoryview(part.serialize())
 
 
-def schema_from(data: bytes | memoryview) -> pa.Schema:
+def schema_from(data: Bytes) -> pa.Schema:
     return _arrow(lambda: pa.ipc.read_schema(pa.py_buffer(data)))
 
 
-def batch_from(schema: pa.Schema, data: bytes | memoryview) -> pa.RecordBatch:
+def batch_from(schema: pa.Schema, data: Bytes) -> pa.RecordBatch:
     """Shares the memory of the data, unless that lies askew."""
     buffer = pa.py_buffer(data)
     if buffer.address % _ALIGNED_BYTES:
@@ -292,7 +289,7 @@ def _arrow(read: Callable[[], T]) -> T:
 # -- blocks
 
 
-def blocks_apart(sizes: tuple[int, ...], body: bytes | memoryview) -> list[bytes]:
+def blocks_apart(sizes: tuple[int, ...], body: Bytes) -> list[bytes]:
     if sum(sizes) != len(body):
         raise MessageRefused(f"blocks of {sum(sizes)} bytes in a body of {len(body)}")
     blocks, at = [], 0
@@ -302,15 +299,23 @@ def blocks_apart(sizes: tuple[int, ...], body: bytes | memoryview) -> list[bytes
     return blocks
 
 
-def checked_block(schema: TableSchema, data: bytes, limits: Limits = DEFAULT_LIMITS) -> OrderedBlock:
-    """A block from elsewhere as the store takes it: whole, of this schema, its rows in order."""
-    block = decode_block(data, limits)
-    if block.schema_version != schema.version:
-        raise StaleSchema(f"a block of schema version {block.schema_version}; the table is at {schema.version}")
-    check_block(schema, block, limits, len(data))
-    if not isinstance(block, SmallBlock):
-        return OrderedBlock(block, layout.rows_of(schema.codec, block.batch))
-    rows = [mutation.row for mutation in block.mutations]
-    if any(a > b for a, b in pairwise(rows)):
-        raise InvalidArgument("block: its rows do not ascend")
-    return OrderedBlock(block, pa.array(rows, pa.binary()))
+# -- files
+
+_FILES = msgspec.msgpack.Decoder(Annotated[tuple[LoadedFile, ...], msgspec.Meta(max_length=FILES_MAX)])
+_FILE = msgspec.msgpack.Decoder(FragmentFile | None)
+
+
+def files_bytes(files: Sequence[LoadedFile]) -> bytes:
+    return _ENCODER.encode(files)
+
+
+def files_from(data: Bytes) -> tuple[LoadedFile, ...]:
+    return read_as("files", _FILES.decode, data)
+
+
+def file_bytes(file: FragmentFile | None) -> bytes:
+    return _ENCODER.encode(file)
+
+
+def file_from(data: Bytes) -> FragmentFile | None:
+    return read_as("a file", _FILE.decode, data)

@@ -1,13 +1,7 @@
-"""What the owner of a store and the processes attached to it say to each other: one method for each operation of
-`Backend`.
+"""Requests as they are sent: small and bounded, checked field by field before anybody looks at them.
 
-Messages are small and bounded; what may be large lies in bodies, whose bytes are `messages_bodies`'. A method with a
-stream sends items whose bodies, joined, are the answer (`PieceItem`), or that mean something each (`ScanItem`,
-`ProgressItem`). `newest` has one answer because it is asked most; one that does not fit a frame is refused with
-LargeAnswer and asked for as `newest_many` of one row.
-
-Writes that come on one connection are given to the store in the order they came, so a client may send the next before
-the last is answered. Pins and scans end with the connection they were asked for on.
+Whatever may be large lies in the body beside the message (`bodies`). Every request says how much time its caller has
+left; the far side passes that on as its own deadline.
 """
 
 from __future__ import annotations
@@ -17,23 +11,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from stelae.catalog.serial.registry import BadBytes
-from stelae.catalog.value import BrokenCatalog
-from stelae.model.errors import (
-    LargeAnswer,
-    NotCached,
-    SchemaChanged,
-    StaleSchema,
-    TabletAway,
-    TooMuchAtOnce,
-    UnknownOutcome,
-)
-from stelae.ports.metastore import Compacted, LeaseExpired
-from stelae.service import ticket_messages as bulk
-from stelae.service.backend import AlterAsk
-from stelae.service.tables import TableStats
-from stelae.wire.faults import FaultTable
-from stelae.wire.messages import Messages, WireMethod
+from stelae.service.jobs import TTL_S_MAX
+from stelae.service.tables import AlterAsk
 
 BLOCKS_MAX = 1_024
 """In one write."""
@@ -44,56 +23,37 @@ ROWS_MAX = 65_536
 _TEXT_MAX = 64 * 1024
 """Of names and rows that are only asked for: the store says more about those that are too long for it."""
 
-_TableNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_TxnNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_LEFT_MS_MAX = 2**48
+
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=_TEXT_MAX)]
+_Ticket: TypeAlias = Annotated[str, msgspec.Meta(max_length=4_096)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=TTL_S_MAX)]
 RowBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=_TEXT_MAX)]
 _Selector: TypeAlias = tuple[Annotated[str, msgspec.Meta(max_length=_TEXT_MAX)], bool]
 _Columns: TypeAlias = Annotated[tuple[_Selector, ...], msgspec.Meta(max_length=100_000)]
 
 
-STORE_FAULTS = FaultTable(
-    {
-        StaleSchema: {},
-        TabletAway: {},
-        NotCached: {},
-        SchemaChanged: {},
-        TooMuchAtOnce: {},
-        BadBytes: {},
-        BrokenCatalog: {},
-        UnknownOutcome: {},
-        LeaseExpired: {},
-        Compacted: {"asked": int, "oldest": int},
-        LargeAnswer: {},
-    }
-)
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """`left_ms`: how long the caller still waits; None for as long as it takes."""
+
+    left_ms: Annotated[int, msgspec.Meta(ge=0, le=_LEFT_MS_MAX)] | None = None
 
 
-class NothingMessage(msgspec.Struct, frozen=True):
-    pass
+class NothingMessage(Request, frozen=True):
+    """Nothing has to be said."""
 
 
-class NameMessage(msgspec.Struct, frozen=True):
+class NameMessage(Request, frozen=True):
     name: _Name
 
 
-class TableMessage(msgspec.Struct, frozen=True):
-    table: _TableNumber
+class TableMessage(Request, frozen=True):
+    table: _Number
 
 
-class InfoMessage(msgspec.Struct, frozen=True):
-    """The table itself is in the body."""
-
-    name: str
-    zone: str
-
-
-class TxnMessage(msgspec.Struct, frozen=True):
-    txn: _TxnNumber
-
-
-class CreateMessage(msgspec.Struct, frozen=True):
+class CreateMessage(Request, frozen=True):
     """Schema, cuts and properties are in the body."""
 
     name: _Name
@@ -101,164 +61,153 @@ class CreateMessage(msgspec.Struct, frozen=True):
     if_not_exists: bool
 
 
-class AlterMessage(msgspec.Struct, frozen=True):
+class AlterMessage(Request, frozen=True):
     name: _Name
     ask: AlterAsk
 
 
-class DropMessage(msgspec.Struct, frozen=True):
+class DropMessage(Request, frozen=True):
     name: _Name
     if_exists: bool
 
 
-class RecallMessage(msgspec.Struct, frozen=True):
+class RecallMessage(Request, frozen=True):
     name: _Name
     new_name: _Name | None
 
 
-class WriteMessage(msgspec.Struct, frozen=True):
+class WriteMessage(Request, frozen=True):
     """`sizes`: of the blocks, which lie in the body one after the other."""
 
-    table: _TableNumber
-    max_txn: _TxnNumber | None
+    table: _Number
+    max_txn: _Number | None
     sizes: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=0, le=2**32)], ...], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)
     ]
 
 
-class NewestMessage(msgspec.Struct, frozen=True):
-    table: _TableNumber
+class NewestMessage(Request, frozen=True):
+    table: _Number
     row: RowBytes
     columns: _Columns
-    at: _TxnNumber | None
+    at: _Number | None
 
 
-class FoundMessage(msgspec.Struct, frozen=True):
-    """The values are in the body."""
-
-    found: bool
-
-
-class ManyMessage(msgspec.Struct, frozen=True):
+class ManyMessage(Request, frozen=True):
     """The rows are in the body."""
 
-    table: _TableNumber
+    table: _Number
     columns: _Columns
-    at: _TxnNumber | None
+    at: _Number | None
 
 
-class HistoryMessage(msgspec.Struct, frozen=True):
-    table: _TableNumber
+class HistoryMessage(Request, frozen=True):
+    table: _Number
     row: RowBytes
     columns: _Columns
-    limit: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-    at: _TxnNumber | None
+    limit: _Number
+    at: _Number | None
     start: _Time
     stop: _Time
 
 
-class ScanMessage(msgspec.Struct, frozen=True):
+class ScanMessage(Request, frozen=True):
     """`text`: the predicate but for its rows, which are in the body; None if it says nothing else."""
 
-    table: _TableNumber
+    table: _Number
     text: str | None
-    at: _TxnNumber
+    at: _Number
     reverse: bool
-    limit: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None
+    limit: _Number | None
 
 
-class ScanPart(IntEnum):
-    """What the body of a scan's item is. The scan is open, and its snapshot pinned, once OPENED came."""
-
-    OPENED = 1
-    SCHEMA = 2
-    BATCH = 3
+class PinMessage(Request, frozen=True):
+    at: _Number | None
 
 
-class ScanItem(msgspec.Struct, frozen=True):
-    """`more`: the body goes on in the next item."""
-
-    part: ScanPart
-    more: bool = False
+class UnpinMessage(Request, frozen=True):
+    pin: _Number
 
 
-class PieceItem(msgspec.Struct, frozen=True):
-    pass
-
-
-class ProgressItem(msgspec.Struct, frozen=True):
-    """`has_result`: the body is a piece of what comes of the work, which is over."""
-
-    done: int
-    total: int
-    has_result: bool = False
-
-
-class PinMessage(msgspec.Struct, frozen=True):
-    at: _TxnNumber | None
-
-
-class PinnedMessage(msgspec.Struct, frozen=True):
-    pin: int
-    txn: _TxnNumber
-
-
-class UnpinMessage(msgspec.Struct, frozen=True):
-    pin: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class CompactMessage(msgspec.Struct, frozen=True):
-    table: _TableNumber
+class CompactMessage(Request, frozen=True):
+    table: _Number
     erase_now: bool
 
 
-class SplitMessage(msgspec.Struct, frozen=True):
-    table: _TableNumber
+class SplitMessage(Request, frozen=True):
+    table: _Number
     at: RowBytes | None
-    tablet: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None
+    tablet: _Number | None
 
 
-class JoinMessage(msgspec.Struct, frozen=True):
-    table: _TableNumber
+class JoinMessage(Request, frozen=True):
+    table: _Number
     at: RowBytes
 
 
-FIND = WireMethod("store.find", NameMessage, InfoMessage)
-INFO = WireMethod("store.info", TableMessage, InfoMessage)
-NAMES = WireMethod("store.names", NothingMessage, PieceItem, has_stream=True)
-CREATE = WireMethod("store.create", CreateMessage, InfoMessage)
-ALTER = WireMethod("store.alter", AlterMessage, InfoMessage)
-DROP = WireMethod("store.drop", DropMessage, NothingMessage)
-RECALL = WireMethod("store.recall", RecallMessage, InfoMessage)
-TRUNCATE = WireMethod("table.truncate", TableMessage, TxnMessage)
-WRITE = WireMethod("table.write", WriteMessage, TxnMessage)
-NOW = WireMethod("store.now", NothingMessage, TxnMessage)
-NEWEST = WireMethod("table.newest", NewestMessage, FoundMessage)
-NEWEST_MANY = WireMethod("table.newest_many", ManyMessage, PieceItem, has_stream=True)
-HISTORY = WireMethod("table.history", HistoryMessage, PieceItem, has_stream=True)
-SCAN = WireMethod("table.scan", ScanMessage, ScanItem, has_stream=True)
-PIN = WireMethod("store.pin", PinMessage, PinnedMessage)
-UNPIN = WireMethod("store.unpin", UnpinMessage, NothingMessage)
-FLUSH = WireMethod("table.flush", TableMessage, NothingMessage)
-COMPACT = WireMethod("table.compact", CompactMessage, ProgressItem, has_stream=True)
-SPLIT = WireMethod("table.split", SplitMessage, NothingMessage)
-JOIN = WireMethod("table.join", JoinMessage, NothingMessage)
-TABLETS = WireMethod("table.tablets", TableMessage, PieceItem, has_stream=True)
-STATS = WireMethod("table.stats", TableMessage, TableStats)
-METRICS = WireMethod("store.metrics", NothingMessage, PieceItem, has_stream=True)
-CHECK = WireMethod("store.check", NothingMessage, ProgressItem, has_stream=True)
-HOLD = WireMethod("bulk.hold", bulk.HoldMessage, PieceItem, has_stream=True)
-RENEW = WireMethod("bulk.renew", bulk.RenewMessage, NothingMessage)
-RELEASE = WireMethod("bulk.release", bulk.ReleaseMessage, NothingMessage)
-BEGIN_LOAD = WireMethod("bulk.begin_load", bulk.BeginLoadMessage, PieceItem, has_stream=True)
-COMMIT_LOAD = WireMethod("bulk.commit_load", bulk.CommitLoadMessage, TxnMessage)
-BEGIN_COMPACTION = WireMethod("bulk.begin_compaction", bulk.BeginCompactionMessage, PieceItem, has_stream=True)
-ADOPT = WireMethod("bulk.adopt", bulk.AdoptMessage, bulk.AdoptedMessage)
+class HoldMessage(Request, frozen=True):
+    table: _Number
+    at: _Number | None
+    ttl_s: _Seconds
 
-STORE_MESSAGES = Messages(
-    (
-        *(FIND, INFO, NAMES, CREATE, ALTER, DROP, RECALL, TRUNCATE, WRITE, NOW, NEWEST, NEWEST_MANY, HISTORY, SCAN),
-        *(PIN, UNPIN, FLUSH, COMPACT, SPLIT, JOIN, TABLETS, STATS, METRICS, CHECK),
-        *(HOLD, RENEW, RELEASE, BEGIN_LOAD, COMMIT_LOAD, BEGIN_COMPACTION, ADOPT),
-    )
-)
+
+class RenewMessage(Request, frozen=True):
+    ticket: _Ticket
+    ttl_s: _Seconds
+
+
+class TicketMessage(Request, frozen=True):
+    ticket: _Ticket
+
+
+class BeginLoadMessage(Request, frozen=True):
+    table: _Number
+    job: _Ticket
+    batch: _Number
+    ttl_s: _Seconds
+
+
+class CommitLoadMessage(Request, frozen=True):
+    """The files are in the body."""
+
+    ticket: _Ticket
+    replaces: bool
+
+
+class BeginCompactionMessage(Request, frozen=True):
+    table: _Number
+    full: bool
+    erase_now: bool
+    ttl_s: _Seconds
+
+
+class AdoptMessage(Request, frozen=True):
+    """The file is in the body, or nothing."""
+
+    ticket: _Ticket
+    number: _Number
+
+
+class ItemKind(IntEnum):
+    """What one item of an answer is."""
+
+    PIECE = 1
+    """Its body goes on with the result."""
+    PROGRESS = 2
+    """The work goes on: so much of so much is done."""
+    OPENED = 3
+    """The scan is open."""
+    SCHEMA = 4
+    """Its body is the Arrow schema of the batches that follow."""
+    BATCH = 5
+    """Its body is a batch of the scan."""
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """An answer is one frame, or where that is too large or takes long, items and an end. `more`: the body goes on in
+    the next item."""
+
+    kind: ItemKind
+    more: bool = False
+    done: int = 0
+    total: int = 0

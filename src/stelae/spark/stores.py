@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.client.api.database import session_of
+from stelae.client.calls.patient import patient_store
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound
 from stelae.storage.files.cache import BlockCache
@@ -22,8 +23,8 @@ _TASK_CACHE_BYTES = 64 * 2**20
 
 
 def backend_of(db: Database) -> Backend:
-    """What is behind a database that `stelae.open` gave."""
-    return session_of(db).backend
+    """The store of a database that `stelae.open` gave; what fails for a while is repeated."""
+    return patient_store(session_of(db))
 
 
 @contextmanager

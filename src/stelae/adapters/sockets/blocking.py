@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from threading import Lock
 from stelae.adapters.files import os_errors
 from stelae.adapters.sockets.paths import checked_path, peer_name, short_path
 from stelae.adapters.sockets.unix import connect_error
-from stelae.model.errors import Closed, Unavailable
+from stelae.model.errors import Closed, DeadlineExceeded, Unavailable
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Frame
 from stelae.wire.faults import ProtocolError
@@ -39,6 +40,7 @@ class BlockingUnixConnection:
         self._fault: ProtocolError | None = None
         self._busy = Lock()
         self._is_closed = False
+        self._until_s: float | None = None
         self._pid = os.getpid()
         self.peer = peer_name(opened, path)
 
@@ -53,6 +55,7 @@ class BlockingUnixConnection:
             while not self._frames:
                 if self._fault is not None:
                     raise self._fault
+                self._wait_no_longer()
                 try:
                     size = self._socket.recv_into(self._buffer)
                 except ConnectionResetError:  # it closed, and left unread what was sent to it
@@ -91,10 +94,11 @@ class BlockingUnixConnection:
             with self._busy:
                 if self._is_closed:
                     raise Closed(f"{self.peer}: this side closed the connection")
-                self._socket.settimeout(timeout_s)
+                self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
+                self._wait_no_longer()
                 yield
         except TimeoutError:
-            raise Unavailable(f"{self.peer}: {doing} it took more than {timeout_s:g} s") from None
+            raise DeadlineExceeded(f"{self.peer}: {doing} it took more than {timeout_s:g} s") from None
         except OSError as error:
             if self._is_closed:
                 raise Closed(f"{self.peer}: this side closed the connection") from None
@@ -102,6 +106,16 @@ class BlockingUnixConnection:
         finally:
             if self._is_closed:
                 self._reap()
+
+    def _wait_no_longer(self) -> None:
+        """The next call of the socket has what is left of the time: a peer that sends byte by byte gains none."""
+        if self._until_s is None:
+            self._socket.settimeout(None)
+            return
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
 
     def _reap(self) -> None:
         """Whoever is inside does this when leaving: a descriptor that is in use is not given back."""

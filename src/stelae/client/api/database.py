@@ -11,7 +11,6 @@ from stelae.client.api.snapshot import Snapshot
 from stelae.client.api.table import TableHandle
 from stelae.client.arguments.declarations import alter_ask, create_ask
 from stelae.client.calls.session import Session
-from stelae.client.calls.steps import asked_once
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId, Txn
 from stelae.model.values import show
@@ -39,14 +38,14 @@ class Database:
         users = db.table("users")
         """
         _check_name(name)
-        return TableHandle(self._session, self._session.ask(lambda backend: backend.find(name)))
+        return TableHandle(self._session, self._session.ask(lambda backend, until: backend.find(name, deadline=until)))
 
     def tables(self) -> list[str]:
         """The names of all tables, qualified by their namespaces, sorted.
 
         db.tables()   # ['users']
         """
-        return list(self._session.ask(lambda backend: backend.names()))
+        return list(self._session.ask(lambda backend, until: backend.names(deadline=until)))
 
     def describe(self, name: str) -> Description:
         """Everything about a table, as a dict that prints well: key, groups, options, tablets, size.
@@ -54,8 +53,8 @@ class Database:
         db.describe("users")["key"]   # {'id': 'string'}
         """
         _check_name(name)
-        info = self._session.ask(lambda backend: backend.find(name))
-        return described(info, self._session.ask(lambda backend: backend.stats(info.id)))
+        info = self._session.ask(lambda backend, until: backend.find(name, deadline=until))
+        return described(info, self._session.ask(lambda backend, until: backend.stats(info.id, deadline=until)))
 
     def create_table(
         self,
@@ -102,7 +101,7 @@ class Database:
             retention=retention,
             comment=comment,
         )
-        return TableHandle(self._session, self._session.run(asked_once(lambda backend: backend.create(ask))))
+        return TableHandle(self._session, self._session.ask(lambda backend, until: backend.create(ask, deadline=until)))
 
     def alter_table(
         self,
@@ -147,7 +146,9 @@ class Database:
             comment=comment,
             zone=zone,
         )
-        return TableHandle(self._session, self._session.run(asked_once(lambda backend: backend.alter(name, ask))))
+        return TableHandle(
+            self._session, self._session.ask(lambda backend, until: backend.alter(name, ask, deadline=until))
+        )
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a table. For a while it can be had back by `recall_table`.
@@ -155,7 +156,7 @@ class Database:
         db.drop_table("users")
         """
         _check_name(name)
-        self._session.run(asked_once(lambda backend: backend.drop(name, if_exists=if_exists)))
+        self._session.ask(lambda backend, until: backend.drop(name, if_exists=if_exists, deadline=until))
 
     def recall_table(self, name: str, new_name: str | None = None) -> TableHandle:
         """Have back the table that was dropped last under that name, with its rows; under a new one if it is taken.
@@ -163,7 +164,9 @@ class Database:
         users = db.recall_table("users")
         """
         _check_name(name)
-        return TableHandle(self._session, self._session.run(asked_once(lambda backend: backend.recall(name, new_name))))
+        return TableHandle(
+            self._session, self._session.ask(lambda backend, until: backend.recall(name, new_name, deadline=until))
+        )
 
     def truncate_table(self, name: str) -> Txn:
         """Empty a table, in one step. Snapshots from before still see its rows. Returns the txn.
@@ -171,8 +174,8 @@ class Database:
         db.truncate_table("users")
         """
         _check_name(name)
-        found: TableId = self._session.ask(lambda backend: backend.find(name)).id
-        return self._session.run(asked_once(lambda backend: backend.truncate(found)))
+        found: TableId = self._session.ask(lambda backend, until: backend.find(name, deadline=until)).id
+        return self._session.ask(lambda backend, until: backend.truncate(found, deadline=until))
 
     # -- snapshots
 
@@ -181,7 +184,7 @@ class Database:
 
         before = db.now()
         """
-        return self._session.ask(lambda backend: backend.now())
+        return self._session.ask(lambda backend, until: backend.now(deadline=until))
 
     def snapshot(self) -> Snapshot:
         """The newest snapshot, held while it is open: see `Snapshot`.
@@ -189,14 +192,14 @@ class Database:
         with db.snapshot() as s:
             users.get("ann", at=s)
         """
-        return Snapshot(self._session.ask(lambda backend: backend.pin()))
+        return Snapshot(self._session.pin(None))
 
     def metrics(self) -> dict[str, Any]:
         """Numbers about the store, by name.
 
         db.metrics()
         """
-        return dict(self._session.ask(lambda backend: backend.metrics()))
+        return dict(self._session.ask(lambda backend, until: backend.metrics(deadline=until)))
 
     def check(self, progress: Progress | None = None) -> CheckReport:
         """Read everything and say what is wrong: `report.problems` is empty if nothing is. Changes nothing.
@@ -205,7 +208,7 @@ class Database:
 
         db.check().problems
         """
-        return self._session.ask(lambda backend: backend.check(progress))
+        return self._session.ask(lambda backend, until: backend.check(progress, deadline=until))
 
     # -- its end
 

@@ -25,7 +25,7 @@ class PinnedScan:
 
     def __init__(self, session: Session, plan: ScanPlan, at: object) -> None:
         wanted = snapshot_of(plan, at)
-        pin = session.ask(lambda backend: backend.pin(wanted))
+        pin = session.pin(wanted)
         self.session = session
         self.plan = plan
         self.txn: Txn = pin.txn

@@ -7,6 +7,7 @@ steps of `operations`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from stelae.client.api.batch import Batch
@@ -41,7 +42,7 @@ class TableHandle:
         self._session = session
         self._known = KnownTable(info)
         self._id = info.id
-        self._rows = Rows(self._known, session.patience)
+        self._rows = Rows(self._known)
 
     @property
     def info(self) -> TableInfo:
@@ -75,10 +76,11 @@ class TableHandle:
         shows the same row again.
         """
         backend = self._session.backend
-        found = quick_get(self._known.view, backend, backend.newest, key, columns, at)
-        if isinstance(found, Missed):
-            return self._session.run(self._rows.get(key, columns, at))
-        return found
+        if backend.is_local:
+            found = quick_get(self._known.view, backend, backend.newest, key, columns, at)
+            if not isinstance(found, Missed):
+                return found
+        return self._session.run(self._rows.get(key, columns, at))
 
     def get_many(
         self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None
@@ -199,11 +201,11 @@ class TableHandle:
         time of the values in microseconds, by default the commit's. With `if_unchanged_since=row.txn` it raises
         `Conflict` if the row has changed since; with `if_absent=True`, `AlreadyExists` if there is such a row.
         """
-        if if_unchanged_since is None and not if_absent:
-            try:
-                return self._session.backend.write(self._id, self._known.view.put_blocks(row, ts))
-            except (InvalidArgument, StaleSchema, Overloaded, TabletAway):
-                pass  # nothing was written
+        backend = self._session.backend
+        if if_unchanged_since is None and not if_absent and backend.is_local:
+            deadline = self._session.patience.deadline()
+            with suppress(InvalidArgument, StaleSchema, Overloaded, TabletAway):  # nothing was written
+                return backend.write(self._id, self._known.view.put_blocks(row, ts), deadline=deadline)
         return self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
@@ -298,26 +300,28 @@ class TableHandle:
 
     def flush(self) -> None:
         """Write what is in memory to files. Nothing needs it to be durable."""
-        self._session.ask(lambda backend: backend.flush(self._id))
+        self._session.ask(lambda backend, until: backend.flush(self._id, deadline=until))
 
     def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
         """Merge all files into one for each tablet and group. With `erase_now=True`, erased and outdated versions are
         dropped for good, whatever the table's retention; open snapshots still hold them. `progress` is called with how
         much is done, and of how much."""
-        self._session.ask(lambda backend: backend.compact(self._id, erase_now=erase_now, progress=progress))
+        self._session.ask(
+            lambda backend, until: backend.compact(self._id, erase_now=erase_now, progress=progress, deadline=until)
+        )
 
     def split(self, key: object = None) -> None:
         """Cut a tablet in two at a key; without one, the largest tablet at its middle."""
         row: Row | None = None if key is None else self._known.view.row_of(key)
-        self._session.ask(lambda backend: backend.split(self._id, row))
+        self._session.ask(lambda backend, until: backend.split(self._id, row, deadline=until))
 
     def tablets(self) -> tuple[TabletInfo, ...]:
         """The table's tablets, in the order of their rows, which `start` and `stop` give as encoded keys."""
-        return self._session.ask(lambda backend: backend.tablets(self._id))
+        return self._session.ask(lambda backend, until: backend.tablets(self._id, deadline=until))
 
     def stats(self) -> TableStats:
         """How many files, records and bytes there are now."""
-        return self._session.ask(lambda backend: backend.stats(self._id))
+        return self._session.ask(lambda backend, until: backend.stats(self._id, deadline=until))
 
     def __repr__(self) -> str:
         try:

@@ -15,8 +15,7 @@ from stelae.model.declare import GroupSpec, columns, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema, nearest
 from stelae.model.purge import parse_duration
 from stelae.model.values import show
-from stelae.service.backend import AlterAsk
-from stelae.service.tables import CreateAsk
+from stelae.service.tables import AlterAsk, CreateAsk
 
 LIKE_GROUP = "data"
 """What the single group of a table made `like` something is called."""

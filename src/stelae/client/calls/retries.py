@@ -1,8 +1,7 @@
-"""When to try again, and for how long: jittered waits that double, within a deadline.
+"""When to try again, and for how long: jittered waits that double, within the caller's deadline.
 
-What a step may be repeated after is its own business (`steps`): reads after anything Retryable, writes only after
-errors that say that nothing happened. The deadline counts from the first refusal of a call, so that calls which are
-never refused need no clock.
+There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
+something Retryable, which says that nothing happened.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.values import show
 from stelae.ports.clock import Clock
 from stelae.ports.rng import Rng
+from stelae.service.deadlines import Deadline
 
 TIMEOUT_S_DEFAULT = 30.0
 _WAIT_S_MIN = 0.001
@@ -32,23 +32,27 @@ class Patience:
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
             raise InvalidArgument(f"timeout_s is a number of seconds, not {show(number)}")
 
+    def deadline(self) -> Deadline:
+        """Of a call that begins now."""
+        return Deadline(self.clock, self.timeout_s)
+
 
 class Attempts:
     """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
     deadline has passed."""
 
-    __slots__ = ("_patience", "_stop_s", "_wait_s")
+    __slots__ = ("_deadline", "_rng", "_wait_s")
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self._stop_s = patience.clock.monotonic_s() + patience.timeout_s
+    def __init__(self, deadline: Deadline, rng: Rng) -> None:
+        self._deadline = deadline
+        self._rng = rng
         self._wait_s = _WAIT_S_MIN
 
     def delay_s(self, error: StelaeError) -> float:
-        left_s = self._stop_s - self._patience.clock.monotonic_s()
+        left_s = self._deadline.left_s
         if left_s <= 0:
-            error.add_note(f"it was tried again and again for {self._patience.timeout_s:g} s")
+            error.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
             raise error
-        delay_s = self._wait_s * (0.5 + self._patience.rng.fraction())
+        delay_s = self._wait_s * (0.5 + self._rng.fraction())
         self._wait_s = min(2 * self._wait_s, _WAIT_S_MAX)
         return min(delay_s, left_s)

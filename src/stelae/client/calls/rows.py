@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import is_shown, put_later, written_columns
-from stelae.client.calls.retries import Attempts, Patience
-from stelae.client.calls.steps import Ask, Pause, Read, Steps, Write
+from stelae.client.calls.steps import Again, Ask, Read, Steps, Write
 from stelae.client.calls.sums import incremented
 from stelae.client.calls.views import KnownTable, RowShape, TableView
 from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, erasures_of, mutations_of
@@ -41,6 +40,7 @@ from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
 from stelae.model.values import show
 from stelae.service.backend import Backend, Values
 from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
 UpdateFunction: TypeAlias = Callable[[FoundRow | None], Mapping[str, Any] | None]
@@ -84,9 +84,8 @@ def quick_get(
 class Rows:
     """The calls of one handle."""
 
-    def __init__(self, known: KnownTable, patience: Patience) -> None:
+    def __init__(self, known: KnownTable) -> None:
         self._known = known
-        self._patience = patience
 
     # -- reading
 
@@ -96,19 +95,17 @@ class Rows:
 
     def _read(self, key: object, columns: Sequence[str] | None, at: object) -> Steps[tuple[Txn, FoundRow | None]]:
         """The row, and a txn after which nothing of it was missed."""
-        attempts: Attempts | None = None
         while True:
             shape, row = yield from self._known.prepared(lambda view: (view.shape(columns), view.row_of(key)))
             view = self._known.view
             wanted = None if at is None else txn_of(at)
-            txn: Txn = (yield Ask(lambda backend: backend.now())) if wanted is None else wanted
+            txn: Txn = (yield Ask(lambda backend, until: backend.now(deadline=until))) if wanted is None else wanted
             try:
                 values: Values | None = yield Read(view.id, row, shape.selectors, txn if view.has_ages else wanted)
             except SnapshotTooOld as error:
                 if wanted is not None:
                     raise
-                attempts = attempts or Attempts(self._patience)
-                yield Pause(attempts.delay_s(error))
+                yield Again(error)
                 continue
             found = None if values is None else shape.found(view.started(key, row, txn), values)
             is_settled = found is not None or values is None
@@ -117,13 +114,11 @@ class Rows:
             if not (yield from self._known.refreshed()):
                 if is_settled:
                     return txn, found
-                attempts = attempts or Attempts(self._patience)
-                yield Pause(attempts.delay_s(_being_altered(view)))
+                yield Again(_being_altered(view))
 
     def get_many(self, keys: Iterable[object], columns: Sequence[str] | None, at: object) -> Steps[list[Any]]:
         asked = _listed("keys", keys)
         wanted = None if at is None else txn_of(at)
-        attempts: Attempts | None = None
         while True:
             shape, rows = yield from self._known.prepared(lambda view: _shape_and_rows(view, columns, asked))
             view = self._known.view
@@ -138,8 +133,7 @@ class Rows:
             if not (yield from self._known.refreshed()):
                 if is_settled:
                     return found
-                attempts = attempts or Attempts(self._patience)
-                yield Pause(attempts.delay_s(_being_altered(view)))
+                yield Again(_being_altered(view))
 
     def history(
         self, key: object, columns: Sequence[str] | None, limit: int | None, at: object
@@ -150,27 +144,27 @@ class Rows:
         txn = None if at is None else txn_of(at)
         yield from self._known.refreshed()
         shape, row = yield from self._known.prepared(lambda view: (view.shape(columns), view.row_of(key)))
-        found = yield Ask(lambda backend: backend.history(self._known.id, row, shape.selectors, count, txn))
+        found = yield Ask(
+            lambda backend, until: backend.history(self._known.id, row, shape.selectors, count, txn, deadline=until)
+        )
         return {} if found is None or shape.keys_only else versions_of(found, shape)
 
     # -- writing
 
     def write(self, make: Callable[[TableView], Sequence[OrderedBlock]], max_txn: Txn | None = None) -> Steps[Txn]:
         """Blocks that are made anew for as long as the table's schema is another when they get there."""
-        attempts: Attempts | None = None
         while True:
             blocks = yield from self._known.prepared(make)
             txn: Txn
             if not blocks:
-                txn = yield Ask(lambda backend: backend.now())
+                txn = yield Ask(lambda backend, until: backend.now(deadline=until))
                 return txn
             try:
                 txn = yield Write(self._known.id, blocks, max_txn)
                 return txn
             except StaleSchema as error:
                 if not (yield from self._known.refreshed()):
-                    attempts = attempts or Attempts(self._patience)
-                    yield Pause(attempts.delay_s(error))
+                    yield Again(error)
 
     def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:
         if if_absent and if_unchanged_since is not None:
@@ -184,7 +178,6 @@ class Rows:
             raise self._conflict(row, error) from None
 
     def _put_new(self, row: Mapping[str, Any], ts: int | None) -> Steps[Txn]:
-        attempts: Attempts | None = None
         while True:
             blocks = yield from self._known.prepared(lambda view: view.put_blocks(row, ts))
             key = self._known.view.schema.codec.decode(blocks[0].rows[0].as_py())
@@ -194,8 +187,7 @@ class Rows:
             try:
                 return (yield from self.write(lambda view: view.put_blocks(row, ts), txn))
             except Conflict as error:
-                attempts = attempts or Attempts(self._patience)
-                yield Pause(attempts.delay_s(error))
+                yield Again(error)
 
     def _conflict(self, row: Mapping[str, Any], error: Conflict) -> Conflict:
         view = self._known.view
@@ -245,7 +237,6 @@ class Rows:
     ) -> Steps[tuple[Mapping[str, Any] | None, FoundRow | None, Txn]]:
         """What the function made of the row, the row with it if that is known, and when it was written. If nothing
         was: None, and the row as it is."""
-        attempts: Attempts | None = None
         while True:
             txn, before = yield from self._read(key, columns, None)
             change = function(deepcopy(before))
@@ -260,8 +251,7 @@ class Rows:
                     return change, None, (yield from self.write(_made(key, change, later), written))
                 return change, row, written
             except Conflict as error:
-                attempts = attempts or Attempts(self._patience)
-                yield Pause(attempts.delay_s(error))
+                yield Again(error)
 
     def _hiding(
         self, key: object, columns: Sequence[str] | None, change: Mapping[str, Any], txn: Txn
@@ -278,7 +268,9 @@ class Rows:
                 written_columns(view.schema, change),
                 TimeRange(micros_of(txn) + 1),
             )
-            found = yield Ask(lambda backend: backend.history(view.id, encoded, written, 1, txn, time))
+            found = yield Ask(
+                lambda backend, until: backend.history(view.id, encoded, written, 1, txn, time, deadline=until)
+            )
             return row, {name: versions[0].ts for name, versions in (found or {}).items()}
         except StelaeError:
             return None, {}
@@ -306,15 +298,15 @@ def _made(
 
 def _newest_many(
     view: TableView, rows: Sequence[Row], shape: RowShape, at: Txn | None
-) -> Callable[[Backend], tuple[Txn, list[Values | None]]]:
-    def read(backend: Backend) -> tuple[Txn, list[Values | None]]:
+) -> Callable[[Backend, Deadline], tuple[Txn, list[Values | None]]]:
+    def read(backend: Backend, until: Deadline) -> tuple[Txn, list[Values | None]]:
         if at is not None:
-            return at, backend.newest_many(view.id, rows, shape.selectors, at)
+            return at, backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
         if not view.has_ages:
-            return backend.visible, backend.newest_many(view.id, rows, shape.selectors)
-        txn = backend.now()
+            return backend.visible, backend.newest_many(view.id, rows, shape.selectors, deadline=until)
+        txn = backend.now(deadline=until)
         try:
-            return txn, backend.newest_many(view.id, rows, shape.selectors, txn)
+            return txn, backend.newest_many(view.id, rows, shape.selectors, txn, deadline=until)
         except SnapshotTooOld as error:
             raise Unavailable(f"table {view.name!r}: its history was dropped just now: {error}") from None
 

@@ -186,8 +186,8 @@ class ScanRun:
         found = []
         for row in self._rows_of(batch).to_pylist():
             versions: Any = self._session.ask(
-                lambda backend, row=row: backend.history(  # type: ignore[misc]
-                    plan.view.id, row, predicate.columns, limit, self._txn, predicate.time
+                lambda backend, until, row=row: backend.history(  # type: ignore[misc]
+                    plan.view.id, row, predicate.columns, limit, self._txn, predicate.time, deadline=until
                 )
             )
             found.append(versions_of(versions or {}, plan.shape))
@@ -207,12 +207,14 @@ class ScanRun:
         rows, expected = plan.predicate.rows, output_schema(plan.view.schema, plan.predicate.columns).names
         shown = plan.batch_schema.names
         attempts: Attempts | None = None
+        deadline = session.patience.deadline()
         given: pa.RecordBatch | None = None
         while not rows.is_empty and limit != 0:
             ask = ScanAsk(replace(plan.predicate, rows=rows), self._txn, plan.reverse, limit)
             stream: Iterator[pa.RecordBatch] = iter(())
+            backend = session.backend
             try:
-                stream = session.backend.scan(plan.view.id, ask)
+                stream = backend.scan(plan.view.id, ask, deadline=deadline)
                 for batch in stream:
                     if batch.schema.names != expected:
                         raise _changed(plan)
@@ -231,8 +233,10 @@ class ScanRun:
                 if given is not None:
                     last = self._rows_of(given.slice(given.num_rows - 1))[0].as_py()
                     rows, given = _left(rows, last, reverse=plan.reverse), None
-                attempts = attempts or Attempts(session.patience)
-                session.pause(attempts.delay_s(error))
+                if attempts is None:
+                    deadline = session.patience.deadline()
+                    attempts = Attempts(deadline, session.patience.rng)
+                session.wait_to_repeat(attempts, error, backend, deadline)
             finally:
                 _close(stream)
 

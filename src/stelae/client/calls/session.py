@@ -1,25 +1,47 @@
-"""What all objects of one open database share: the backend, patience, and whether it is closed.
+"""What all objects of one open database share: the store, patience, and whether it is closed.
 
 `run` carries out steps on the caller's thread. It needs no event loop and disturbs none, and any number of threads may
-be in it. Waiting ends at once when the session is closed.
+be in it. It is the one place that repeats what failed. Where the process that had the store is gone, the store is
+looked for again (`Finder`) before the next try. Waiting ends at once when the session is closed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event, Lock
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from stelae.client.calls.retries import Attempts, Patience
-from stelae.client.calls.steps import Pause, Step, Steps, asked
-from stelae.model.errors import Closed, StelaeError
-from stelae.service.backend import Backend
+from stelae.client.calls.steps import Again, Steps, ask
+from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
+from stelae.model.ids import Txn
+from stelae.service.backend import Backend, Pin
+from stelae.service.deadlines import Deadline
 
 T = TypeVar("T")
 
+_ROOM_S = 0.5
+"""A store that is full says when it has room again; it is asked so often all the same."""
+
+
+class Finder(Protocol):
+    """Looks for a store whose process is gone."""
+
+    def find_again(self, lost: Backend, deadline: Deadline) -> Backend:
+        """The store as it can be reached now; the same again if nobody has it yet."""
+        ...
+
+    def keep(self, pin: Pin) -> Pin:
+        """A pin that is asked for again wherever the store goes."""
+        ...
+
+    def close(self) -> None:
+        """Wait for changes under way, and let go of the store. Closing twice is no error."""
+        ...
+
 
 class _ClosedBackend:
-    """Stands where the backend was: whatever is asked of it raises Closed."""
+    """Stands where the store was: whatever is asked of it raises Closed."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -29,10 +51,11 @@ class _ClosedBackend:
 
 
 class Session:
-    def __init__(self, backend: Backend, patience: Patience) -> None:
+    def __init__(self, backend: Backend, patience: Patience, finder: Finder | None = None) -> None:
         self.backend = backend
         self.patience = patience
         self.place = backend.place
+        self._finder = finder
         self._ended = Event()
         self._lock = Lock()
 
@@ -40,38 +63,60 @@ class Session:
     def is_closed(self) -> bool:
         return self._ended.is_set()
 
-    def ask(self, job: Callable[[Backend], T]) -> T:
-        """A single request that may be repeated."""
-        return self.run(asked(job))
+    def ask(self, job: Callable[[Backend, Deadline], T]) -> T:
+        """A single request."""
+        return self.run(ask(job))
 
     def run(self, steps: Steps[T]) -> T:
-        attempts: Attempts | None = None
+        deadline, attempts = self.patience.deadline(), None
         try:
             step = next(steps)
             while True:
+                backend = self.backend
                 try:
-                    result = self._carried_out(step)
-                except StelaeError as error:
-                    if isinstance(error, step.again):
-                        attempts = attempts or Attempts(self.patience)
-                        self.pause(attempts.delay_s(error))
+                    if isinstance(step, Again):
+                        attempts = attempts or Attempts(deadline, self.patience.rng)
+                        self.wait_to_repeat(attempts, step.error, backend, deadline)
+                        result = None
                     else:
+                        result = step.carry_out(backend, deadline)
+                except Retryable as error:
+                    if isinstance(step, Again) or isinstance(error, step.handles):
                         step = steps.throw(error)
+                        continue
+                    attempts = attempts or Attempts(deadline, self.patience.rng)
+                    self.wait_to_repeat(attempts, error, backend, deadline)
+                except StelaeError as error:
+                    step = steps.throw(error)
                 else:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
 
-    def _carried_out(self, step: Step) -> Any:
-        if not isinstance(step, Pause):
-            return step.carry_out(self.backend)
-        self.pause(step.seconds)
-        return None
-
-    def pause(self, seconds: float) -> None:
-        """Closed as soon as the session is."""
+    def wait_to_repeat(self, attempts: Attempts, error: StelaeError, backend: Backend, deadline: Deadline) -> None:
+        """Before the next try; the error again if the time is up. Closed as soon as the session is."""
+        seconds = attempts.delay_s(error)
+        if isinstance(error, ConnectionLost):
+            self.find_again(backend, deadline)
+        if isinstance(error, Overloaded) and backend.is_local:
+            backend.wait_for_room(min(_ROOM_S, deadline.left_s))
+            seconds = 0.0
         if self._ended.wait(seconds):
             raise Closed(f"the database {self.place} was closed meanwhile")
+
+    def find_again(self, lost: Backend, deadline: Deadline) -> None:
+        """After the connection to a store broke: find out who has it now."""
+        if self._finder is None:
+            return
+        found = self._finder.find_again(lost, deadline)
+        with self._lock:
+            if self.backend is lost and not self._ended.is_set():
+                self.backend = found
+
+    def pin(self, at: Txn | None) -> Pin:
+        """A snapshot that is held until it is closed, wherever the store goes meanwhile."""
+        pin = self.ask(lambda backend, until: backend.pin(at, deadline=until))
+        return pin if self._finder is None else self._finder.keep(pin)
 
     def close(self) -> None:
         """Waits for writes under way. Closing twice is no error."""
@@ -82,4 +127,7 @@ class Session:
             self._ended.set()
             closed: Any = _ClosedBackend(self.place)
             self.backend = closed
+        if self._finder is None:
             backend.close()
+        else:
+            self._finder.close()

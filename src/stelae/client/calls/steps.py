@@ -1,10 +1,12 @@
-"""Calls as generators of steps: what is asked of a backend, one thing after another, by nobody in particular.
+"""Calls as generators of steps: what is asked of a store, one thing after another, by nobody in particular.
 
 A call that takes more than one request (read, then write; again on conflict) is written once, as a generator that
 yields steps and is sent their results, or thrown their errors. `Session.run` carries it out on the caller's thread,
-`aio_session` in an event loop; neither knows what the call is about.
+`AsyncSession.run` in an event loop; neither knows what the call is about.
 
-A step says after which errors it may simply be repeated: then the error meant that nothing happened.
+Whoever carries a step out repeats it after a Retryable error, until the call's deadline, but for the errors that the
+step `handles`: those mean that something must be made anew, which only the call can do. A call that has to begin again
+by itself yields `Again`.
 """
 
 from __future__ import annotations
@@ -13,16 +15,14 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from stelae.model.errors import Overloaded, Retryable, StelaeError, TabletAway
+from stelae.model.errors import StaleSchema, StelaeError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.service.backend import Backend
 from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
 
 _Kinds: TypeAlias = tuple[type[StelaeError], ...]
-
-ALWAYS: _Kinds = (Retryable,)
-IF_NOTHING_HAPPENED: _Kinds = (Overloaded, TabletAway)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Read:
     row: Row
     columns: Selectors
     at: Txn | None
-    again: ClassVar[_Kinds] = ALWAYS
+    handles: ClassVar[_Kinds] = ()
 
-    def carry_out(self, backend: Backend) -> Any:
-        return backend.newest(self.table, self.row, self.columns, self.at)
+    def carry_out(self, backend: Backend, deadline: Deadline) -> Any:
+        return backend.newest(self.table, self.row, self.columns, self.at, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +46,36 @@ class Write:
     table: TableId
     blocks: Sequence[OrderedBlock]
     max_txn: Txn | None = None
-    again: ClassVar[_Kinds] = IF_NOTHING_HAPPENED
+    handles: ClassVar[_Kinds] = (StaleSchema,)
 
-    def carry_out(self, backend: Backend) -> Any:
-        return backend.write(self.table, self.blocks, self.max_txn)
+    def carry_out(self, backend: Backend, deadline: Deadline) -> Any:
+        return backend.write(self.table, self.blocks, self.max_txn, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Anything else: a function of the backend, which may wait."""
+    """Anything else: a function of the store and the deadline, which may wait until then."""
 
-    job: Callable[[Backend], Any]
-    again: _Kinds = ALWAYS
+    job: Callable[[Backend, Deadline], Any]
+    handles: ClassVar[_Kinds] = ()
 
-    def carry_out(self, backend: Backend) -> Any:
-        return self.job(backend)
+    def carry_out(self, backend: Backend, deadline: Deadline) -> Any:
+        return self.job(backend, deadline)
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Nothing, for so long."""
+class Again:
+    """The call begins again because of an error, a little later; once the deadline has passed, the error is raised."""
 
-    seconds: float
-    again: ClassVar[_Kinds] = ()
+    error: StelaeError
 
 
-Step: TypeAlias = Read | Write | Ask | Pause
+Step: TypeAlias = Read | Write | Ask | Again
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
-def asked(job: Callable[[Backend], T]) -> Steps[T]:
-    """One request, which may be repeated."""
+def ask(job: Callable[[Backend, Deadline], T]) -> Steps[T]:
+    """One request."""
     found: T = yield Ask(job)
-    return found
-
-
-def asked_once(job: Callable[[Backend], T]) -> Steps[T]:
-    """One request that changes something: it is repeated only if nothing happened."""
-    found: T = yield Ask(job, IF_NOTHING_HAPPENED)
     return found

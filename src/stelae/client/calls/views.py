@@ -275,7 +275,7 @@ class KnownTable:
     def refreshed(self) -> Steps[bool]:
         """Whether the table's schema is another than was known."""
         before = self.view
-        info: TableInfo = yield Ask(lambda backend: backend.info(self.id))
+        info: TableInfo = yield Ask(lambda backend, until: backend.info(self.id, deadline=until))
         if info == before.info:
             return False
         self.view = TableView(info)

@@ -3,26 +3,31 @@
 A line is a connection that has said hello. It is lent to one caller at a time; given back, it waits for the next one,
 unless an answer is still to come on it or its peer is gone: then it is closed. So whoever stops in the middle, by an
 error or an interrupt, has only to give the line back.
+
+Whatever breaks a connection, or keeps one from being made, is ConnectionLost. Time is the caller's: nobody waits here
+longer than its deadline, and how long a connection may take to be made is bounded besides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
-from stelae.model.errors import Closed, InvalidArgument, Overloaded, Unavailable
+from stelae.model.errors import Closed, ConnectionLost, DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.service.messages import STORE_FAULTS
+from stelae.service.bodies import Bytes
+from stelae.service.deadlines import Deadline
+from stelae.service.messages import Request
+from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.wire.faults import ProtocolError
 from stelae.wire.hello import Hello, agree, hello_frame, read_hello
-from stelae.wire.messages import WireMethod, cancel_frame, read_error
-
-Q = TypeVar("Q", bound=msgspec.Struct)
-A = TypeVar("A", bound=msgspec.Struct)
+from stelae.wire.messages import cancel_frame
 
 _LAST = (FrameKind.ANSWER, FrameKind.ERROR, FrameKind.END)
 _UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
@@ -31,16 +36,26 @@ _UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
 
 @dataclass(frozen=True, slots=True)
 class LineSettings:
-    """`lines_max`: every open scan has one. `answer_s`: how long an answer may take, or the next item of a stream;
-    `upkeep_s`: the same of what changes or tidies whole tables, None for as long as it takes."""
+    """`lines_max`: every open scan has one. `connect_s`: how long a connection may take to be made, whatever the
+    deadline. `answer_s`: how long an answer may take for a caller without a deadline; long work may take any time."""
 
     lines_max: int = 32
     connect_s: float = 10.0
     answer_s: float = 60.0
-    upkeep_s: float | None = None
 
 
 DEFAULT_LINE_SETTINGS = LineSettings()
+
+
+@contextmanager
+def _broken_is_lost() -> Iterator[None]:
+    """Whatever a connection says of its own end is ConnectionLost; a peer that is only slow is DeadlineExceeded."""
+    try:
+        yield
+    except (ConnectionLost, DeadlineExceeded):
+        raise
+    except Unavailable as error:
+        raise ConnectionLost(str(error)) from error
 
 
 class Line:
@@ -63,30 +78,34 @@ class Line:
         return not self._open and not self._is_broken and self._connection.is_quiet()
 
     def greet(self, mine: Hello, timeout_s: float) -> None:
-        self._connection.send(hello_frame(mine, FrameKind.REQUEST), timeout_s)
-        frame = self._connection.receive(timeout_s)
+        with _broken_is_lost():
+            self._connection.send(hello_frame(mine, FrameKind.REQUEST), timeout_s)
+            frame = self._connection.receive(timeout_s)
         if frame is None:
-            raise Unavailable(f"{self.peer}: it closed the connection at once")
+            raise ConnectionLost(f"{self.peer}: it closed the connection at once")
         agree(mine, read_hello(frame, FrameKind.ANSWER, STORE_FAULTS))
 
     def ask(
-        self, method: WireMethod[Q, A], message: Q, body: bytes | memoryview = b"", *, timeout_s: float | None
+        self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline | None
     ) -> RequestId:
         request = RequestId(self._last_id + 1)
+        if deadline is not None:
+            message = msgspec.structs.replace(message, left_ms=int(deadline.left_s * 1_000))
         try:
-            frame = method.ask(request, message, body)
+            frame = operation.method.ask(request, message, body)
         except _UNSENDABLE as error:
-            raise InvalidArgument(f"{method.name}: this cannot be asked: {error}") from None
-        self._send(frame, timeout_s)
+            raise InvalidArgument(f"{operation.name}: this cannot be asked: {error}") from None
+        self._send(frame, None if deadline is None else deadline.check(operation.name))
         self._last_id = request
         self._open.add(request)
         return request
 
     def receive(self, timeout_s: float | None) -> Frame:
         """The next frame of an answer that is still to come."""
-        frame = self._connection.receive(timeout_s)
+        with _broken_is_lost():
+            frame = self._connection.receive(timeout_s)
         if frame is None:
-            raise Unavailable(f"{self.peer}: it closed the connection before it answered")
+            raise ConnectionLost(f"{self.peer}: it closed the connection before it answered")
         if frame.request_id not in self._open:
             raise ProtocolError(f"{self.peer}: {frame!r} answers nothing that was asked")
         if frame.kind in _LAST:
@@ -105,7 +124,8 @@ class Line:
     def _send(self, frame: Frame, timeout_s: float | None) -> None:
         self._is_broken = True
         try:
-            self._connection.send(frame, timeout_s)
+            with _broken_is_lost():
+                self._connection.send(frame, timeout_s)
         except InvalidArgument:
             self._is_broken = False
             raise
@@ -132,29 +152,29 @@ class Lines:
             return len(self._lines)
 
     def ask(
-        self, method: WireMethod[Q, A], message: Q, body: bytes | memoryview = b"", *, timeout_s: float | None
+        self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline | None
     ) -> tuple[Line, RequestId]:
         """On a line that the caller gives back. What was not sent on an old line is sent on another one."""
         for is_last in (False, True):
-            line = self.take()
+            line = self.take(deadline)
             try:
-                return line, line.ask(method, message, body, timeout_s=timeout_s)
+                return line, line.ask(operation, message, body, deadline=deadline)
             except BaseException as error:
                 self.give(line)
-                if is_last or not line.is_used or not isinstance(error, Unavailable):
+                if is_last or not line.is_used or not isinstance(error, ConnectionLost):
                     raise
-        raise Unavailable(f"{self._connector.address}: it could not be asked")
+        raise ConnectionLost(f"{self._connector.address}: it could not be asked")
 
-    def take(self) -> Line:
+    def take(self, deadline: Deadline | None) -> Line:
         """Overloaded if all are lent and none is given back in time."""
         with self._change:
-            line = self._next_idle()
+            line = self._next_idle(deadline)
             if line is not None:
                 line.is_used = True
                 return line
             self._opening += 1
         try:
-            line = self._opened()
+            line = self._open_line(deadline)
             with self._change:
                 self._check_open(line)
                 self._lines.add(line)
@@ -183,7 +203,7 @@ class Lines:
             self._idle.clear()
             self._change.notify_all()
 
-    def _next_idle(self) -> Line | None:
+    def _next_idle(self, deadline: Deadline | None) -> Line | None:
         """None: there is room for another one."""
         while True:
             self._check_open(None)
@@ -194,15 +214,19 @@ class Lines:
                 self._forget(line)
             if len(self._lines) + self._opening < self._settings.lines_max:
                 return None
-            if not self._change.wait(self._settings.answer_s):
+            left_s = self._settings.answer_s if deadline is None else deadline.left_s
+            if not self._change.wait(left_s):
                 raise Overloaded(
                     f"{self._connector.address}: all {self._settings.lines_max} connections are in use; "
                     f"every open scan has one"
                 )
 
-    def _opened(self) -> Line:
+    def _open_line(self, deadline: Deadline | None) -> Line:
         connect_s = self._settings.connect_s
-        line = Line(self._connector.connect(connect_s))
+        if deadline is not None:
+            connect_s = min(connect_s, deadline.check(f"connecting to {self._connector.address}"))
+        with _broken_is_lost():
+            line = Line(self._connector.connect(connect_s))
         try:
             line.greet(self._hello, connect_s)
         except BaseException:
@@ -219,10 +243,3 @@ class Lines:
     def _forget(self, line: Line) -> None:
         self._lines.discard(line)
         line.close()
-
-
-def answered(method: WireMethod[Q, A], frame: Frame) -> tuple[A, bytes | memoryview]:
-    """The one answer, or an item; what the other side raised is raised."""
-    if frame.kind is FrameKind.ERROR:
-        raise read_error(frame, STORE_FAULTS)
-    return method.read_answer(frame), frame.body

@@ -1,11 +1,12 @@
-"""A store that another process of the machine has: the same interface, over connections to that process.
+"""A store that another process has: the same interface, over connections to that process.
 
-    backend = RemoteBackend(connector, executor, hello)
+    store = RemoteStore(connector, executor, hello, clock)
 
 A call takes a connection, asks, waits for the answer and gives the connection back; a scan keeps one until it ends, and
-all pins share one. Connections are opened when they are needed, and bounded in number. What the owner raises is raised
-here. When the owner is gone, reads raise Unavailable, as does what was never sent; what changes something and was sent
-raises UnknownOutcome. The next call connects anew: to whoever has the store by then.
+all pins share one. Connections are opened when they are needed, and bounded in number. What is asked and answered, and
+what may be repeated, is in the table of operations (`service.operations`). What the owner raises is raised here. When
+the owner is gone, what is safe to repeat raises ConnectionLost, as does what was never sent; anything else that was
+sent raises UnknownOutcome. The next call connects anew: to whoever has the store by then.
 
 Nothing is cached here, so `newest_cached` always raises NotCached.
 """
@@ -14,44 +15,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
-from threading import Condition
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from threading import Condition, Event
+from typing import Any, ParamSpec, TypeVar
 
-import msgspec
 import pyarrow as pa
 
-from stelae.client.remote.jobs import RemoteBulk
-from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings, answered
-from stelae.client.remote.streams import ItemStream, RemotePins, RemoteScan, joined_bodies
-from stelae.client.remote.writes import WriteLane, write_alone, write_groups, write_in_order
-from stelae.model.errors import Closed, LargeAnswer, NotCached, Unavailable, UnknownOutcome
+from stelae.client.remote.answers import ItemStream, Patience, receive_result
+from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
+from stelae.client.remote.pins import RemotePin, RemotePins
+from stelae.client.remote.scans import RemoteScan
+from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order
+from stelae.model.errors import Closed, NotCached
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.executor import Executor
-from stelae.service import bodies as bodies
+from stelae.service import job_operations as jobs
 from stelae.service import messages as m
-from stelae.service.backend import AlterAsk, Pin, Values
+from stelae.service import operations as ops
+from stelae.service.backend import Values
 from stelae.service.blocks import OrderedBlock
+from stelae.service.bodies import Bytes
+from stelae.service.deadlines import Deadline
+from stelae.service.jobs import TTL_S_DEFAULT
+from stelae.service.operations import Operation
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import CreateAsk, TableInfo, TableStats, TabletInfo
+from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
+from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
 from stelae.wire.hello import Hello
-from stelae.wire.messages import WireMethod
 
-Q = TypeVar("Q", bound=msgspec.Struct)
-A = TypeVar("A", bound=msgspec.Struct)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 ROWS_BYTES_MAX = 16 * 1024 * 1024
-_NOTHING = m.NothingMessage()
 
 
-class RemoteBackend(RemoteBulk):
-    """A `Backend`. `executor` runs what is submitted: one job at a time. `hello` says who attaches, and to which
-    store. Safe for threads; not after a fork: attach again in the child."""
+class RemoteStore:
+    """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. Safe for threads;
+    not after a fork: attach again in the child."""
+
+    is_local = False
 
     def __init__(
         self,
@@ -60,70 +68,113 @@ class RemoteBackend(RemoteBulk):
         hello: Hello,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
     ) -> None:
-        self._place = connector.address
+        self.place = connector.address
         self._settings = settings
+        self._executor = executor
         self._lines = Lines(connector, hello, settings)
-        self._lane = WriteLane(self._lines, executor, settings)
         self._pins = RemotePins(self._lines, settings)
         self._change = Condition()
-        self._writes = 0
-        self._is_closed = False
-
-    @property
-    def is_local(self) -> bool:
-        return False
-
-    @property
-    def place(self) -> str:
-        return self._place
+        self._changes = 0
+        self._ended = Event()
+        self._abandoned: str | None = None
 
     @property
     def connections(self) -> int:
         """How many are open now."""
         return self._lines.count
 
-    def attach(self) -> None:
-        """Connect, if no connection is open: Unavailable if nobody has the store, or nobody answers."""
-        self._lines.give(self._lines.take())
+    def attach(self, deadline: Deadline | None = None) -> None:
+        """Connect, if no connection is open: ConnectionLost if nobody has the store, or nobody answers."""
+        self._lines.give(self._lines.take(deadline))
 
-    # -- names and schemas
+    def abandon(self, why: str) -> None:
+        """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""
+        self._abandoned = why
 
-    def find(self, name: str) -> TableInfo:
-        return _info(*self._read(m.FIND, m.NameMessage(name)))
+    def close(self) -> None:
+        if self._abandoned is not None:
+            return
+        with self._change:
+            self._ended.set()
+            self._change.wait_for(lambda: not self._changes)
+        self._lines.close()
 
-    def info(self, table: TableId) -> TableInfo:
-        return _info(*self._read(m.INFO, m.TableMessage(table)))
+    # -- tables
 
-    def names(self) -> tuple[str, ...]:
-        return bodies.names_from(self._whole(m.NAMES, _NOTHING))
+    def find(self, name: str, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._ask(ops.FIND, deadline, name)
 
-    def create(self, ask: CreateAsk) -> TableInfo:
-        return _info(*self._change_table(m.CREATE, *bodies.create_parts(ask)))
+    def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._ask(ops.INFO, deadline, table)
 
-    def alter(self, name: str, ask: AlterAsk) -> TableInfo:
-        return _info(*self._change_table(m.ALTER, m.AlterMessage(name, ask)))
+    def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
+        return self._ask(ops.NAMES, deadline)
 
-    def drop(self, name: str, *, if_exists: bool = False) -> None:
-        self._change_table(m.DROP, m.DropMessage(name, if_exists))
+    def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._ask(ops.CREATE, deadline, ask)
 
-    def recall(self, name: str, new_name: str | None = None) -> TableInfo:
-        return _info(*self._change_table(m.RECALL, m.RecallMessage(name, new_name)))
+    def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._ask(ops.ALTER, deadline, name, ask)
 
-    def truncate(self, table: TableId) -> Txn:
-        return Txn(self._change_table(m.TRUNCATE, m.TableMessage(table))[0].txn)
+    def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:
+        self._ask(ops.DROP, deadline, name, if_exists)
+
+    def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._ask(ops.RECALL, deadline, name, new_name)
+
+    def split(
+        self, table: TableId, at: Row | None = None, tablet: int | None = None, *, deadline: Deadline | None = None
+    ) -> None:
+        self._ask(ops.SPLIT, deadline, table, at, tablet)
+
+    def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:
+        self._ask(ops.JOIN, deadline, table, at)
 
     # -- writing
 
-    def write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Txn:
-        if self._lane.is_busy:
-            return self.submit(table, blocks, max_txn).result()
-        with _Counted(self):
-            groups = write_groups(table, blocks, max_txn)
-            return write_in_order(groups, lambda group: write_alone(self._lines, group, self._settings.answer_s))
+    def write(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Txn:
+        with self._counted():
+            return self._write(table, blocks, max_txn, deadline)
 
-    def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
-        with _Counted(self):
-            return self._lane.submit(table, blocks, max_txn)
+    def _write(
+        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, deadline: Deadline | None
+    ) -> Txn:
+        def write_group(group: WriteGroup) -> Txn:
+            data = self._receive(ops.WRITE, group.message, group.body, deadline, None)
+            return ops.WRITE.result.decode(data)
+
+        return write_in_order(write_groups(table, blocks, max_txn), write_group)
+
+    def submit(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Future[Txn]:
+        self._begin_change()
+        try:
+            future = self._executor.submit(self._write, table, blocks, max_txn, deadline)
+        except BaseException:
+            self._end_change()
+            raise
+        future.add_done_callback(lambda _: self._end_change())
+        return future
+
+    def wait_for_room(self, seconds: float) -> None:
+        """How the owner fares is not known here: it is asked again after that time."""
+        self._ended.wait(seconds)
+
+    def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
+        return self._ask(ops.TRUNCATE, deadline, table)
 
     # -- reading
 
@@ -131,15 +182,13 @@ class RemoteBackend(RemoteBulk):
     def visible(self) -> Txn:
         return self.now()
 
-    def now(self) -> Txn:
-        return Txn(self._read(m.NOW, _NOTHING)[0].txn)
+    def now(self, *, deadline: Deadline | None = None) -> Txn:
+        return self._ask(ops.NOW, deadline)
 
-    def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
-        try:
-            answer, body = self._read(m.NEWEST, m.NewestMessage(table, row, bodies.sent_columns(columns), at))
-        except LargeAnswer:
-            return self.newest_many(table, [row], columns, at)[0]
-        return bodies.values_from(body) if answer.found else None
+    def newest(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None, *, deadline: Deadline | None = None
+    ) -> Values | None:
+        return self._ask(ops.NEWEST, deadline, table, row, columns, at)
 
     def newest_cached(
         self,
@@ -148,25 +197,27 @@ class RemoteBackend(RemoteBulk):
         columns: Selectors,  # noqa: ARG002 - the interface's
         at: Txn | None = None,  # noqa: ARG002
     ) -> Values | None:
-        raise NotCached(f"row {row!r} of table {table}: nothing is cached of {self._place}: another process has it")
+        raise NotCached(f"row {row!r} of table {table}: nothing is cached of {self.place}: another process has it")
 
     def newest_many(
-        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None = None
+        self,
+        table: TableId,
+        rows: Sequence[Row],
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> list[Values | None]:
         groups = list(_row_groups(rows))
         if len(groups) < 2 or at is not None:
-            return [each for group in groups for each in self._newest_group(table, group, columns, at)]
-        pin = self.pin()
+            return [
+                values for group in groups for values in self._ask(ops.NEWEST_MANY, deadline, table, group, columns, at)
+            ]
+        pin = self.pin(deadline=deadline)
         try:
-            return self.newest_many(table, rows, columns, pin.txn)
+            return self.newest_many(table, rows, columns, pin.txn, deadline=deadline)
         finally:
             pin.close()
-
-    def _newest_group(
-        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None
-    ) -> list[Values | None]:
-        message = m.ManyMessage(table, bodies.sent_columns(columns), at)
-        return bodies.many_from(self._whole(m.NEWEST_MANY, message, bodies.rows_bytes(rows)), len(rows))
 
     def history(
         self,
@@ -176,115 +227,147 @@ class RemoteBackend(RemoteBulk):
         limit: int,
         at: Txn | None = None,
         time: TimeRange = ALL_TIME,
+        *,
+        deadline: Deadline | None = None,
     ) -> dict[str, tuple[Version, ...]] | None:
-        asked = m.HistoryMessage(table, row, bodies.sent_columns(columns), limit, at, time.start, time.stop)
-        return bodies.history_from(self._whole(m.HISTORY, asked))
+        return self._ask(ops.HISTORY, deadline, table, row, columns, limit, at, time)
 
-    def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
-        return RemoteScan(self._lines, *bodies.scan_parts(table, ask), timeout_s=self._settings.answer_s)
+    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
+        self._check_usable()
+        message, body = ops.SCAN.ask(table, ask)
+        patience = Patience(deadline, each_anew=True, answer_s=self._settings.answer_s)
+        return RemoteScan(ItemStream(self._lines, ops.SCAN, message, body, deadline, patience))
 
-    def pin(self, at: Txn | None = None) -> Pin:
-        return self._pins.pin(at)
+    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> RemotePin:
+        self._check_usable()
+        return self._pins.pin(at, deadline)
 
     # -- upkeep
 
-    def flush(self, table: TableId) -> None:
-        self._ask(m.FLUSH, m.TableMessage(table), timeout_s=self._settings.upkeep_s)
+    def flush(self, table: TableId, *, deadline: Deadline | None = None) -> None:
+        self._ask(ops.FLUSH, deadline, table)
 
-    def compact(self, table: TableId, *, erase_now: bool = False, progress: Progress | None = None) -> None:
-        self._watched(m.COMPACT, m.CompactMessage(table, erase_now), progress)
+    def compact(
+        self,
+        table: TableId,
+        *,
+        erase_now: bool = False,
+        progress: Progress | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self._watch(ops.COMPACT, deadline, progress, table, erase_now)
 
-    def split(self, table: TableId, at: Row | None = None, tablet: int | None = None) -> None:
-        self._change_table(m.SPLIT, m.SplitMessage(table, at, tablet))
+    def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
+        return self._ask(ops.TABLETS, deadline, table)
 
-    def join(self, table: TableId, at: Row) -> None:
-        self._change_table(m.JOIN, m.JoinMessage(table, at))
+    def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats:
+        return self._ask(ops.STATS, deadline, table)
 
-    def tablets(self, table: TableId) -> tuple[TabletInfo, ...]:
-        return bodies.tablets_from(self._whole(m.TABLETS, m.TableMessage(table)))
+    def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:
+        return self._ask(ops.METRICS, deadline)
 
-    def stats(self, table: TableId) -> TableStats:
-        return self._read(m.STATS, m.TableMessage(table))[0]
+    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
+        return self._watch(ops.CHECK, deadline, progress)
 
-    def metrics(self) -> Mapping[str, Any]:
-        return bodies.values_from(self._whole(m.METRICS, _NOTHING))
+    # -- jobs
 
-    def check(self, progress: Progress | None = None) -> CheckReport:
-        return bodies.report_from(self._watched(m.CHECK, _NOTHING, progress))
+    def hold(
+        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+    ) -> HeldTable:
+        return self._ask(jobs.HOLD, deadline, table, at, ttl_s)
 
-    def close(self) -> None:
-        with self._change:
-            self._is_closed = True
-            self._change.wait_for(lambda: not self._writes)
-        self._lane.wait_idle()
-        self._lines.close()
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:
+        self._ask(jobs.RENEW, deadline, ticket, ttl_s)
+
+    def release(self, ticket: str, *, deadline: Deadline | None = None) -> None:
+        self._ask(jobs.RELEASE, deadline, ticket)
+
+    def begin_load(
+        self,
+        table: TableId,
+        job: str,
+        batch: int = 0,
+        ttl_s: float = TTL_S_DEFAULT,
+        *,
+        deadline: Deadline | None = None,
+    ) -> LoadTicket:
+        return self._ask(jobs.BEGIN_LOAD, deadline, table, job, batch, ttl_s)
+
+    def commit_load(
+        self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False, deadline: Deadline | None = None
+    ) -> Txn:
+        return self._ask(jobs.COMMIT_LOAD, deadline, ticket, files, replaces)
+
+    def begin_compaction(
+        self,
+        table: TableId,
+        *,
+        full: bool = True,
+        erase_now: bool = False,
+        ttl_s: float = TTL_S_DEFAULT,
+        deadline: Deadline | None = None,
+    ) -> CompactionTicket:
+        return self._ask(jobs.BEGIN_COMPACTION, deadline, table, full, erase_now, ttl_s)
+
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None, *, deadline: Deadline | None = None) -> bool:
+        return self._ask(jobs.ADOPT, deadline, ticket, number, file)
 
     # -- inside
 
-    def _read(self, method: WireMethod[Q, A], message: Q) -> tuple[A, bytes | memoryview]:
-        return self._ask(method, message, timeout_s=self._settings.answer_s)
+    def _ask(self, operation: Operation[P, R], deadline: Deadline | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._watch(operation, deadline, None, *args, **kwargs)
 
-    def _ask(
-        self, method: WireMethod[Q, A], message: Q, body: bytes = b"", *, timeout_s: float | None
-    ) -> tuple[A, bytes | memoryview]:
-        line, _ = self._lines.ask(method, message, body, timeout_s=timeout_s)
+    def _watch(
+        self,
+        operation: Operation[P, R],
+        deadline: Deadline | None,
+        progress: Progress | None,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        message, body = operation.ask(*args, **kwargs)
+        if not operation.changes:
+            return operation.result.decode(self._receive(operation, message, body, deadline, progress))
+        with self._counted():
+            return operation.result.decode(self._receive(operation, message, body, deadline, progress))
+
+    def _receive(
+        self,
+        operation: Operation[Any, Any],
+        message: m.Request,
+        body: Bytes,
+        deadline: Deadline | None,
+        progress: Progress | None,
+    ) -> Bytes:
+        self._check_usable()
+        answer_s = None if operation.is_long else self._settings.answer_s
+        patience = Patience(deadline, each_anew=operation.is_long, answer_s=answer_s)
+        return receive_result(ItemStream(self._lines, operation, message, body, deadline, patience), progress)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A change under way, which closing waits for."""
+        self._begin_change()
         try:
-            return answered(method, line.receive(timeout_s))
+            yield
         finally:
-            self._lines.give(line)
+            self._end_change()
 
-    def _change_table(self, method: WireMethod[Q, A], message: Q, body: bytes = b"") -> tuple[A, bytes | memoryview]:
-        """What may have happened although no answer came, and is not to be repeated without a look."""
-        with _Counted(self):
-            line, _ = self._lines.ask(method, message, body, timeout_s=self._settings.upkeep_s)
-            try:
-                frame = line.receive(self._settings.upkeep_s)
-            except Unavailable as error:
-                raise UnknownOutcome(f"{method.name} was sent, and may or may not have happened: {error}") from error
-            finally:
-                self._lines.give(line)
-            return answered(method, frame)
+    def _check_usable(self) -> None:
+        if self._abandoned is not None:
+            raise Closed(self._abandoned)
 
-    def _whole(self, method: WireMethod[Q, A], message: Q, body: bytes = b"") -> bytes | memoryview:
-        return joined_bodies(ItemStream(self._lines, method, message, body, timeout_s=self._settings.answer_s))
-
-    def _watched(self, method: WireMethod[Q, m.ProgressItem], message: Q, progress: Progress | None) -> bytes:
-        result: list[bytes | memoryview] = []
-        with closing(ItemStream(self._lines, method, message, timeout_s=self._settings.upkeep_s)) as items:
-            for news, body in items:
-                if news.has_result:
-                    result.append(body)
-                elif progress is not None:
-                    progress(news.done, news.total)
-        return b"".join(result)
-
-    def _begin_write(self) -> None:
+    def _begin_change(self) -> None:
+        self._check_usable()
         with self._change:
-            if self._is_closed:
-                raise Closed(f"{self._place}: the store was closed here; open it again")
-            self._writes += 1
+            if self._ended.is_set():
+                raise Closed(f"{self.place}: the store was closed here; open it again")
+            self._changes += 1
 
-    def _end_write(self) -> None:
+    def _end_change(self) -> None:
         with self._change:
-            self._writes -= 1
+            self._changes -= 1
             self._change.notify_all()
-
-
-class _Counted:
-    """A write under way, which closing waits for."""
-
-    def __init__(self, backend: RemoteBackend) -> None:
-        self._backend = backend
-
-    def __enter__(self) -> None:
-        self._backend._begin_write()
-
-    def __exit__(self, *_: object) -> None:
-        self._backend._end_write()
-
-
-def _info(answer: m.InfoMessage, body: bytes | memoryview) -> TableInfo:
-    return TableInfo(bodies.table_from(body), answer.name, answer.zone)
 
 
 def _row_groups(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -108,7 +108,7 @@ class LoadResult:
 
 def patiently(db: Database, request: Callable[[Backend], T]) -> T:
     """A request that may be repeated, as patiently as the database is."""
-    return session_of(db).ask(request)
+    return session_of(db).ask(lambda backend, _: request(backend))
 
 
 def random_job() -> str:

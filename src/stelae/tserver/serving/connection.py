@@ -1,25 +1,28 @@
-"""One connection to the owner of a store: its hello, its requests and what it holds. See `serving`."""
+"""One connection to the owner of a store: its hello, its requests and what it holds. See `service`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.model.errors import Closed, NotCached, StelaeError, Unavailable
-from stelae.model.ids import TableId, Txn
+from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable
+from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.service import messages as m
-from stelae.service.bodies import blocks_apart, checked_block, pieces
-from stelae.tserver.serving.calls import CALLS, STREAMS, UPKEEP, WATCHED, OpenStream, newest_cached
+from stelae.service.bodies import Bytes, blocks_apart, pieces, scan_from, taken_columns
+from stelae.service.deadlines import Deadline
+from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
+from stelae.service.table import OPERATIONS, STORE_MESSAGES
+from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.jobs import HeldPins, begun
-from stelae.tserver.serving.replies import Reply
+from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
 from stelae.wire.hello import HELLO_ID, agree, hello_frame, read_hello
-from stelae.wire.messages import WireMethod, end_frame, error_frame
+from stelae.wire.messages import end_frame, error_frame
 
 if TYPE_CHECKING:
     from stelae.tserver.serving.service import StoreService
@@ -27,16 +30,16 @@ if TYPE_CHECKING:
 _OVER = (ProtocolError, Unavailable, Closed, TimeoutError)
 """What ends a connection, and nothing else."""
 
-_RESULT = m.ProgressItem(0, 0, has_result=True)
-
+_SIGN_OF_LIFE_S = 1.0
 _Work: TypeAlias = Callable[[], Coroutine[Any, Any, Frame | None]]
 
 
 class _Request:
     """One under way. `stop` is done when no more of its answer is wanted, or can be given."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, deadline: Deadline | None) -> None:
         self.id = frame.request_id
+        self.deadline = deadline
         self.size_bytes = len(frame.message) + len(frame.body)
         self.stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None]
@@ -134,13 +137,14 @@ class ServedConnection:
         match frame.kind:
             case FrameKind.REQUEST if known is None:
                 try:
-                    method = m.STORE_MESSAGES.find(frame.method)
-                    asked = method.read_request(frame)
+                    method = STORE_MESSAGES.find(frame.method)
+                    asked: m.Request = method.read_request(frame)
                 except StelaeError as error:
                     await self._send_error(frame.request_id, error)
                     return
-                if method is not m.NEWEST or not await self._answered_from_cache(frame, asked):
-                    self._begin(frame, method, asked)
+                operation = OPERATIONS[method.name]
+                if operation is not NEWEST or not await self._answer_from_cache(frame, asked):
+                    self._begin(frame, operation, asked)
             case FrameKind.REQUEST:
                 raise ProtocolError(f"request {frame.request_id} is under way; its id cannot be another's")
             case FrameKind.CANCEL:
@@ -149,26 +153,28 @@ class ServedConnection:
             case FrameKind.ANSWER | FrameKind.ERROR | FrameKind.ITEM | FrameKind.END:
                 raise ProtocolError(f"{frame!r}: a client asks and cancels, and does not answer")
 
-    def _begin(self, frame: Frame, method: WireMethod[Any, Any], asked: Any) -> None:
-        request = _Request(frame)
+    def _begin(self, frame: Frame, operation: Operation[Any, Any], asked: m.Request) -> None:
+        left_ms = asked.left_ms
+        deadline = None if left_ms is None else Deadline(self._service.clock, left_ms / 1_000)
+        request = _Request(frame, deadline)
         self._requests[request.id] = request
         self._bytes += request.size_bytes
         self._see_room()
-        request.task = asyncio.create_task(self._answer(request, self._work(request, frame, method, asked)))
+        request.task = asyncio.create_task(self._answer(request, self._work(request, frame, operation, asked)))
         request.task.add_done_callback(lambda _: self._ended(request))
 
-    def _work(self, request: _Request, frame: Frame, method: WireMethod[Any, Any], asked: Any) -> _Work:
-        if method is m.WRITE:
+    def _work(self, request: _Request, frame: Frame, operation: Operation[Any, Any], asked: Any) -> _Work:
+        if operation is WRITE:
             before, self._written = self._written, asyncio.get_running_loop().create_future()
             return partial(self._write, request, asked, frame.body, before, self._written)
-        if method is m.PIN:
+        if operation is PIN:
             return partial(self._pin, request, asked)
-        if method is m.UNPIN:
+        if operation is UNPIN:
             return partial(self._unpin, request, asked)
-        if method.name in WATCHED:
-            return partial(self._watch, request, method, asked)
-        serve = self._stream if method.name in STREAMS else self._call
-        return partial(serve, request, method, asked, frame.body)
+        if operation is SCAN:
+            return partial(self._scan, request, asked, frame.body)
+        serve = self._carry_out_long if operation.is_long else self._carry_out
+        return partial(serve, request, operation, asked, frame.body)
 
     def _ended(self, request: _Request) -> None:
         del self._requests[request.id]
@@ -203,82 +209,112 @@ class ServedConnection:
 
     async def _send_error(self, request: RequestId, error: Exception) -> None:
         if isinstance(error, Closed):
-            error = Unavailable(f"the process that has the store is closing it: {error}")
+            error = ConnectionLost(f"the process that has the store is closing it: {error}")
         elif not isinstance(error, StelaeError):
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"a request of {self._connection.peer} failed", "exception": error}
             )
         await self._connection.send(error_frame(request, error, self._service.faults))
 
-    async def _answered_from_cache(self, frame: Frame, asked: m.NewestMessage) -> bool:
-        if not self._service.backend.is_local:
+    async def _send_result(self, request: _Request, data: Bytes) -> Frame | None:
+        """The last frame of an answer; what is too large for one frame is sent in pieces before it."""
+        if len(data) <= ANSWER_BYTES_MAX:
+            return _answer_frame(request.id, data)
+        for piece in pieces(data):
+            await self._connection.send(WRITE.method.answer(request.id, m.Item(m.ItemKind.PIECE), piece))
+        return None
+
+    async def _answer_from_cache(self, frame: Frame, asked: Any) -> bool:
+        store = self._service.backend
+        if not store.is_local:
             return False
         try:
-            reply = newest_cached(self._service.backend, asked)
+            at = None if asked.at is None else Txn(asked.at)
+            values = store.newest_cached(TableId(asked.table), Row(asked.row), taken_columns(asked.columns), at)
+            data = NEWEST.result.encode(values)
         except NotCached:
             return False
         except Exception as error:  # noqa: BLE001 - as for other requests
             await self._send_error(frame.request_id, error)
             return True
-        await self._connection.send(m.NEWEST.answer(frame.request_id, *reply))  # type: ignore[arg-type]
+        if len(data) > ANSWER_BYTES_MAX:
+            return False
+        await self._connection.send(_answer_frame(frame.request_id, data))
         return True
 
-    async def _call(
-        self, request: _Request, method: WireMethod[Any, Any], asked: Any, body: bytes | memoryview
-    ) -> Frame:
-        def job() -> Reply:
-            return CALLS[method.name](self._service.backend, asked, body)
+    async def _carry_out(
+        self, request: _Request, operation: Operation[Any, Any], asked: Any, body: Bytes
+    ) -> Frame | None:
+        job = self._job(request, operation, asked, body, _tell_nobody)
+        return await self._send_result(request, await self._service.jobs.run(job, request.deadline))
 
-        return method.answer(request.id, *await self._run(method.name, job))
-
-    async def _run(self, method: str, job: Callable[[], Any]) -> Any:
-        jobs = self._service.upkeep if method in UPKEEP else self._service.jobs
-        return await jobs.run(job)
+    def _job(
+        self,
+        request: _Request,
+        operation: Operation[Any, Any],
+        asked: Any,
+        body: Bytes,
+        progress: Callable[[int, int], None],
+    ) -> Callable[[], Bytes]:
+        carry_out = operation.carry_out
+        if carry_out is None:
+            raise ProtocolError(f"{operation.name} is not carried out by itself")
+        # The time of long work is how long nothing may be heard of it, and somebody is always told.
+        deadline = None if operation.is_long else request.deadline
+        return lambda: operation.result.encode(carry_out(self._service.backend, asked, body, deadline, progress))
 
     async def _write(
         self,
         request: _Request,
         asked: m.WriteMessage,
-        body: bytes | memoryview,
+        body: Bytes,
         before: asyncio.Future[None] | None,
         mine: asyncio.Future[None],
     ) -> Frame:
-        backend, table = self._service.backend, TableId(asked.table)
+        store, table = self._service.backend, TableId(asked.table)
 
-        def submitted() -> Future[Txn]:
-            schema = backend.info(table).schema
-            blocks = [checked_block(schema, block) for block in blocks_apart(asked.sizes, body)]
-            return backend.submit(table, blocks, None if asked.max_txn is None else Txn(asked.max_txn))
+        def submit() -> Future[Txn]:
+            schema = store.info(table).schema
+            blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
+            max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
+            return store.submit(table, blocks, max_txn, deadline=request.deadline)
 
         try:
             if before is not None:
                 await asyncio.wait((before,))
-            under_way = await self._service.jobs.run(submitted)
+            under_way = await self._service.jobs.run(submit, request.deadline)
         finally:
             if not mine.done():
                 mine.set_result(None)
         # Not cancelled with the connection: the write goes on without it.
         txn = await asyncio.shield(asyncio.wrap_future(under_way))
-        return m.WRITE.answer(request.id, m.TxnMessage(txn))
+        return _answer_frame(request.id, WRITE.result.encode(txn))
 
     async def _pin(self, request: _Request, asked: m.PinMessage) -> Frame:
         at = None if asked.at is None else Txn(asked.at)
-        number, pin = await self._service.jobs.run(lambda: self._pins.add(lambda: self._service.backend.pin(at)))
-        return m.PIN.answer(request.id, m.PinnedMessage(number, pin.txn))
+
+        def pin() -> bytes:
+            number, pin = self._pins.add(lambda: self._service.backend.pin(at, deadline=request.deadline))
+            return PIN.result.encode((number, pin.txn))
+
+        return _answer_frame(request.id, await self._service.jobs.run(pin, request.deadline))
 
     async def _unpin(self, request: _Request, asked: m.UnpinMessage) -> Frame:
         await self._service.jobs.run(lambda: self._pins.free(asked.pin))
-        return m.UNPIN.answer(request.id, m.NothingMessage())
+        return _answer_frame(request.id, b"")
 
     async def _free_pins(self) -> None:
         await self._service.jobs.run_surely(self._pins.close)
 
     # -- streams
 
-    async def _stream(
-        self, request: _Request, method: WireMethod[Any, Any], asked: Any, body: bytes | memoryview
-    ) -> Frame | None:
-        stream = OpenStream(lambda: STREAMS[method.name](self._service.backend, asked, body), method, request.id)
+    async def _scan(self, request: _Request, asked: m.ScanMessage, body: Bytes) -> Frame | None:
+        store = self._service.backend
+
+        def open_parts() -> Iterator[ScanPart]:
+            return scan_parts_of(store.scan(TableId(asked.table), scan_from(asked, body), deadline=request.deadline))
+
+        stream = OpenStream(open_parts, request.id)
         ahead = begun(self._service.jobs.run(stream.pull))
         is_over = False
         try:
@@ -304,41 +340,52 @@ class ServedConnection:
         if not self._is_leaving:
             return None
         return error_frame(
-            request.id, Unavailable("the process that has the store is closing it"), self._service.faults
+            request.id, ConnectionLost("the process that has the store is closing it"), self._service.faults
         )
 
-    async def _watch(self, request: _Request, method: WireMethod[Any, Any], asked: Any) -> Frame | None:
-        """Long work that tells how far it is, and then what came of it. It goes on if nobody wants to know."""
+    async def _carry_out_long(
+        self, request: _Request, operation: Operation[Any, Any], asked: Any, body: Bytes
+    ) -> Frame | None:
+        """Work that tells how far it is, at least every second, and then what came of it. It goes on if nobody wants to
+        know."""
         loop = asyncio.get_running_loop()
-        newest: list[m.ProgressItem] = []
+        newest: list[m.Item] = []
         """At most one: older news is no news."""
-        is_told = asyncio.Event()
+        has_news = asyncio.Event()
 
-        def told(item: m.ProgressItem) -> None:
+        def take_news(item: m.Item) -> None:
             newest[:] = [item]
-            is_told.set()
+            has_news.set()
 
         def progress(done: int, total: int) -> None:
             with suppress(RuntimeError):  # the loop is gone
-                loop.call_soon_threadsafe(told, m.ProgressItem(done, total))
+                loop.call_soon_threadsafe(take_news, m.Item(m.ItemKind.PROGRESS, False, done, total))
 
-        def job() -> bytes:
-            return WATCHED[method.name](self._service.backend, asked, progress)
-
-        work = begun(self._run(method.name, job))
+        work = begun(self._service.upkeep.run(self._job(request, operation, asked, body, progress)))
         for end in (work, request.stop):
-            end.add_done_callback(lambda _: is_told.set())
+            end.add_done_callback(lambda _: has_news.set())
         try:
             while not request.stop.done():
-                await is_told.wait()
-                is_told.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_SIGN_OF_LIFE_S):
+                        await has_news.wait()
+                has_news.clear()
                 if newest:
-                    await self._connection.send(method.answer(request.id, newest.pop()))
-                    is_told.set()
+                    await self._connection.send(operation.method.answer(request.id, newest.pop()))
+                    has_news.set()
                 elif work.done():
-                    for piece in pieces([work.result()]):
-                        await self._connection.send(method.answer(request.id, _RESULT, piece))
-                    return None
+                    return await self._send_result(request, work.result())
+                else:
+                    alive = m.Item(m.ItemKind.PROGRESS)
+                    await self._connection.send(operation.method.answer(request.id, alive))
         finally:
             work.cancel()
         return self._stopped(request)
+
+
+def _answer_frame(request: RequestId, body: Bytes) -> Frame:
+    return Frame(FrameKind.ANSWER, request, "", b"", body)
+
+
+def _tell_nobody(_: int, __: int) -> None:
+    return

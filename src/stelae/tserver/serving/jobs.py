@@ -13,9 +13,10 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any, TypeVar
 
-from stelae.model.errors import Closed, InvalidArgument, NotFound, Overloaded
+from stelae.model.errors import Closed, DeadlineExceeded, InvalidArgument, NotFound, Overloaded
 from stelae.ports.executor import Executor
 from stelae.service.backend import Pin
+from stelae.service.deadlines import Deadline
 
 T = TypeVar("T")
 
@@ -34,9 +35,13 @@ class Jobs:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Cancelled, it does not wait for a job that has begun."""
-        await self._places.acquire()
+    async def run(self, job: Callable[[], T], deadline: Deadline | None = None) -> T:
+        """Cancelled, it does not wait for a job that has begun. DeadlineExceeded if it could not begin in time."""
+        try:
+            async with asyncio.timeout(None if deadline is None else deadline.left_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise DeadlineExceeded("the store had too much to do to begin with it in time") from None
         try:
             future = await self._submitted(job)
         except BaseException:

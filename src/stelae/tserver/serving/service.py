@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.model.errors import InvalidArgument
+from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.transport import Connection, Listener
 from stelae.service.backend import Backend
-from stelae.service.messages import STORE_FAULTS
+from stelae.service.operations import STORE_FAULTS
 from stelae.tserver.serving.connection import ServedConnection
 from stelae.tserver.serving.jobs import Jobs
 from stelae.wire.hello import Hello
@@ -60,10 +61,16 @@ class StoreService:
     """Lives on one event loop. `hello` says who serves, and which store."""
 
     def __init__(
-        self, backend: Backend, executor: Executor, hello: Hello, limits: ServiceLimits = DEFAULT_SERVICE_LIMITS
+        self,
+        backend: Backend,
+        executor: Executor,
+        hello: Hello,
+        clock: Clock,
+        limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
     ) -> None:
         self.backend = backend
         self.hello = hello
+        self.clock = clock
         self.limits = limits
         self.faults = STORE_FAULTS
         self.jobs = Jobs(executor, limits.jobs_max)

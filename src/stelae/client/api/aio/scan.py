@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from stelae.client.api.rows import FoundRow, pandas_of, polars_of
 from stelae.client.api.scan import PinnedScan
-from stelae.client.calls.aio_session import AsyncSession, awaited
+from stelae.client.calls.aio_session import AsyncSession, wait_for
 from stelae.client.calls.scans import ScanRun
 from stelae.model.errors import Closed, Overloaded
 
@@ -45,7 +45,7 @@ class AsyncScan:
 
     async def to_arrow(self) -> pa.Table:
         """All rows as a `pyarrow.Table`."""
-        pinned = await awaited(self._pinned)
+        pinned = await wait_for(self._pinned)
         return await self._session.work(pinned.table)
 
     async def to_pandas(self) -> Any:
@@ -58,12 +58,12 @@ class AsyncScan:
 
     async def page(self, count: int) -> tuple[list[FoundRow], str | None]:
         """The first `count` rows, and a token for `after=`, or None if there are no more."""
-        pinned = await awaited(self._pinned)
+        pinned = await wait_for(self._pinned)
         return await self._session.work(pinned.page, count)
 
     async def close(self) -> None:
         """Let go of the snapshot. Closing twice is no error."""
-        pinned = await awaited(self._pinned)
+        pinned = await wait_for(self._pinned)
         await self._session.work(pinned.close)
 
     async def __aenter__(self) -> Self:
@@ -92,7 +92,7 @@ class _Stream(AsyncIterator[T]):
 
     async def __anext__(self) -> T:
         if self._start is not None:
-            pinned, start = await awaited(self._pinned), self._start
+            pinned, start = await wait_for(self._pinned), self._start
             self._start, self._pump = None, _Pump(start(pinned.run()))
         if self._pump is not None:
             item = await self._session.work(self._pump.next)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from stelae.client.api.aio.batch import AsyncBatch
@@ -11,12 +12,12 @@ from stelae.client.api.aio.scan import AsyncScan
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.api.scan import PinnedScan, open_scan
 from stelae.client.api.table import TableHandle
-from stelae.client.calls.aio_session import AsyncSession
+from stelae.client.calls.aio_session import AsyncSession, was_refused
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.views import KnownTable
 from stelae.client.calls.wakes import Wakes
-from stelae.model.errors import InvalidArgument, Overloaded, StaleSchema, TabletAway
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Txn
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
@@ -35,7 +36,7 @@ class AsyncTable:
     def __init__(self, session: AsyncSession, info: TableInfo) -> None:
         self._session = session
         self._known = KnownTable(info)
-        self._rows = Rows(self._known, session.session.patience)
+        self._rows = Rows(self._known)
         self._twin = TableHandle(session.session, info)
         self._wakes: Wakes[Txn] = Wakes()
 
@@ -106,17 +107,18 @@ class AsyncTable:
         await asyncio.gather(*[users.put({"id": str(n)}) for n in range(100)])   # together, in few syncs
         """
         backend = self._session.session.backend
-        if if_unchanged_since is None and not if_absent and backend.is_local:
-            try:
-                blocks = self._known.view.put_blocks(row, ts)
-                return await self._wakes.awaited(backend.submit(self._known.id, blocks))
-            except (InvalidArgument, StaleSchema, Overloaded, TabletAway):
-                pass  # nothing was written
+        if if_unchanged_since is None and not if_absent and backend.is_local and not self._session.order.turns:
+            with suppress(InvalidArgument):  # said again below, by a fresh view perhaps
+                future = backend.submit(self._known.id, self._known.view.put_blocks(row, ts))
+                if not was_refused(future):
+                    return await self._wakes.awaited(future)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
         """Write many rows: see `Table.put_many`."""
-        return await self._session.work(self._twin.put_many, rows, nulls=nulls, ts=ts, cells=cells)
+        return await self._session.write_many(
+            self._known.id, self._twin.put_many, rows, nulls=nulls, ts=ts, cells=cells
+        )
 
     async def erase(
         self,
@@ -131,7 +133,7 @@ class AsyncTable:
 
     async def erase_many(self, keys: Any, *, ts: int | None = None) -> Txn:
         """Erase many rows: see `Table.erase_many`."""
-        return await self._session.work(self._twin.erase_many, keys, ts=ts)
+        return await self._session.write_many(self._known.id, self._twin.erase_many, keys, ts=ts)
 
     async def erase_range(self, start: object = None, stop: object = None, *, prefix: object = None) -> int:
         """Erase the rows from `start` to below `stop`, in parts; returns how many: see `Table.erase_range`."""
