@@ -1,4 +1,4 @@
-"""Local sockets keep the contract of `ports.transport`, and of `ports.blocking`, on real descriptors and processes."""
+"""Local sockets on real descriptors, paths and processes; what every transport does is in `tests/contract`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.paths import NAME_BYTES_MAX, PATH_BYTES_MAX, short_path
-from stelae.adapters.sockets.unix import UNREAD_BYTES_MAX, UNSENT_BYTES_MAX, UnixTransport
+from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
 from stelae.wire.faults import ProtocolError
-from stelae.wire.frames import WireLimits, encode_frame
-from tests.effort import tries
+from stelae.wire.frames import encode_frame
 
 MIB = 2**20
 
@@ -44,11 +41,11 @@ def frame_bytes(sent: Frame) -> bytes:
 Talk = Callable[[Connection, Connection], Awaitable[None]]
 
 
-def talk(directory: Path, both: Talk, limits: WireLimits | None = None) -> None:
+def talk(directory: Path, both: Talk) -> None:
     """Two ends of one connection."""
 
     async def run() -> None:
-        transport = UnixTransport() if limits is None else UnixTransport(limits)
+        transport = UnixTransport()
         listener = await transport.listen(Address(str(directory / "s")))
         here = await transport.connect(listener.address)
         there = await anext(aiter(listener.accept()))
@@ -69,24 +66,6 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-@given(st.lists(st.sampled_from([0, 1, 100, 20_000, 70_000, 300_000]), max_size=8))
-@settings(max_examples=tries(25))
-def test_frames_arrive_whole_and_in_order(sizes: list[int]) -> None:
-    sent = [frame(n, bytes([n]) * size) for n, size in enumerate(sizes)]
-
-    async def both(here: Connection, there: Connection) -> None:
-        async def send(by: Connection) -> None:
-            for each in sent:
-                await by.send(each)
-            await by.close() if by is here else None
-
-        _, __, found = await asyncio.gather(send(here), send(there), _all(there))
-        assert found == sent
-
-    with tempfile.TemporaryDirectory() as name:
-        talk(Path(name), both)
-
-
 async def _all(connection: Connection) -> list[Frame]:
     found = []
     while (received := await connection.receive()) is not None:
@@ -95,105 +74,8 @@ async def _all(connection: Connection) -> list[Frame]:
     return found
 
 
-def test_many_may_send_at_once(directory: Path) -> None:
-    async def both(here: Connection, there: Connection) -> None:
-        sends = [here.send(frame(n, bytes([n]) * 200_000)) for n in range(30)]
-        found, *_ = await asyncio.gather(_some(there, 30), *sends)
-        assert found == [frame(n, bytes([n]) * 200_000) for n in range(30)]
-
-    talk(directory, both)
-
-
 async def _some(connection: Connection, count: int) -> list[Frame | None]:
     return [await connection.receive() for _ in range(count)]
-
-
-def test_a_peer_that_does_not_read_is_waited_for(directory: Path) -> None:
-    """What was accepted and not taken is bounded, on both sides together."""
-
-    async def both(here: Connection, there: Connection) -> None:
-        body, sent = bytes(100_000), 0
-
-        async def send() -> None:
-            nonlocal sent
-            while True:
-                await here.send(frame(sent, body))
-                sent += 1
-
-        sending = asyncio.create_task(send())
-        before = -1
-        while before != sent:
-            before = sent
-            await asyncio.sleep(0.05)
-        assert sent * len(body) <= UNSENT_BYTES_MAX + UNREAD_BYTES_MAX + 2 * MIB
-        for number in range(3 * sent):
-            assert await there.receive() == frame(number, body)
-        sending.cancel()
-
-    talk(directory, both)
-
-
-def test_a_frame_larger_than_the_bound_goes_alone(directory: Path) -> None:
-    async def both(here: Connection, there: Connection) -> None:
-        large = frame(2, os.urandom(5 * UNSENT_BYTES_MAX))
-        sends = [here.send(each) for each in (frame(1, b"x" * 1000), large, frame(3))]
-        found, *_ = await asyncio.gather(_some(there, 3), *sends)
-        assert found == [frame(1, b"x" * 1000), large, frame(3)]
-
-    talk(directory, both)
-
-
-def test_cancelled_sends_and_receives_lose_nothing(directory: Path) -> None:
-    async def both(here: Connection, there: Connection) -> None:
-        waiting = asyncio.create_task(there.receive())
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        sends = [asyncio.create_task(here.send(frame(n, bytes(400_000)))) for n in range(20)]
-        await asyncio.sleep(0.01)
-        stuck = [task for task in sends if not task.done()]
-        assert stuck
-        for task in stuck:
-            task.cancel()
-        await asyncio.wait(sends)
-        whole = [n for n, task in enumerate(sends) if not task.cancelled()]
-        last = asyncio.create_task(here.send(frame(99)))
-        found = await _some(there, len(whole) + 1)
-        await last
-        assert [each.request_id for each in found if each] == [*whole, 99]
-
-    talk(directory, both)
-
-
-def test_what_cannot_be_sent_is_refused_and_the_connection_goes_on(directory: Path) -> None:
-    async def both(here: Connection, there: Connection) -> None:
-        with pytest.raises(InvalidArgument):
-            await here.send(frame(1, bytes(2000)))
-        await here.send(frame(2))
-        assert await there.receive() == frame(2)
-
-    talk(directory, both, WireLimits(1500, 100, 100))
-
-
-def test_closing_sends_what_was_accepted(directory: Path) -> None:
-    async def both(here: Connection, there: Connection) -> None:
-        sent = [frame(n, bytes(300_000)) for n in range(3)]
-        for each in sent:
-            await here.send(each)
-        waiting = asyncio.create_task(here.receive())
-        await asyncio.sleep(0)
-        _, __, found = await asyncio.gather(here.close(), here.close(), _all(there))
-        assert found == sent
-        with pytest.raises(Closed):
-            await waiting
-        for late in (here.receive, lambda: here.send(frame(1))):
-            with pytest.raises(Closed):
-                await late()
-        with pytest.raises(Unavailable):
-            await there.send(frame(1))
-
-    talk(directory, both)
 
 
 def test_what_a_peer_sent_before_it_went_is_received_although_writing_to_it_fails(directory: Path) -> None:
@@ -313,17 +195,6 @@ def test_only_the_owner_may_connect(directory: Path) -> None:
         UnixConnector(str(path)).connect(1)
 
 
-def test_an_address_is_taken_once_and_free_again(directory: Path) -> None:
-    path = str(directory / "s")
-    loop, listener = listening(path)
-    with pytest.raises(AlreadyExists):
-        listening(path)
-    loop.run(listener.close())
-    again = loop.run(UnixTransport().listen(Address(path)))
-    loop.run(again.close())
-    loop.close()
-
-
 LISTENER = """
 import asyncio, sys
 from stelae.adapters.sockets.unix import UnixTransport
@@ -386,16 +257,6 @@ def test_a_listener_that_lost_its_place_leaves_the_new_one(directory: Path) -> N
     loop.close()
 
 
-@pytest.mark.parametrize("address", ["", "a\0b"], ids=["nothing", "zero"])
-def test_addresses_that_make_no_sense(address: str) -> None:
-    with pytest.raises(InvalidArgument):
-        listening(address)
-    with pytest.raises(InvalidArgument):
-        asyncio.run(UnixTransport().connect(Address(address)))
-    with pytest.raises(InvalidArgument):
-        UnixConnector(address)
-
-
 def test_a_directory_that_is_not_there(directory: Path) -> None:
     with pytest.raises(NotFound):
         listening(str(directory / "none" / "s"))
@@ -455,25 +316,6 @@ def test_where_the_temporary_place_is_long_another_is_used(directory: Path, monk
     assert NAME_BYTES_MAX == 40
 
 
-def test_connections_that_were_not_taken_end_with_the_listener(directory: Path) -> None:
-    loop, listener = listening(str(directory / "s"))
-    first, second = (UnixConnector(listener.address).connect(5) for _ in range(2))
-    taken = loop.run(_first(listener))
-    loop.run(listener.close())
-    assert second.receive(5) is None
-    loop.run(taken.send(frame(1)))
-    assert first.receive(5) == frame(1)
-
-    async def rest() -> list[Connection]:
-        return [each async for each in listener.accept()]
-
-    assert loop.run(rest()) == []
-    loop.run(taken.close())
-    for each in (first, second):
-        each.close()
-    loop.close()
-
-
 # -- callers that block
 
 
@@ -490,53 +332,6 @@ def ends(directory: Path) -> Iterator[tuple[LoopThread, BlockingConnection, Conn
 
 
 Ends = tuple[LoopThread, BlockingConnection, Connection]
-
-
-def test_frames_both_ways(ends: Ends) -> None:
-    loop, here, there = ends
-    sent = [frame(n, bytes([n]) * size) for n, size in enumerate([0, 10, 100_000, 5 * MIB])]
-    found: list[Frame | None] = []
-    reading = Thread(target=lambda: found.extend(loop.run(_some(there, len(sent)))))
-    reading.start()
-    for each in sent:
-        here.send(each, 5)
-    reading.join()
-    assert found == sent
-    sending = Thread(target=lambda: [loop.run(there.send(each)) for each in sent])
-    sending.start()
-    assert [here.receive(5) for _ in sent] == sent
-    sending.join()
-    assert "process" in here.peer
-
-
-def test_waiting_has_an_end(directory: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(directory / "s"))
-        silent.listen()
-        here = UnixConnector(str(directory / "s")).connect(5)
-        with pytest.raises(Unavailable, match=r"more than 0\.01 s"):
-            here.receive(0.01)
-        with pytest.raises(Unavailable, match=r"sending to it took more than 0\.01 s"):
-            here.send(frame(1, bytes(20 * MIB)), 0.01)
-        here.close()
-
-
-def test_whether_a_connection_is_quiet(ends: Ends) -> None:
-    loop, here, there = ends
-    assert here.is_quiet()
-    loop.run(there.send(frame(1)))
-    loop.run(there.send(frame(2)))
-    assert not here.is_quiet()
-    assert here.receive(5) == frame(1)
-    assert not here.is_quiet()
-    assert here.receive(5) == frame(2)
-    assert here.is_quiet()
-    loop.run(there.close())
-    assert not here.is_quiet()
-    assert here.receive(5) is None
-    assert here.receive(5) is None
-    with pytest.raises(Unavailable):
-        here.send(frame(1), 5)
 
 
 def test_closing_wakes_who_waits(ends: Ends) -> None:

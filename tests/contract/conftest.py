@@ -15,6 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.blobs.s3 import S3BlobStore
+from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.ports.blobs import BlobStore
 from stelae.ports.logfiles import LogFiles
@@ -78,8 +79,17 @@ def blobs(open_blobs: OpenStore) -> BlobStore:
     return open_blobs()
 
 
-@pytest.fixture(params=["local", "sim"])
+@pytest.fixture(params=["local", "sim", "deferred", "settled"])
 def logfiles(request: pytest.FixtureRequest, tmp_path: Path) -> LogFiles:
-    if request.param == "local":
-        return LocalLogFiles(tmp_path / "logs")
-    return SimDisk(SimRng(7))
+    """`settled`: what has put off changes and made them; `deferred`: what still does until a file is created."""
+    match request.param:
+        case "local":
+            return LocalLogFiles(tmp_path / "logs")
+        case "sim":
+            return SimDisk(SimRng(7))
+        case "deferred":
+            return DeferredLogFiles(LocalLogFiles(tmp_path / "logs"))
+        case _:
+            files = DeferredLogFiles(LocalLogFiles(tmp_path / "logs"))
+            files.settle()
+            return files

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimDeadlock, SimLoop, SimOverrun, SimUnhandled, outside, simulate
+from stelae.sim.loop import SimDeadlock, SimLoop, SimOverrun, SimUnhandled, current_process, inside, outside, simulate
 from stelae.sim.loop_clock import SkewedClock
 
 
@@ -344,3 +344,41 @@ def test_clock_that_goes_back_is_refused() -> None:
 
     with pytest.raises(ValueError, match="does not go back"):
         simulate(main, seed=1)
+
+
+def test_who_watches_a_process_is_told_of_its_crash_once() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        told: list[str] = []
+
+        def first() -> None:
+            told.append("first")
+
+        def second() -> None:
+            told.append("second")
+
+        process = loop.spawn("watched", asyncio.sleep(3600), crash_at=2)
+        for then in (first, second):
+            process.watch(then)
+        process.unwatch(first)
+        await asyncio.sleep(7200)
+        process.crash()
+        process.watch(first)
+        return told
+
+    assert simulate(main, seed=1) == ["second", "first"]
+
+
+def test_code_that_runs_as_a_process_ends_with_it() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        ran: list[str] = []
+        process = loop.spawn("one", asyncio.sleep(3600))
+        inside(process).run(loop.call_later, 1, ran.append, "before")
+        inside(process).run(loop.call_later, 3, ran.append, "after")
+        assert inside(process).run(current_process) is process
+        assert current_process() is None
+        await asyncio.sleep(2)
+        process.crash()
+        await asyncio.sleep(2)
+        return ran
+
+    assert simulate(main, seed=1) == ["before"]

@@ -83,6 +83,7 @@ class SimProcess:
         self._ended = ended
         self._steps = 0
         self._dead = False
+        self._watching: dict[Callable[[], None], None] = {}
 
     @property
     def alive(self) -> bool:
@@ -98,6 +99,19 @@ class SimProcess:
         self._dead = True
         if not self._ended.done():
             self._ended.set_result(False)
+        watching, self._watching = self._watching, {}
+        for then in watching:
+            then()
+
+    def watch(self, then: Callable[[], None]) -> None:
+        """Call `then` when the process crashes, or now if it has: what its system does for a process that dies."""
+        if self._dead:
+            then()
+        else:
+            self._watching[then] = None
+
+    def unwatch(self, then: Callable[[], None]) -> None:
+        self._watching.pop(then, None)
 
     async def ended(self) -> bool:
         """Wait for its main task; True if it returned, False if the process crashed. Raises what the task raised."""
@@ -162,13 +176,16 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now_ns / _NS_PER_S
 
+    def draw(self) -> float:
+        """A number from 0 to 1, without 1, from the seed of this run: for what else the simulated world leaves to
+        chance."""
+        return self._random.random()
+
     def spawn(self, name: str, main: Coroutine[Any, Any, Any], *, crash_at: int | None = None) -> SimProcess:
         """Start a process. With `crash_at` it crashes instead of taking that step (the first one is 1): run it once to
         learn how many steps there are, then once more for each."""
         process = SimProcess(name, crash_at, self.create_future())
-        context = copy_context()
-        context.run(_process_here.set, process)
-        task = self.create_task(main, name=name, context=context)
+        task = self.create_task(main, name=name, context=inside(process))
         task.add_done_callback(process._main_done, context=outside())
         return process
 
@@ -247,7 +264,7 @@ class SimLoop(asyncio.BaseEventLoop):
         while self._timers and self._timers[0][0] <= self._now_ns:
             _, _, timer, process = heapq.heappop(self._timers)
             self._waiting.append((timer, process))
-        drawn = int(self._random.random() * len(self._waiting))
+        drawn = int(self.draw() * len(self._waiting))
         self._waiting[drawn], self._waiting[-1] = self._waiting[-1], self._waiting[drawn]
         return self._waiting.pop()
 
@@ -306,9 +323,20 @@ def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, *, st
 
 def outside() -> Context:
     """A context that belongs to no process: what is scheduled in it goes on when the process that asked has crashed."""
+    return inside(None)
+
+
+def inside(process: SimProcess | None) -> Context:
+    """A context that belongs to the process. Code that blocks, and so runs the loop instead of being run by it, runs as
+    the process with `inside(process).run(code)`: what it schedules and opens ends when the process crashes."""
     context = copy_context()
-    context.run(_process_here.set, None)
+    context.run(_process_here.set, process)
     return context
+
+
+def current_process() -> SimProcess | None:
+    """The process that this code runs in; None outside of all."""
+    return _process_here.get()
 
 
 def _process_of(context: Context | None) -> SimProcess | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.logfiles import LogFile, LogFileInfo, LogFiles
+from stelae.ports.names import check_log_name
 
 
 class DeferredLogFiles:
@@ -45,7 +46,7 @@ class DeferredLogFiles:
         if self._is_settled:
             self._files.truncate(name, size_bytes)
             return
-        size = {info.name: info.size_bytes for info in self.list()}.get(name)
+        size = {info.name: info.size_bytes for info in self.list()}.get(check_log_name(name))
         if size is None:
             raise NotFound(f"{name} is not there")
         if not 0 <= size_bytes <= size:
@@ -63,4 +64,4 @@ class DeferredLogFiles:
         if self._is_settled:
             self._files.delete(name)
         else:
-            self._deleted[name] = None
+            self._deleted[check_log_name(name)] = None
