@@ -123,8 +123,8 @@ class OneThread:
     """A `Loop` in the caller's own thread and in virtual time. What the loop itself calls may ask for no more than what
     can be had without waiting."""
 
-    def __init__(self, seed: int) -> None:
-        self.loop = SimLoop(seed)
+    def __init__(self, seed: int, loop: SimLoop | None = None) -> None:
+        self.loop = SimLoop(seed) if loop is None else loop
 
     def run(self, job: Awaitable[T]) -> T:
         if self.loop.is_running():

@@ -56,6 +56,10 @@ class Effects:
             self._dead = True
             self.check_alive()
 
+    def crash_at(self, number: int) -> None:
+        """Die at that effect, if it is still to come."""
+        self._crash_at = number
+
     def restart(self) -> None:
         """A new process begins; effects count on, so a number that was reached is not reached again."""
         self._dead = False

@@ -94,6 +94,10 @@ class SimProcess:
         """How many steps it has taken: what `crash_at` counts."""
         return self._steps
 
+    def crash_at(self, step: int) -> None:
+        """Crash instead of taking that step, if it is still to come."""
+        self._crash_at = step
+
     def crash(self) -> None:
         """No further step. Crashing what is dead or done is no error."""
         self._dead = True

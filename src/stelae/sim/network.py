@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, Unavailable
+from stelae.model.errors import AlreadyExists, Closed, DeadlineExceeded, InvalidArgument, Unavailable
 from stelae.ports.transport import Address, Frame
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
@@ -352,7 +352,7 @@ class SimConnector:
         try:
             return loop.run_until_complete(outside().run(loop.create_task, _in_time(job, timeout_s)))
         except TimeoutError:
-            raise Unavailable(f"{doing} took more than {timeout_s:g} s") from None
+            raise DeadlineExceeded(f"{doing} took more than {timeout_s:g} s") from None
         finally:
             if process is not None and not process.alive:
                 raise SimCrash(f"{doing}: the process {process.name} has crashed")

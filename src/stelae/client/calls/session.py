@@ -51,11 +51,19 @@ class _ClosedBackend:
 
 
 class Session:
-    def __init__(self, backend: Backend, patience: Patience, finder: Finder | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        patience: Patience,
+        finder: Finder | None = None,
+        pause: Callable[[Event, float], bool] = Event.wait,
+    ) -> None:
+        """`pause` waits until an event is set or so many seconds have passed; whether it is set."""
         self.backend = backend
         self.patience = patience
         self.place = backend.place
         self._finder = finder
+        self._pause = pause
         self._ended = Event()
         self._lock = Lock()
 
@@ -101,7 +109,7 @@ class Session:
         if isinstance(error, Overloaded) and backend.is_local:
             backend.wait_for_room(min(_ROOM_S, deadline.left_s))
             seconds = 0.0
-        if self._ended.wait(seconds):
+        if self._pause(self._ended, seconds):
             raise Closed(f"the database {self.place} was closed meanwhile")
 
     def find_again(self, lost: Backend, deadline: Deadline) -> None:

@@ -1,0 +1,245 @@
+"""One program owns the store, others are attached, and owners are killed at every step: nothing acknowledged is lost,
+nothing happens twice, snapshots and scans go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import stelae
+from stelae.client.api.database import Database
+from stelae.model.errors import UnknownOutcome
+from stelae.sim.effects import SimCrash
+from tests.client.remote.shared_store import Program, SharedStore
+from tests.effort import tries
+
+KEYS = [f"k{number}" for number in range(8)]
+SPLITS = ["k2", "k4", "k6"]
+SETTLED_S = 1.0
+"""After so long nothing that a killed program had sent is on its way any more."""
+
+
+def make_table(db: Database) -> None:
+    db.create_table("t", key={"k": "string"}, groups=[stelae.columns("g", {"v": "int64"})], splits=SPLITS)
+
+
+class Story:
+    """Random calls of a few programs, one at a time, against what the rows may hold. `may[key]`: the values a row may
+    have now; more than one after a write of which nobody knows whether it happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = SharedStore(seed)
+        self.chance = self.world.machine.chance
+        self.may: dict[str, set[int | None]] = {key: {None} for key in KEYS}
+        self.programs: list[tuple[Program, Database]] = []
+        self.snapshots: list[tuple[Program, Any, dict[str, set[int | None]]]] = []
+        self.scans: list[tuple[Program, Iterator[Any], dict[str, set[int | None]], set[str]]] = []
+        self.next_value = 1
+        self.unknown = 0
+        first = self.world.start()
+        self.programs.append((first, first.open()))
+        first.run(make_table, self.programs[0][1])
+
+    def step(self) -> None:
+        if not self.programs or (len(self.programs) < 4 and self.chance.below(4) == 0):
+            self._open()
+            return
+        if self.chance.below(5) == 0:
+            self._arm()
+        program, db = self.programs[self.chance.below(len(self.programs))]
+        calls: list[Callable[[Program, Database], None]] = [
+            *(self._put, self._put, self._put, self._get, self._get, self._erase, self._add),
+            *(self._snapshot, self._read_snapshot, self._scan, self._go_on, self._flush, self._kill),
+        ]
+        with suppress(SimCrash):
+            calls[self.chance.below(len(calls))](program, db)
+        self._bury()
+
+    def _arm(self) -> None:
+        """The owner, or anybody, dies somewhere in what comes next."""
+        owner = self.world.owner
+        if owner is None:
+            return
+        match self.chance.below(3):
+            case 0:
+                self.world.kill_at_effect(1 + self.chance.below(12))
+            case 1:
+                self.world.kill_at_step(owner, 1 + self.chance.below(30))
+            case _:
+                anybody = self.programs[self.chance.below(len(self.programs))][0]
+                self.world.kill_at_step(anybody, 1 + self.chance.below(30))
+
+    def _open(self) -> None:
+        program = self.world.start()
+        with suppress(SimCrash):
+            self.programs.append((program, program.open()))
+        self._bury()
+
+    def _bury(self) -> None:
+        if any(not program.is_alive for program, _ in self.programs):
+            self.world.pass_s(SETTLED_S)
+        self.programs = [(program, db) for program, db in self.programs if program.is_alive]
+        self.snapshots = [each for each in self.snapshots if each[0].is_alive]
+        self.scans = [each for each in self.scans if each[0].is_alive]
+
+    # -- calls
+
+    def _key(self) -> str:
+        return KEYS[self.chance.below(len(KEYS))]
+
+    def _write(self, key: str, value: int | None, write: Callable[[], object]) -> None:
+        before = self.may[key]
+        try:
+            write()
+        except UnknownOutcome:
+            self.unknown += 1
+            self.may[key] = before | {value}
+        except SimCrash:
+            self.may[key] = before | {value}
+            raise
+        else:
+            self.may[key] = {value}
+
+    def _put(self, program: Program, db: Database) -> None:
+        key, value = self._key(), self.next_value
+        self.next_value += 1
+        self._write(key, value, lambda: program.run(db.table("t").put, {"k": key, "v": value}))
+
+    def _erase(self, program: Program, db: Database) -> None:
+        key = self._key()
+        self._write(key, None, lambda: program.run(db.table("t").erase, key))
+
+    def _add(self, program: Program, db: Database) -> None:
+        """A transaction: what it made is what it read plus one thousand, once."""
+        key = self._key()
+        self._get(program, db, key)
+        (before,) = self.may[key]
+        after = (before or 0) + 1_000
+        self._write(key, after, lambda: program.run(db.table("t").increment, key, {"v": 1_000}))
+
+    def _get(self, program: Program, db: Database, key: str | None = None) -> None:
+        key = self._key() if key is None else key
+        row = program.run(db.table("t").get, key)
+        self._see(self.may, key, row)
+
+    def _see(self, may: dict[str, set[int | None]], key: str, row: Any) -> None:
+        value = None if row is None else row["v"]
+        assert value in may[key], f"row {key} shows {value}, and may have {may[key]}"
+        may[key] = {value}
+
+    def _snapshot(self, program: Program, db: Database) -> None:
+        for key in KEYS:
+            self._get(program, db, key)
+        may = {key: set(values) for key, values in self.may.items()}
+        self.snapshots.append((program, program.run(db.snapshot), may))
+
+    def _read_snapshot(self, _: Program, __: Database) -> None:
+        if not self.snapshots:
+            return
+        program, snapshot, may = self.snapshots[self.chance.below(len(self.snapshots))]
+        db = next(db for each, db in self.programs if each is program)
+        if program.attached is not None:
+            program.run(program.attached.watch_pins)
+        key = self._key()
+        self._see(may, key, program.run(lambda: db.table("t").get(key, at=snapshot)))
+
+    def _scan(self, program: Program, db: Database) -> None:
+        for key in KEYS:
+            self._get(program, db, key)
+        may = {key: set(values) for key, values in self.may.items()}
+        rows = program.run(lambda: iter(db.table("t").scan()))
+        self.scans.append((program, rows, may, set()))
+
+    def _go_on(self, _: Program, __: Database) -> None:
+        """A scan in the middle: row after row, each once, at its snapshot; in the end, all of them."""
+        if not self.scans:
+            return
+        place = self.chance.below(len(self.scans))
+        program, rows, may, seen = self.scans[place]
+        for _number in range(1 + self.chance.below(4)):
+            row = program.run(next, rows, None)
+            if row is None:
+                del self.scans[place]
+                assert seen == {key for key in KEYS if may[key] != {None}}
+                return
+            assert row["k"] not in seen
+            seen.add(row["k"])
+            self._see(may, row["k"], row)
+
+    def _flush(self, program: Program, db: Database) -> None:
+        with suppress(UnknownOutcome):
+            program.run(db.table("t").flush)
+
+    def _kill(self, program: Program, _: Database) -> None:
+        if self.chance.below(3) == 0:
+            self.world.kill(program)
+
+    def finish(self) -> None:
+        """Whoever comes last finds all of it."""
+        if not self.programs:
+            self._open()
+        program, db = self.programs[-1]
+        self.world.kill_at_effect(10**9)
+        for key in KEYS:
+            self._get(program, db, key)
+        self.world.end()
+
+
+def test_stories_of_programs_that_are_killed() -> None:
+    """At least three hundred seeds, whatever the effort."""
+    takeovers = unknown = 0
+    for seed in range(max(300, tries(300))):
+        story = Story(seed)
+        try:
+            for _ in range(40):
+                story.step()
+            story.finish()
+        except BaseException as error:
+            error.add_note(f"repeat it with Story({seed})")
+            raise
+        takeovers += story.world.takeovers - 1
+        unknown += story.unknown
+    assert takeovers > 300
+    assert unknown > 10
+
+
+def one_of_each(world: SharedStore, program: Program, db: Database) -> None:
+    """What an attached program asks: each kind of call, with an answer that is known."""
+    table = program.run(db.table, "t")
+    with suppress(UnknownOutcome):
+        program.run(table.put, {"k": "k1", "v": 1})
+    program.run(table.put, {"k": "k5", "v": 5})
+    assert program.run(table.get, "k5") == {"k": "k5", "v": 5}
+    snapshot = program.run(db.snapshot)
+    rows = program.run(lambda: iter(table.scan(start="k5")))
+    with suppress(UnknownOutcome):
+        program.run(table.put, {"k": "k7", "v": 7})
+    assert program.run(lambda: list(rows)) == [{"k": "k5", "v": 5}]
+    assert program.run(lambda: table.get("k7", at=snapshot)) is None
+    assert program.run(table.get_many, ["k5", "k9"]) == [{"k": "k5", "v": 5}, None]
+    program.run(snapshot.close)
+
+
+@pytest.mark.parametrize("how", ["step", "effect"])
+def test_an_owner_killed_at_every_step(how: str) -> None:
+    """The calls of an attached program all come to their end, and what was acknowledged is there."""
+    number, is_over = 0, False
+    while not is_over:
+        number += 1
+        world = SharedStore(number)
+        owner, program = world.start(), world.start()
+        owner.run(make_table, owner.open())
+        db = program.open()
+        if how == "step":
+            world.kill_at_step(owner, number)
+        else:
+            world.kill_at_effect(number)
+        with suppress(UnknownOutcome):
+            one_of_each(world, program, db)
+            assert program.run(db.table("t").get, "k5") == {"k": "k5", "v": 5}
+        is_over = owner.is_alive
+        world.end()
+    assert number > (20 if how == "step" else 4)
