@@ -27,7 +27,7 @@ from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import StepThread
-from stelae.assembly.opening import StoreSettings
+from stelae.assembly.world import StoreSettings
 from stelae.client.remote.store import RemoteBackend
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.model.errors import Closed, InvalidArgument, NotFound, PermissionDenied, StelaeError, Unavailable
@@ -54,7 +54,7 @@ def _served(store: LocalStore, directory: Path, ownership: Ownership, release: s
     """Let other processes of the machine in, for as long as the store is open here."""
     limits = ServiceLimits()
     executor = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
-    hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.running.mark.token, "owner")
+    hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.mark.token, "owner")
 
     async def start() -> StoreService:
         service = StoreService(cast(Backend, store), executor, hello, limits)
