@@ -15,9 +15,8 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import RowRange, check_cover
 from stelae.registry.meta import META0, META1
 from stelae.registry.tablet_records import TabletPhase, read_tablets
-from stelae.service.backend import AlterAsk
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import CreateAsk
+from stelae.service.tables import AlterAsk, CreateAsk
 from stelae.storage.files.fragments import Fragments
 from stelae.tserver.configs import read_configs
 from tests.assembly.worlds import GRACE_S, Machine
@@ -257,7 +256,7 @@ def check_store(store: EmbeddedStore, before: PlainStore, after: PlainStore, by_
     for name in names:
         known = [plain.tables[name] for plain in (before, after) if name in plain.tables]
         tables[name] = check_table(store, name, known[0], known[-1], by_row)
-    gone = store.running.catalog.latest.dropped
+    gone = store.catalog.latest.dropped
     dropped = {each.table.name for each in gone.values()}
     assert dropped in (before.dropped.keys(), after.dropped.keys())
     either = {**before.dropped, **after.dropped}
@@ -267,12 +266,11 @@ def check_store(store: EmbeddedStore, before: PlainStore, after: PlainStore, by_
 def check_whole(machine: Machine, store: EmbeddedStore, *, replaced: bool = False) -> None:
     """Tablets cover all rows and run; no record, META row or file is of what is gone. `replaced`: until the next start,
     tablets that were given up are remembered."""
-    running = store.running
-    catalog = running.catalog.latest
-    assert running.master.check() == []
-    shard = running.server.shard
-    records = running.world.loop.run(read_tablets(running.world.metastore))
-    assert sorted(records, key=lambda r: r.tablet) == sorted(running.master.maps.all(), key=lambda r: r.tablet)
+    catalog = store.catalog.latest
+    assert store.master.check() == []
+    shard = store.server.shard
+    records = store.world.loop.run(read_tablets(store.world.metastore))
+    assert sorted(records, key=lambda r: r.tablet) == sorted(store.master.maps.all(), key=lambda r: r.tablet)
     records = [record for record in records if not replaced or record.phase is not TabletPhase.REPLACED]
     for id_, table in catalog.tables.items():
         tablets = store.tablets(id_)
@@ -285,8 +283,8 @@ def check_whole(machine: Machine, store: EmbeddedStore, *, replaced: bool = Fals
         assert {(r.tablet, r.rows.start, r.rows.stop) for r in mine} == {(t.tablet, t.start, t.stop) for t in tablets}
     known = {*catalog.tables, *catalog.dropped}
     assert {record.table for record in records} <= known
-    running.server.upkeep.save()
-    running.server.upkeep.collect_files()
+    store.server.upkeep.save()
+    store.server.upkeep.collect_files()
     configs = read_configs(shard.of_table(META1), shard.fragments)
     assert {(c.tablet, c.table, c.rows) for c in configs} == {(r.tablet, r.table, r.rows) for r in records}
     meta = read_configs(shard.of_table(META0), Fragments(machine.blobs, shard.cache))

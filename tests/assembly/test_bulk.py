@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stelae.assembly.bulk_loads import UNDER_WAY_MS
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.format.fragment.footer import FragmentSpec, spec_of
 from stelae.format.fragment.writer import FragmentWriter
@@ -20,7 +19,7 @@ from stelae.model.hybrid import micros_of
 from stelae.model.ids import Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.ports.blobs import BlobStore
-from stelae.service.backend import AlterAsk
+from stelae.service.tables import AlterAsk
 from stelae.service.tickets import (
     STAGED_MS_MAX,
     STAGING,
@@ -38,6 +37,7 @@ from stelae.storage.merge.records import merged_records
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.rows import RowScan, ScanRequest
 from stelae.tserver.keeper import FILES_URGENT
+from stelae.tserver.loads import UNDER_WAY_MS
 from tests.assembly.scripts import (
     PlainStore,
     PlainTable,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from stelae.adapters.ownership import Ownership
-from stelae.assembly.opening import StoreSettings
+from stelae.assembly.world import StoreSettings
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.launch.local import LocalStore
 from stelae.model.declare import columns, declare
@@ -36,9 +36,8 @@ from stelae.model.errors import (
 from stelae.model.ids import Row, TableId
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
-from stelae.service.backend import AlterAsk
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import CreateAsk, TableInfo
+from stelae.service.tables import AlterAsk, CreateAsk, TableInfo
 from tests.effort import tries
 
 SCHEMA = declare({"id": "int64"}, [columns("data", {"n": "int64", "text": "string"})])
@@ -227,7 +226,7 @@ def test_rows_survive_everything_that_is_done_to_their_table(store: LocalStore, 
         pass
     final = scanned(store, store.info(rounds.info.id))
     assert {key: each["n"] for key, each in final.items()} == dict(enumerate(rounds.newest))
-    assert store.running.master.check() == []
+    assert store.master.check() == []
     store.close()
     with opened(tmp_path / "store") as again:
         assert scanned(again, again.find("t")) == final
@@ -373,12 +372,12 @@ def test_closing_under_everybody(tmp_path: Path, seed: int) -> None:
         store.close()
     with opened(tmp_path) as again:
         assert acknowledged <= scanned(again, again.find("t")).keys()
-        assert again.running.master.check() == []
+        assert again.master.check() == []
 
 
 def test_a_write_that_is_half_refused_says_how_much_is_durable(store: LocalStore, monkeypatch: Any) -> None:
     info = store.create(CreateAsk("t", SCHEMA, (row(50),)))
-    shard = store.running.server.shard
+    shard = store.server.shard
     second = store.tablets(info.id)[1].tablet
     plain = shard.apply
 

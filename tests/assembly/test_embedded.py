@@ -11,7 +11,7 @@ from stelae.catalog.commands_spaces import CreateZone, RenameZone
 from stelae.model.errors import Closed, DiskFull, InvalidArgument, NotFound, TabletAway, Unavailable
 from stelae.model.ids import TableId
 from stelae.registry.control import UnloadTable
-from stelae.service.backend import AlterAsk
+from stelae.service.tables import AlterAsk
 from tests.tserver.stores import Place, row
 
 WORK: dict[str, Callable[[EmbeddedStore, TableId], object]] = {
@@ -57,7 +57,7 @@ def test_rows_where_no_tablet_begins_are_not_joined_at(place: Place) -> None:
 
 
 def test_what_is_known_of_a_table_follows_its_zone(place: Place) -> None:
-    run, catalog = place.store.running.world.loop.run, place.store.running.catalog
+    run, catalog = place.store.world.loop.run, place.store.catalog
     info = place.create()
     run(catalog.execute(CreateZone("fast")))
     place.store.alter("t", AlterAsk(zone="fast"))
@@ -102,10 +102,10 @@ def test_a_store_is_opened_for_reading_though_its_disk_is_full(place: Place) -> 
         place.machine.blobs.fail("commit", DiskFull, nth)
     place.store = place.machine.open()
     assert place.keys(info.id) == [1]
-    assert place.store.running.master.has_work
+    assert place.store.master.has_work
     place.machine.blobs._faults = type(place.machine.blobs._faults)()
     assert place.keys(place.store.recall("u").id) == [2]
-    assert not place.store.running.master.has_work
+    assert not place.store.master.has_work
 
 
 def test_a_store_that_does_not_open_leaves_nothing_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_a_store_that_does_not_open_leaves_nothing_open(place: Place, monkeypatc
         raise Unavailable("simulated")
 
     with monkeypatch.context() as patch:
-        patch.setattr("stelae.assembly.opening.Keeper", broken)
+        patch.setattr("stelae.tserver.server.Keeper", broken)
         with pytest.raises(Unavailable, match="simulated"):
             place.machine.open()
     place.machine.end("closed")

@@ -57,10 +57,10 @@ def insist(machine: Machine, store: EmbeddedStore, step: Step) -> list[StelaeErr
             if not said:
                 raise
             return said
-        except (Retryable, PartialWrite) as error:
+        except (Retryable, UnknownOutcome, PartialWrite) as error:
             said.append(error)
-            if store.running.master.has_work:
-                store.running.world.loop.run(store.running.master.tend())
+            if store.master.has_work:
+                store.world.loop.run(store.master.tend())
         else:
             return said
     raise said[-1]
@@ -75,8 +75,8 @@ def run_with(fault: str, nth: int) -> int:
         said += len(insist(machine, store, step))
         plain = step.then(plain)
     check_store(store, plain, plain, by_row=False)
-    if store.running.master.has_work:
-        store.running.world.loop.run(store.running.master.tend())
+    if store.master.has_work:
+        store.world.loop.run(store.master.tend())
     check_whole(machine, store, replaced=True)
     machine.end("kill")
     machine.disk._faults = Faults()

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.assembly.opening import StoreSettings, World, open_store
+from stelae.assembly.world import StoreSettings, World
 from stelae.master.master import MasterSettings
 from stelae.model.errors import Unavailable, UnknownOutcome
 from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome, WatchBatch
@@ -41,7 +41,6 @@ SETTINGS = StoreSettings(
         picker=PickerSettings(),
     ),
     MasterSettings(grace_s=GRACE_S),
-    overload_wait_s=1.0,
 )
 
 
@@ -190,7 +189,7 @@ class Machine:
         world = World(
             self.disk, self.blobs, self.metastore, self.clock, SimRng(self.lives * 1_000), self._loop, None, inline
         )
-        return EmbeddedStore(open_store(world, settings), settings, "simulated")
+        return EmbeddedStore(world, settings, "simulated")
 
     def pass_s(self, seconds: int) -> None:
         self.clock.step_wall_ms(seconds * 1_000)

@@ -19,11 +19,11 @@ import pytest
 
 import stelae
 from stelae.adapters.sqlite.metastore import SqliteMetastore
-from stelae.assembly.opening import STORE_KEY
 from stelae.launch.checking import check_store
 from stelae.launch.metastores import InDirectory, open_metastore
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import PutKey
+from stelae.registry.store_mark import STORE_KEY
 
 OWNER = """
 import sys
@@ -338,7 +338,7 @@ def test_a_table_makes_its_namespace(tmp_path: Path) -> None:
 
 
 def test_older_schemas_are_known_as_long_as_the_log_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.assembly.closing._CATALOG_VERSIONS_MAX", 2)
+    monkeypatch.setattr("stelae.assembly.embedded._CATALOG_VERSIONS_MAX", 2)
     for number in range(3):
         with stelae.open(tmp_path / "data") as db:
             db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("a", {"n": "int64"})], if_not_exists=True)

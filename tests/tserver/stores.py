@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.assembly.opening import StoreSettings
+from stelae.assembly.world import StoreSettings
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Row, TableId, Txn
@@ -36,7 +36,7 @@ class Place:
 
     @property
     def server(self) -> TabletServer:
-        return self.store.running.server
+        return self.store.server
 
     def create(self, name: str = "t", *cuts: int) -> TableInfo:
         return self.store.create(CreateAsk(name, SCHEMA, tuple(row(cut) for cut in cuts)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from stelae.assembly.opening import StoreSettings
+from stelae.assembly.world import StoreSettings
 from stelae.model.errors import DiskFailed, InvalidArgument
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
@@ -40,7 +40,7 @@ def config(tablet: int, start: bytes, stop: bytes | None, resize: int = 0) -> Ta
 
 def saved(place: Place, configs: Sequence[TabletConfig], removed: Sequence[int] = ()) -> dict[TabletId, RowRange]:
     """The rows after a save, as they are and as a crash would leave them."""
-    place.server._configs.save(configs, [TabletId(tablet) for tablet in removed])
+    place.server.control._configs.save(configs, [TabletId(tablet) for tablet in removed])
     return rows(place)
 
 

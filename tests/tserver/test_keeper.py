@@ -10,10 +10,11 @@ import pytest
 from stelae.model.errors import DiskFull, NotFound, SnapshotTooOld, Unavailable
 from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.registry.known_tables import TableRules
 from stelae.service.tables import AlterAsk
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
-from stelae.tserver.keeper import Keeper, TableRules
+from stelae.tserver.keeper import Keeper
 from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import Place, row
 
@@ -53,7 +54,8 @@ def keeper(
     save: Callable[[TableId, Txn], None] = lambda table, txn: None,
 ) -> Keeper:
     rules = TableRules(retention_us, tablet_bytes)
-    return Keeper(place.server, lambda _: rules, save, asked or Asked())
+    server = place.server
+    return Keeper(server.shard, server.upkeep, server.flushing, lambda _: rules, save, asked or Asked())
 
 
 def run(kept: Keeper) -> int:
@@ -106,7 +108,7 @@ def test_a_save_that_fails_is_made_up_for_though_nothing_more_is_flushed() -> No
     kept = keeper(place)
     for number in range(30):
         place.put(info.id, *range(20), a=number + 1)
-    while place.server.flush_due() is not None:
+    while place.server.flushing.flush_due() is not None:
         kept._unsaved = True
     segments = len(place.server.shard.segments())
     with pytest.MonkeyPatch.context() as patch:
@@ -156,7 +158,8 @@ def test_a_table_that_is_gone_is_left_alone(place: Place) -> None:
     info = place.create()
     for key in range(12):
         flushed(place, info.id, key)
-    kept = Keeper(place.server, lambda _: None, lambda table, txn: None, Asked())
+    server = place.server
+    kept = Keeper(server.shard, server.upkeep, server.flushing, lambda _: None, lambda table, txn: None, Asked())
     run(kept)
     assert files(place, info.id) == 12
 
@@ -305,8 +308,8 @@ def test_a_horizon_never_goes_back(place: Place) -> None:
     for _ in range(2):
         place.reopen()
         flushed(place, info.id, 3)
-        place.store.running.keeper.grew(state.tablet for state in place.server.shard.of_table(info.id))
-        run(place.store.running.keeper)
+        place.store.server.keeper.grew(state.tablet for state in place.server.shard.of_table(info.id))
+        run(place.store.server.keeper)
         with pytest.raises(SnapshotTooOld):
             place.get(info.id, 1, at=old)
 
@@ -335,7 +338,7 @@ def test_horizons_of_tables_that_are_gone_go(place: Place) -> None:
     place.machine.pass_s(10_000)
     place.store.compact_step()
     place.reopen()
-    read = place.store.running.world.loop.run(place.machine.metastore.range("horizon/"))
+    read = place.store.world.loop.run(place.machine.metastore.range("horizon/"))
     assert [entry.key for entry in read.entries] == [f"horizon/{other.id:016x}"]
     with pytest.raises(NotFound):
         place.store.info(info.id)

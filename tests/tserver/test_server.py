@@ -25,7 +25,6 @@ from stelae.registry.control import (
 )
 from stelae.service.tables import AlterAsk
 from stelae.tserver.lives import Life
-from stelae.tserver.server import TabletServer
 from tests.tserver.stores import Place, row
 
 
@@ -105,7 +104,7 @@ def test_a_load_that_fails_can_be_asked_again(place: Place, monkeypatch: pytest.
         raise DiskFailed(f"the config of {tablet} cannot be read")
 
     with monkeypatch.context() as patch:
-        patch.setattr(place.server._configs, "saved", broken)
+        patch.setattr(place.server.control._configs, "saved", broken)
         with pytest.raises(DiskFailed):
             place.server.ask(LoadTable(info.id))
     place.server.ask(LoadTable(info.id))
@@ -148,7 +147,7 @@ def test_a_table_is_created_on_a_disk_that_fails_once(place: Place) -> None:
     place.reopen()
     assert place.keys(info.id) == [1]
     assert [each.phase for each in place.store.tablets(info.id)] == ["running"]
-    assert len(place.store.running.master.maps.all()) == 1
+    assert len(place.store.master.maps.all()) == 1
 
 
 def test_deleting_twice_and_what_was_unloaded(place: Place) -> None:
@@ -174,9 +173,9 @@ def test_an_alteration_goes_through_every_version(place: Place) -> None:
     place.put(info.id, 1)
     place.store.flush(info.id)
     place.put(info.id, 2)
-    catalog = place.store.running.catalog
+    catalog = place.store.catalog
     for change in (AlterAsk(rename_columns={"a": "b"}), AlterAsk(add={"data": {"a": "int32"}}), AlterAsk(drop=("b",))):
-        place.store.running.world.loop.run(catalog.execute(*commands_of(TableName.parse("t"), change)))
+        place.store.world.loop.run(catalog.execute(*commands_of(TableName.parse("t"), change)))
     assert {state.schema.version for state in place.server.shard.of_table(info.id)} == {info.schema.version}
     for _ in range(2):
         (reported,) = place.server.ask(AlterTable(info.id)).tablets
@@ -212,14 +211,14 @@ def test_a_tablet_that_is_split_on_the_way_to_it_is_found_again(
 ) -> None:
     info = place.create("t", 5)
     left = tablets(place, info.id)[0]
-    plain, todo = TabletServer.check_writable, [left]
+    todo = [left]
 
-    def split_first(server: TabletServer, tablet: TabletId) -> None:
+    def split_first(tablet: TabletId) -> None:
         if todo:
             place.server.ask(SplitTablet(todo.pop(), row(2), TabletId(700), TabletId(701)))
-        plain(server, tablet)
+        place.server.control.check_writable(tablet)
 
-    monkeypatch.setattr(TabletServer, "check_writable", split_first)
+    monkeypatch.setattr(place.server._writer, "_check_writable", split_first)
     place.put(info.id, *keys)
     assert place.keys(info.id) == keys
 
@@ -228,20 +227,20 @@ def test_a_block_that_meets_another_schema_half_way_goes_on(place: Place, monkey
     """Its first part is in: the second is carried to whatever schema its tablet has, also if the catalog is ahead."""
     info = place.create("t", 5)
     blocks = blocks_of(info.schema, [{"id": key, "a": key} for key in (1, 9)])
-    plain, todo = TabletServer.check_writable, [0, 1]
-    catalog = place.store.running.catalog
+    todo = [0, 1]
+    catalog = place.store.catalog
 
     def execute(change: AlterAsk) -> None:
-        place.store.running.world.loop.run(catalog.execute(*commands_of(TableName.parse("t"), change)))
+        place.store.world.loop.run(catalog.execute(*commands_of(TableName.parse("t"), change)))
 
-    def alter_between(server: TabletServer, tablet: TabletId) -> None:
-        plain(server, tablet)
+    def alter_between(tablet: TabletId) -> None:
+        place.server.control.check_writable(tablet)
         if todo and todo.pop(0):
             execute(AlterAsk(add={"data": {"b": "int32"}}))
             place.server.ask(AlterTable(info.id))
             execute(AlterAsk(drop=("a",)))
 
-    monkeypatch.setattr(TabletServer, "check_writable", alter_between)
+    monkeypatch.setattr(place.server._writer, "_check_writable", alter_between)
     place.store.write(info.id, blocks)
     assert [place.get(info.id, key) for key in (1, 9)] == [1, 9]
     place.server.ask(AlterTable(info.id))
@@ -259,7 +258,7 @@ def test_memories_that_tablets_share_are_flushed_oldest_first(place: Place) -> N
     place.put(info.id, *range(2, 10), *range(12, 30))
     place.store.split(info.id, row(10))
     place.put(info.id, 3)
-    place.server.flush_down_to(0)
+    place.server.flushing.flush_down_to(0)
     assert all(memory.is_empty for state in place.server.shard.of_table(info.id) for memory in state.memories)
     assert place.keys(info.id) == [*range(1, 10), *range(11, 30)]
 

@@ -17,7 +17,7 @@ from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import StepThread
-from stelae.assembly.opening import StoreSettings
+from stelae.assembly.world import StoreSettings
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
@@ -43,7 +43,7 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
     """Let other processes of the machine in, for as long as the store is open here."""
     limits = ServiceLimits()
     executor = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
-    hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.running.mark.token, "owner")
+    hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.mark.token, "owner")
 
     async def start() -> StoreService:
         service = StoreService(store, executor, hello, _clock, limits)

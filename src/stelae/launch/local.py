@@ -32,7 +32,7 @@ from stelae.adapters.rng import SystemRng
 from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.assembly.opening import StoreSettings, World, open_store
+from stelae.assembly.world import StoreSettings, World
 from stelae.launch.copies import copied, told_of
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
@@ -73,6 +73,7 @@ class LocalStore(EmbeddedStore):
         self._ends: list[Callable[[], None]] = []
         self._ending = threading.RLock()
         self._ownership = ownership
+        self.is_forked = False
         working = directory
         try:
             if ownership is not None:
@@ -88,7 +89,7 @@ class LocalStore(EmbeddedStore):
             logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX))
             blobs = LocalBlobStore(directory, read_only=read_only)
             world = World(logs, blobs, metastore, clock, SystemRng(), loop, reading)
-            super().__init__(open_store(world, settings, logs.settle), settings, str(directory))
+            super().__init__(world, settings, str(directory), logs.settle)
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
                 self._start_threads()
@@ -119,17 +120,13 @@ class LocalStore(EmbeddedStore):
         flushing = StepThread("stelae-flush", flush_step, pause_s=_FLUSH_PAUSE_S)
         logging = StepThread("stelae-log", self.log_step)
         self._ends += [compacting.close, flushing.close, logging.close]
-        self.on_full, self.on_log, self.on_grown = flushing.wake, logging.wake, compacting.wake
+        self.wakes.full, self.wakes.log, self.wakes.grown = flushing.wake, logging.wake, compacting.wake
         flushing.wake()
         compacting.wake()
 
     def before_close(self, end: Callable[[], None]) -> None:
         """Whatever else lives on the store ends first."""
         self._ends.append(end)
-
-    @property
-    def is_usable(self) -> bool:
-        return not self.is_forked and not self._closed
 
     def share(self) -> LocalStore:
         """One more user of the same process: the store ends with the last of them."""
@@ -158,6 +155,7 @@ class LocalStore(EmbeddedStore):
     def after_fork(self) -> None:
         """In the child: its threads are gone, and locks may be held for ever. Nothing may be touched any more."""
         self.is_forked = True
+        self.server.visits.fork()
         if self._ownership is not None:
             self._ownership.forget()
 

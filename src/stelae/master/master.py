@@ -206,7 +206,7 @@ class Master:
             try:
                 async with asyncio.timeout(self._settings.assignment_timeout_s):
                     report = await self._link.ask(request)
-            except (Retryable, TimeoutError):
+            except (Retryable, UnknownOutcome, TimeoutError):
                 report = TabletReport(self._link.server, ())
             here = reported_ids(report)
             running = [record for record in creating if record.tablet in here]

@@ -43,7 +43,7 @@ from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
-from stelae.storage.log.wal import Wal, WalSettings
+from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
 from stelae.storage.memory.insertion import ends_of, insert, rows_in
 from stelae.storage.memory.memory import Memory
 from stelae.storage.read.points.rows import last_txn
@@ -298,8 +298,9 @@ class Shard:
         with self.lock:
             return list({id(m): m for state in self._map.states.values() for m in state.memories}.values())
 
-    def drain(self) -> None:
-        self.wal.drain()
+    def drain(self, until: TimeLeft | None = None) -> None:
+        """Write and sync what was let in; while another thread is at it, wait no longer than `until`."""
+        self.wal.drain(until)
 
     def sync(self, txn: Txn) -> Future[Txn]:
         return self.wal.sync(txn)

@@ -8,28 +8,22 @@ and says whether there may be more; whoever runs them waits in between until som
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
 
 from stelae.model.errors import NotFound, StelaeError, TabletAway
 from stelae.model.hybrid import TXN_MIN, millis_of, pack
 from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.registry.known_tables import TableRules
 from stelae.registry.meta import META0, META1
+from stelae.storage.shard import Shard
 from stelae.storage.tablet.splitting import choose_split_row, size_of
 from stelae.storage.tablet.state import TabletState
-from stelae.tserver.server import TabletServer
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.flushing import Flushing
 
 SaveHorizon = Callable[[TableId, Txn], None]
 """Durable when it returns: only then may history below it be dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRules:
-    """What the catalog says about a table's upkeep."""
-
-    retention_us: int
-    tablet_bytes: int
 
 
 _SEGMENTS_MAX = 3
@@ -44,11 +38,15 @@ META_RULES = TableRules(retention_us=0, tablet_bytes=64 * 2**20)
 
 
 class Resizing(Protocol):
-    """What the master does about sizes."""
+    """What the master does about sizes. Blocking."""
 
-    def split(self, tablet: TabletId, at: Row) -> None: ...
+    def split(self, tablet: TabletId, at: Row) -> None:
+        """Split a tablet that has become too large."""
+        ...
 
-    def join(self, left: TabletId, right: TabletId) -> None: ...
+    def join(self, left: TabletId, right: TabletId) -> None:
+        """Join two neighbours that have become too small."""
+        ...
 
 
 def _always() -> bool:
@@ -65,7 +63,9 @@ class Keeper:
 
     def __init__(
         self,
-        server: TabletServer,
+        shard: Shard,
+        upkeep: Upkeep,
+        flushing: Flushing,
         rules_of: Callable[[TableId], TableRules | None],
         save_horizon: SaveHorizon,
         resizing: Resizing,
@@ -74,11 +74,13 @@ class Keeper:
         self.gives_way: Callable[[], bool] = _never
         """Whether compactions that can wait do so: a job of the user's needs the machine now."""
         self._forgets = forgets
-        self._server = server
+        self._shard = shard
+        self._upkeep = upkeep
+        self._flushing = flushing
         self._rules_of = rules_of
         self._save_horizon = save_horizon
         self._resizing = resizing
-        states = server.shard.tablets().items()
+        states = shard.tablets().items()
         self._grown = dict.fromkeys(tablet for tablet, state in states if len(state.files()) > 1)
         self._rounds: dict[TabletId, int] = {}
         self._lock = Lock()
@@ -91,23 +93,21 @@ class Keeper:
 
     def flush_step(self) -> bool:
         """Flush one memory that is due; when none is, save what changed and let the log go."""
-        flushed = self._server.flush_due()
+        flushed = self._flushing.flush_due()
         if flushed is not None:
             self._unsaved = True
             self.grew(
-                state.tablet
-                for state in self._server.shard.of_table(flushed.table)
-                if state.rows.overlaps(flushed.rows)
+                state.tablet for state in self._shard.of_table(flushed.table) if state.rows.overlaps(flushed.rows)
             )
             return True
         if self._unsaved:
-            self._server.upkeep.save()
-            self._server.upkeep.collect_log()
-            if len(self._server.shard.segments()) > _SEGMENTS_MAX:
+            self._upkeep.save()
+            self._upkeep.collect_log()
+            if len(self._shard.segments()) > _SEGMENTS_MAX:
                 # A few META rows must not hold the log of everybody.
-                self._server.flush(META1)
-                self._server.flush(META0)
-                self._server.upkeep.collect_log()
+                self._flushing.flush(META1)
+                self._flushing.flush(META0)
+                self._upkeep.collect_log()
             self._unsaved = False
         return False
 
@@ -141,22 +141,22 @@ class Keeper:
         return next((tablet for tablet in grown if not (waits and self._can_wait(tablet))), None)
 
     def _can_wait(self, tablet: TabletId) -> bool:
-        state = self._server.shard.tablets().get(tablet)
+        state = self._shard.tablets().get(tablet)
         return state is not None and len(state.files()) < FILES_URGENT
 
     def _compact_one(self, tablet: TabletId) -> bool:
-        state = self._server.shard.state(tablet)
+        state = self._shard.state(tablet)
         rules = self.rules(state.table)
         if rules is None:
             return False
         self.advance_horizon(state.table, rules)
-        self._server.upkeep.drop_hidden(tablet)
-        found = self._server.upkeep.pick_compaction(tablet)
+        self._upkeep.drop_hidden(tablet)
+        found = self._upkeep.pick_compaction(tablet)
         with self._lock:
             rounds = self._rounds[tablet] = self._rounds.get(tablet, 0) + 1
         if found is not None and rounds <= _ROUNDS_MAX:
-            self._server.upkeep.compact(tablet, *found)
-            self._server.upkeep.save()
+            self._upkeep.compact(tablet, *found)
+            self._upkeep.save()
             self._garbage = True
             return True
         return self._resize(state, rules)
@@ -165,8 +165,8 @@ class Keeper:
         if self._garbage:
             self._garbage = False
             try:
-                self._server.upkeep.save()
-                self._server.upkeep.collect_files()
+                self._upkeep.save()
+                self._upkeep.collect_files()
             except BaseException:
                 self._garbage = True
                 raise
@@ -184,7 +184,7 @@ class Keeper:
     def advance_horizon(self, table: TableId, rules: TableRules, *, to_now: bool = False) -> Txn:
         """Up to where history may be dropped: the retention behind now, and never past a pin. What compactions go by is
         never ahead of what is saved."""
-        shard = self._server.shard
+        shard = self._shard
         if not self._forgets():
             return shard.horizon(table)
         visible = shard.visible
@@ -208,7 +208,7 @@ class Keeper:
     def _resize(self, state: TabletState, rules: TableRules) -> bool:
         """Split above twice the size a tablet should have; join with the next below half of it, if a split made them:
         tablets that a user asked for stay."""
-        shard = self._server.shard
+        shard = self._shard
         if state.table in (META0, META1):
             return False
         size = size_of(state, shard.fragments)
@@ -230,4 +230,4 @@ class Keeper:
     def _next(self, state: TabletState) -> TabletState | None:
         if state.rows.stop is None:
             return None
-        return self._server.shard.state_at(state.table, state.rows.stop)
+        return self._shard.state_at(state.table, state.rows.stop)

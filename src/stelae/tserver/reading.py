@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, Unavailable
-from stelae.model.hybrid import micros_of, millis_of
+from stelae.model.errors import Corruption, DeadlineExceeded, InvalidArgument, NotFound, StelaeError, Unavailable
+from stelae.model.hybrid import micros_of, millis_of, pack
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.expr import Expr
@@ -26,6 +26,7 @@ from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
 from stelae.ports.clock import Clock
 from stelae.service.backend import Values
+from stelae.service.deadlines import Deadline, left_of
 from stelae.service.scans import ScanAsk, condition_types
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.points.rows import RowReader, reader_for
@@ -51,9 +52,11 @@ class TableReader:
         self._check_open = check_open
         self._fragments = shard.fragments
 
-    def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None) -> Values | None:
+    def newest(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline | None
+    ) -> Values | None:
         if at is not None:
-            self.ready(table, at)
+            self.ready(table, at, deadline)
         shard = self._shard
         state = shard.state_at(table, row)
         if at is None and not state.floors:  # the usual read, without a call more than it needs
@@ -66,10 +69,10 @@ class TableReader:
             return self._again(table, row, columns, at, ALL_TIME, RowReader.newest, state)
 
     def newest_many(
-        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None
+        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline | None
     ) -> list[Values | None]:
         """All at one snapshot. Rows of one tablet share their reader."""
-        with self._pinned(table, at) as txn:
+        with self._pinned(table, at, deadline) as txn:
             read_us = Micros(self._clock.wall_ms() * 1_000) if at is None else micros_of(txn)
             found: list[Values | None] = [None] * len(rows)
             state: TabletState | None = None
@@ -88,10 +91,17 @@ class TableReader:
             return found
 
     def history(
-        self, table: TableId, row: Row, columns: Selectors, limit: int, at: Txn | None, time: TimeRange
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        limit: int,
+        at: Txn | None,
+        time: TimeRange,
+        deadline: Deadline | None,
     ) -> dict[str, tuple[Version, ...]] | None:
         if at is not None:
-            self.ready(table, at)
+            self.ready(table, at, deadline)
         return self._again(table, row, columns, at, time, lambda reader, of, given: reader.history(of, given, limit))
 
     def _asking(self, state: TabletState, at: Txn | None, time: TimeRange = ALL_TIME) -> Asking:
@@ -127,17 +137,17 @@ class TableReader:
         raise NotFound(f"row {row!r}: its tablet changed faster than it could be read")
 
     @contextmanager
-    def _pinned(self, table: TableId, at: Txn | None) -> Iterator[Txn]:
+    def _pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
         """The snapshot, held; without one, the newest."""
         if at is not None:
-            self.ready(table, at)
+            self.ready(table, at, deadline)
         with ExitStack() as held:
             with self._shard.lock:
                 txn = self._shard.visible if at is None else at
                 held.enter_context(self._shard.pinned(txn, table))
             yield txn
 
-    def ready(self, table: TableId, at: Txn) -> None:
+    def ready(self, table: TableId, at: Txn, deadline: Deadline | None) -> None:
         """Wait until all at or below the txn is decided; SnapshotTooOld if history it needs may be gone."""
         shard = self._shard
         shard.check_snapshot(table, at)
@@ -149,11 +159,20 @@ class TableReader:
                 )
         decided = shard.ready(at)
         if decided is not None:
-            shard.drain()
-            wait_for([decided])
+            shard.drain(deadline)
+            wait_for([decided], left_of(deadline))
+            if deadline is not None and not decided.done():
+                raise DeadlineExceeded(
+                    f"what was written at or before {at} was not all on disk within the {deadline.seconds:g} s given"
+                )
 
     def scan(
-        self, table: TableId, schema: TableSchema, ask: ScanAsk, explained: Callable[[StelaeError], StelaeError]
+        self,
+        table: TableId,
+        schema: TableSchema,
+        ask: ScanAsk,
+        explained: Callable[[StelaeError], StelaeError],
+        deadline: Deadline | None,
     ) -> PinnedBatches:
         """Checked and pinned when this returns; read as it is iterated."""
         predicate = ask.predicate
@@ -164,7 +183,7 @@ class TableReader:
         asking = Asking(ask.at, _NO_FLOOR, micros_of(ask.at), predicate.time)
         request = ScanRequest(rows, predicate.columns, asking, where, ask.reverse)
         batches = self._batches(TableScan(self._shard, table, request), ask.limit)
-        return PinnedBatches(batches, self._pinned(table, ask.at), explained)
+        return PinnedBatches(batches, self._pinned(table, ask.at, deadline), explained)
 
     def _batches(self, scan: TableScan, limit: int | None) -> Iterator[pa.RecordBatch]:
         left = limit
@@ -177,6 +196,15 @@ class TableReader:
             yield batch
             if left == 0:
                 return
+
+
+def now(shard: Shard, wall_ms: int) -> Txn:
+    """The newest snapshot: as late as the clock says, if nothing is on its way, since what is purged by its age is gone
+    then."""
+    wall = pack(wall_ms)
+    if wall > shard.visible:
+        shard.ready(wall)
+    return shard.visible
 
 
 def lost_file(error: NotFound) -> StelaeError:

@@ -1,275 +1,370 @@
-"""A server's tablets: made, altered, split, joined, unloaded, loaded and deleted as the master asks.
+"""A shard at work: what clients ask of it (`TabletService`), what its master asks, and what it does by itself.
 
-Each tablet goes through the states of `lives`; requests of clients are let in or refused by them. What the master asks
-is carried out by one thread at a time; readers and writers go on beside it.
+Reads and writes work on the tablets directly, on the caller's thread. Three steps are to be run by threads of their own
+(`flush_step`, `compact_step`, `log_step`), each again and again while it says that there is more, and then when `wakes`
+calls for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from threading import Lock, RLock
-from typing import NamedTuple
+from threading import RLock
+from typing import Any
 
-from stelae.model.errors import TabletAway
-from stelae.model.ids import TableId, TabletId
-from stelae.model.ranges import RowRange
-from stelae.registry.control import (
-    AlterTable,
-    ControlRequest,
-    CreateTablets,
-    DeleteTablets,
-    JoinTablets,
-    LoadTable,
-    NewTablet,
-    ReportedTablet,
-    SplitTablet,
-    TabletReport,
-    UnloadTable,
-)
-from stelae.registry.meta import META1, parent_of
-from stelae.storage.memory.memory import Memory
+import pyarrow as pa
+
+from stelae.model.errors import Closed, NotCached, StelaeError, TabletAway
+from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.model.predicate.plan import ALL_TIME, TimeRange
+from stelae.model.predicate.selectors import Selectors
+from stelae.ports.clock import Clock
+from stelae.registry.control import ControlRequest, DeleteTablets, TabletReport, UnloadTable
+from stelae.registry.shard_records import LogMark, write_horizon, write_log_mark
+from stelae.service.backend import Pin, Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
+from stelae.service.reports import CheckReport, Progress
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import TableStats, TabletInfo
+from stelae.storage.files.handles import only_cached
+from stelae.storage.read.asking import Version
 from stelae.storage.shard import Shard
-from stelae.storage.tablet.opening import SchemasOf, loaded, since
-from stelae.storage.tablet.state import TabletState, altered, new_tablet
-from stelae.storage.upkeep.serializer import MemoryInfo, oldest_first
+from stelae.storage.tablet.changes import Emptied
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.configs import MetaConfigs
-from stelae.tserver.lives import Life, RequestKind, TabletEvent, Treatment, step, treatment
-
-_LOADING = (
-    TabletEvent.LOAD_ASKED,
-    TabletEvent.CONFIG_READ,
-    TabletEvent.LOG_REPLAYED,
-    TabletEvent.CONFIG_SAVED,
-    TabletEvent.FRAGMENTS_OPENED,
-)
-
-
-_META_LEVELS = 4
-"""What is flushed is said in META rows, which are in memory again: those of meta1 in meta0, those in the metastore."""
-
-
-class RowsFlushed(NamedTuple):
-    table: TableId
-    rows: RowRange
+from stelae.tserver.checking import AtRest, StoreCheck
+from stelae.tserver.closing import shorten_log
+from stelae.tserver.control import TabletControl
+from stelae.tserver.flushing import Flushing
+from stelae.tserver.keeper import Keeper
+from stelae.tserver.lives import Life
+from stelae.tserver.reading import StorePin, TableReader, now
+from stelae.tserver.recovery import RecoveredShard, recover_shard
+from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakes
+from stelae.tserver.tickets import Tickets
+from stelae.tserver.upkeep import TableUpkeep
+from stelae.tserver.visits import Visits
+from stelae.tserver.writing import TableWriter, wait_durable
 
 
 class TabletServer:
-    """Safe for threads."""
+    """A `TabletService`. Safe for threads."""
 
-    def __init__(self, shard: Shard, upkeep: Upkeep, configs: MetaConfigs, schemas_of: SchemasOf) -> None:
-        self.shard = shard
-        self.upkeep = upkeep
-        self._schemas_of = schemas_of
-        self._configs = configs
-        self._control = RLock()
-        self._flushing = Lock()
-        self._lives: dict[TabletId, Life] = {}
-        self._unloaded: dict[TableId, list[TabletId]] = {}
-        for tablet in shard.tablets():
-            # Opening the shard has read the config and replayed the log, and the saved config names this log.
-            self._go(tablet, _LOADING)
+    def __init__(
+        self,
+        ports: ServerPorts,
+        tables: Tables,
+        master: MasterLink,
+        settings: ServerSettings,
+        found: RecoveredShard,
+        visits: Visits,
+    ) -> None:
+        self.shard: Shard = found.shard
+        self.upkeep: Upkeep = found.upkeep
+        self.visits = visits
+        self._ports = ports
+        self._tables = tables
+        self._closing = RLock()
+        self._is_closed = False
+        self._full_bytes = settings.shard.serializer.seal_bytes // 2
+        self.wakes = Wakes()
+        store, loop, shard, upkeep = ports.metastore, ports.loop, self.shard, self.upkeep
+        self.flushing = Flushing(shard, upkeep)
+        self.control = TabletControl(shard, upkeep, self.flushing, found.configs, tables.schemas_of)
+        self.keeper = Keeper(
+            shard,
+            upkeep,
+            self.flushing,
+            tables.rules,
+            lambda table, txn: loop.run(write_horizon(store, table, txn)),
+            master,
+            _patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
+        )
+        self._writer = TableWriter(shard, self.control.check_writable, tables.schemas_of)
+        self._reader = TableReader(shard, ports.clock, visits.check)
+        self._by_hand = TableUpkeep(shard, upkeep, self.flushing, self.keeper, self.control, master, visits.check)
+        self._tickets = tickets = Tickets(
+            shard,
+            upkeep,
+            self.flushing,
+            self.keeper,
+            visits,
+            self.wakes,
+            ports,
+            tables,
+            settings,
+            self._reader.ready,
+            self._by_hand.move_horizon,
+        )
+        self.hold, self.renew, self.release = tickets.hold, tickets.renew, tickets.release
+        self.begin_load, self.commit_load = tickets.begin_load, tickets.commit_load
+        self.begin_compaction, self.adopt = tickets.begin_compaction, tickets.adopt
+
+    @staticmethod
+    def open(
+        ports: ServerPorts,
+        tables: Tables,
+        master: MasterLink,
+        settings: ServerSettings,
+        visits: Visits | None = None,
+        proved: Callable[[], None] | None = None,
+    ) -> TabletServer:
+        """From what lies on the metastore, the log and the files, or from nothing. Blocking: for a thread that is not
+        the loop's. `visits`: those of a store that the server is part of. `proved` is called when all that was found
+        has proved good, before anything is changed."""
+        found = recover_shard(ports, tables, settings, proved or _nothing)
+        try:
+            return TabletServer(ports, tables, master, settings, found, visits or Visits(settings.place, tables.info))
+        except BaseException:
+            found.shard.abandon()
+            raise
+
+    # -- what the master asks
 
     @property
     def name(self) -> str:
         return self.shard.name
 
-    def life(self, tablet: TabletId) -> Life:
-        return self._lives.get(tablet, Life.UNKNOWN)
-
-    def _go(self, tablet: TabletId, events: Iterable[TabletEvent]) -> None:
-        for event in events:
-            self._lives[tablet] = step(self.life(tablet), event).life
-        if self._lives[tablet] is Life.UNKNOWN:
-            del self._lives[tablet]
-
-    def check_writable(self, tablet: TabletId) -> None:
-        life = self._lives.get(tablet, Life.UNKNOWN)
-        if life is not Life.ACTIVE and treatment(life, RequestKind.WRITE) is not Treatment.SERVED:
-            raise TabletAway(f"tablet {tablet} takes no writes: it is in state {life.value} {life.name}")
-
-    # -- what the master asks
-
     def ask(self, request: ControlRequest) -> TabletReport:
-        with self._control:
-            report = self._carried_out(request)
-            self.upkeep.save()
-            return report
-
-    def _carried_out(self, request: ControlRequest) -> TabletReport:
-        match request:
-            case CreateTablets(tablets):
-                return self._create(tablets)
-            case AlterTable(table):
-                return self._alter(table)
-            case UnloadTable(table):
-                return self._unload(table)
-            case LoadTable(table):
-                return self._load(table)
-            case DeleteTablets(ids):
-                return self._delete(ids)
-            case SplitTablet(tablet, at, left, right):
-                with self.shard.lock:
-                    if left in self._lives and right in self._lives:
-                        return self._reported([self.shard.state(left), self.shard.state(right)])
-                    return self._succeeded([tablet], self.upkeep.split(tablet, at, left, right))
-            case JoinTablets(left, right, into):
-                with self.shard.lock:
-                    if into in self._lives:
-                        return self._reported([self.shard.state(into)])
-                    return self._succeeded([left, right], [self.upkeep.join(left, right, into)])
+        report = self.control.ask(request)
+        if isinstance(request, DeleteTablets | UnloadTable):
+            self.keeper.garbage_left()
+            self.wakes.grown()
+        return report
 
     def report(self) -> TabletReport:
-        """All but the META tables' own tablets, which no master has made."""
-        states = [state for state in self.shard.tablets().values() if parent_of(state.table) == META1]
-        return self._reported(states, is_full=True)
+        return self.control.report()
 
-    def _reported(self, states: Iterable[TabletState], *, is_full: bool = False) -> TabletReport:
-        tablets = tuple(
-            ReportedTablet(state.tablet, state.table, state.rows, int(self.life(state.tablet)), state.schema.version)
-            for state in states
-        )
-        return TabletReport(self.name, tablets, is_full)
+    def life(self, tablet: TabletId) -> Life:
+        return self.control.life(tablet)
 
-    def _create(self, asked: Sequence[NewTablet]) -> TabletReport:
-        fresh = [each for each in asked if each.tablet not in self._lives]
-        schemas = {table: self._schemas_of(table)[-1] for table in {each.table for each in asked}}
-        with self.shard.lock:
-            states = [new_tablet(each.tablet, each.table, each.rows, schemas[each.table]) for each in fresh]
-            self.shard.install(states)
-        ids = [each.tablet for each in fresh]
-        for tablet in ids:
-            self._go(tablet, _LOADING[:3])
-        self.upkeep.touch(ids)
+    def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
+        """Which tablet to split and where: the one that holds the row; or this one, or the largest, at the row that
+        halves it."""
+        with self.visits.visit(table):
+            return self._by_hand.choose_split(self.visits.info(table), at, tablet)
+
+    # -- steps
+
+    def flush_step(self) -> bool:
+        return self.keeper.flush_step()
+
+    def compact_step(self) -> bool:
+        if self.keeper.compact_step():
+            return True
+        self._tickets.expire()
+        return False
+
+    def log_step(self) -> bool:
+        self.shard.drain()
+        return False
+
+    # -- writing
+
+    def write(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Txn:
+        if self.visits.is_over:
+            self.visits.check()
         try:
+            txn = self._writer.write(table, blocks, max_txn, deadline)
+        except (TabletAway, Closed) as error:
+            raise self.visits.explained(table, error) from None
+        if self.shard.unflushed_bytes() > self._full_bytes:
+            self.wakes.full()
+        return txn
+
+    def submit(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - whoever waits for the future goes by it
+    ) -> Future[Txn]:
+        self.visits.check()
+        try:
+            future = self._writer.submit(table, blocks, max_txn)
+        except (TabletAway, Closed) as error:
+            future = Future()
+            future.set_exception(self.visits.explained(table, error))
+            return future
+        self.wakes.log()
+        if self.shard.unflushed_bytes() > self._full_bytes:
+            self.wakes.full()
+        return future
+
+    def wait_for_room(self, seconds: float) -> None:
+        self.visits.check()
+        self.shard.drain()
+        self.wakes.full()
+        with suppress(TimeoutError):
+            self.shard.when_room().result(seconds)
+
+    def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
+        with self.visits.visit(table):
+            commit = self.upkeep.commit(table, Emptied())
+            self.shard.drain(deadline)
+            txn = wait_durable(commit.durable, deadline)
             self.upkeep.save()
-        except BaseException:
-            for tablet in ids:
-                self._go(tablet, (TabletEvent.FAILED,))
-            self.upkeep.forget(ids)
-            raise
-        for tablet in ids:
-            self._go(tablet, _LOADING[3:])
-        return self._reported([self.shard.state(each.tablet) for each in asked])
+        self.keeper.grew(state.tablet for state in self.shard.of_table(table))
+        self.wakes.grown()
+        return txn
 
-    def _alter(self, table: TableId) -> TabletReport:
-        """All tablets of the table at one moment, so that a block is of the schema of all of them or of none."""
-        schemas = self._schemas_of(table)
+    # -- reading
+
+    @property
+    def visible(self) -> Txn:
+        return self.shard.visible
+
+    def now(self, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002 - it never waits
+        self.visits.check()
+        return now(self.shard, self._ports.clock.wall_ms())
+
+    def newest(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Values | None:
+        if self.visits.is_over:
+            self.visits.check()
+        try:
+            return self._reader.newest(table, row, columns, at, deadline)
+        except TabletAway as error:
+            raise self.visits.explained(table, error) from None
+
+    def newest_cached(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+        with only_cached():
+            if at is not None and at > self.shard.visible:
+                raise NotCached("the snapshot is not there yet")
+            return self.newest(table, row, columns, at)
+
+    def newest_many(
+        self,
+        table: TableId,
+        rows: Sequence[Row],
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> list[Values | None]:
+        self.visits.check()
+        try:
+            return self._reader.newest_many(table, rows, columns, at, deadline)
+        except TabletAway as error:
+            raise self.visits.explained(table, error) from None
+
+    def history(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        limit: int,
+        at: Txn | None = None,
+        time: TimeRange = ALL_TIME,
+        *,
+        deadline: Deadline | None = None,
+    ) -> dict[str, tuple[Version, ...]] | None:
+        self.visits.check()
+        try:
+            return self._reader.history(table, row, columns, limit, at, time, deadline)
+        except TabletAway as error:
+            raise self.visits.explained(table, error) from None
+
+    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
+        return self._reader.scan(
+            table, self.visits.info(table).schema, ask, partial(self.visits.explained, table), deadline
+        )
+
+    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> Pin:
+        self.visits.check()
         with self.shard.lock:
-            for state in self.shard.of_table(table):
-                for schema in since(schemas, state.schema.version, f"tablet {state.tablet}")[1:]:
-                    self.upkeep.change(state.tablet, partial(altered, schema=schema))
-        return self._reported(self.shard.of_table(table))
+            txn = self.now(deadline=deadline) if at is None else at
+            for table in self._tables.ids() if at is not None else ():
+                self.shard.check_snapshot(table, txn)
+            return StorePin(txn, self.shard.pinned(txn))
 
-    def _unload(self, table: TableId) -> TabletReport:
-        """Writes are refused from here on, so memory comes to an end."""
-        ids = [state.tablet for state in self.shard.of_table(table)]
-        for tablet in ids:
-            self._go(tablet, (TabletEvent.UNLOAD_ASKED,))
-        is_empty = False
-        while not is_empty:
-            with self._flushing:
-                self._flush(table)
-                self.upkeep.save()
-                with self.shard.lock:
-                    memories = [memory for state in self.shard.of_table(table) for memory in state.memories]
-                    is_empty = all(memory.is_empty for memory in memories)
-                    if is_empty:
-                        self._unloaded.setdefault(table, []).extend(ids)
-                        self.shard.install([], ids)
-        for tablet in ids:
-            self._go(tablet, (TabletEvent.MEMORY_FLUSHED, TabletEvent.LAST_CONFIG_SAVED))
-        return self._reported(())
+    # -- upkeep by hand: as long as it takes
 
-    def _load(self, table: TableId) -> TabletReport:
-        if any(self.life(state.tablet) is Life.FLUSHING for state in self.shard.of_table(table)):
-            self._unload(table)  # it was asked for before, and did not come to its end
-        ids = self._unloaded.get(table, [])
-        schemas = self._schemas_of(table)
-        states = [loaded(self._configs.saved(tablet), schemas) for tablet in ids]
-        with self.shard.lock:
-            self.shard.install(states)
-            for tablet in ids:
-                self._go(tablet, _LOADING)
-        self._unloaded.pop(table, None)
-        self.upkeep.touch(ids)
-        return self._reported(self.shard.of_table(table))
+    def flush(self, table: TableId, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+        with self.visits.visit(table):
+            self._by_hand.flush(self.visits.info(table).id)
+        self.wakes.grown()
 
-    def _delete(self, ids: Sequence[TabletId]) -> TabletReport:
-        gone = set(ids)
-        for tablet in gone:
-            self._lives.pop(tablet, None)
-        kept = {table: [each for each in ids if each not in gone] for table, ids in self._unloaded.items()}
-        self._unloaded = {table: ids for table, ids in kept.items() if ids}
-        self.upkeep.forget(gone)
-        return self._reported(())
+    def compact(
+        self,
+        table: TableId,
+        *,
+        erase_now: bool = False,
+        progress: Progress | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        with self.visits.visit(table):
+            self._by_hand.compact(self.visits.info(table), erase_now, progress, deadline)
 
-    def _succeeded(self, old: Sequence[TabletId], new: Sequence[TabletState]) -> TabletReport:
-        """Under the shard's lock: nobody finds a tablet whose life is not known. Saved by whoever asked."""
-        for state in new:
-            self._lives[state.tablet] = Life.ACTIVE
-        for tablet in old:
-            self._lives.pop(tablet, None)
-        return self._reported(new)
+    def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:  # noqa: ARG002
+        return self._by_hand.tablets(self.visits.info(table).id)
 
-    # -- flushing
+    def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats:  # noqa: ARG002
+        return self._by_hand.stats(self.visits.info(table).id)
 
-    def flush(self, table: TableId) -> None:
-        """All of a table that is in memory now is in files, and its configs say so, when this returns."""
-        with self._flushing:
-            self._flush(table)
-        self.upkeep.save()
+    def metrics(self) -> Mapping[str, Any]:
+        """Numbers about the shard, by name."""
+        self.visits.check()
+        return self._by_hand.metrics()
 
-    def _flush(self, table: TableId) -> None:
-        with self.shard.lock:
-            for state in self.shard.of_table(table):
-                if not state.active.is_empty:
-                    self.upkeep.seal(state.tablet)
-            memories = [m for state in self.shard.of_table(table) for m in state.memories if not m.is_empty]
-        for memory in sorted({id(m): m for m in memories}.values(), key=lambda m: m.txn_min):
-            self.upkeep.flush(memory)
+    def check(self, tables_at_rest: AtRest, progress: Progress | None = None) -> CheckReport:
+        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded."""
+        with self.visits.visit():
+            check = StoreCheck(self.shard, self.upkeep, self._ports.logs, self._tables, self.life, tables_at_rest)
+            return check.run(progress)
 
-    def flush_down_to(self, left_bytes: int) -> None:
-        """The largest memories into files, until no more than that is left to be replayed. Saved once, at the end."""
-        for _ in range(_META_LEVELS):
-            with self._flushing:
-                while (tablet := self._largest(left_bytes)) is not None:
-                    self.upkeep.flush(self._sealed_oldest(tablet))
-            self.upkeep.save()
-            if self._largest(left_bytes) is None:
+    # -- the end
+
+    def close(self, forget_schemas: Callable[[], None] | None = None) -> None:
+        """All in files, so that opening it again reads no log. What cannot be written stays in the log. Closing twice
+        is no error. `forget_schemas`: see `shorten_log`."""
+        with self._closing:
+            if self._is_closed:
                 return
+            self._is_closed = True
+            self.visits.end()
+            with suppress(StelaeError):  # nothing acknowledged is lost: the log has it
+                shorten_log(self.shard, self.upkeep, self.flushing, forget_schemas)
+            self.shard.close()
+            with suppress(StelaeError):  # then it is not noticed if the end of the log is lost
+                self._ports.loop.run(write_log_mark(self._ports.metastore, _log_end(self.shard)))
 
-    def _sealed_oldest(self, tablet: TabletId) -> Memory:
-        """What of a tablet must be flushed first: memories that it shares may lie over older ones of others."""
-        with self.shard.lock:
-            states = self.shard.of_table(self.shard.state(tablet).table)
-            memories = list({id(m): m for state in states for m in state.memories if not m.is_empty}.values())
-            infos = [MemoryInfo(m.size_bytes, m.txn_min, m.rows, is_sealed=True) for m in memories]
-            own = next(at for at, m in enumerate(memories) if any(m is o for o in self.shard.state(tablet).memories))
-            oldest = memories[oldest_first(infos, own)]
-            for state in states:
-                if state.active is oldest:
-                    self.upkeep.seal(state.tablet)
-            return oldest
+    def abandon(self) -> None:
+        """Close without putting anything in order."""
+        with self._closing:
+            if not self._is_closed:
+                self._is_closed = True
+                self.visits.end()
+                self.shard.abandon()
 
-    def _largest(self, left_bytes: int) -> TabletId | None:
-        """The tablet with the most in memory; None if all together have so little."""
-        if sum(memory.size_bytes for memory in self.shard.memories()) <= left_bytes:
-            return None
-        held = {
-            state.tablet: sum(m.size_bytes for m in state.memories)
-            for state in self.shard.tablets().values()
-            if any(not m.is_empty for m in state.memories)
-        }
-        return max(held, key=lambda tablet: held[tablet], default=None)
 
-    def flush_due(self) -> RowsFlushed | None:
-        """The memory that the serializer chooses; None if there is no need."""
-        with self._flushing:
-            memory = self.upkeep.pick_flush()
-            if memory is None:
-                return None
-            users = [state for state in self.shard.tablets().values() if any(m is memory for m in state.memories)]
-            self.upkeep.flush(memory)
-            return RowsFlushed(users[0].table, memory.rows) if users else None
+def _log_end(shard: Shard) -> LogMark:
+    segments = shard.segments()
+    return LogMark(segments[-1].name, segments[-1].size_bytes) if segments else LogMark("", 0)
+
+
+def _patience(clock: Clock, wait_s: float) -> Callable[[], bool]:
+    """Whether so much time has passed."""
+    over_s = clock.monotonic_s() + wait_s
+    return lambda: clock.monotonic_s() >= over_s
+
+
+def _nothing() -> None:
+    return

@@ -14,7 +14,7 @@ from threading import Event
 from typing import ParamSpec, TypeVar
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.assembly.opening import World, open_store
+from stelae.assembly.world import World
 from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
@@ -126,7 +126,7 @@ class SharedStore:
         metastore = PlainMetastore(machine.metastate, machine.effects)
         rng = SimRng(machine.lives * 1_000)
         world = World(machine.disk, machine.blobs, metastore, self.clock, rng, thread, None, inline)
-        store = EmbeddedStore(open_store(world, SETTINGS), SETTINGS, "simulated")
+        store = EmbeddedStore(world, SETTINGS, "simulated")
         service = StoreService(store, AtOnce(), OWNER, self.clock, LIMITS)
 
         async def listen() -> None:

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stelae.format.log import LogRecord
 from stelae.model.errors import Closed, DiskFailed, InvalidArgument, StelaeError, Unavailable
@@ -43,6 +43,15 @@ class WalSettings:
 
     segment_bytes_max: int = 64 * 2**20
     group_bytes_max: int = 8 * 2**20
+
+
+class TimeLeft(Protocol):
+    """Until when somebody waits."""
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds are left, never less than none."""
+        ...
 
 
 class _Entry(NamedTuple):
@@ -110,9 +119,10 @@ class Wal:
         self._accepted = record.txn
         return future
 
-    def drain(self) -> None:
+    def drain(self, until: TimeLeft | None = None) -> None:
         """Write and sync what is queued, group by group, until nothing is. If another thread is at it, wait only until
-        what is undecided now is decided. Errors go to the futures."""
+        what is undecided now is decided, or until there is no time left: that thread writes it then. Errors go to the
+        futures."""
         with self._lock:
             last = next(self._undecided(), None)
         with self._turn:
@@ -121,7 +131,12 @@ class Wal:
                     return
                 if not self._taken:
                     break
-                self._wait()
+                if until is None:
+                    self._wait()
+                elif (left_s := until.left_s) > 0:
+                    self._wait(left_s)
+                else:
+                    return
             self._taken = True
         try:
             self._write_queue()
@@ -193,11 +208,11 @@ class Wal:
         if self._waiting:
             self._turn_given.notify_all()
 
-    def _wait(self) -> None:
-        """Until the turn is given back, or some record is decided."""
+    def _wait(self, seconds: float | None = None) -> None:
+        """Until the turn is given back, or some record is decided, or for so long."""
         self._waiting += 1
         try:
-            self._turn_given.wait()
+            self._turn_given.wait(seconds)
         finally:
             self._waiting -= 1
 

@@ -1,13 +1,13 @@
-"""What is done to a store before it is closed, so that opening it again takes no time."""
+"""What is done to a shard before it is closed, so that opening it again takes no time."""
 
 from __future__ import annotations
 
-from stelae.assembly.opening import Running
+from collections.abc import Callable
+
 from stelae.model.ids import TableId
 from stelae.storage.shard import Shard
-
-_CATALOG_VERSIONS_MAX = 1_000
-"""So many versions of the catalog are read again at every opening, before they are put together."""
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.flushing import Flushing
 
 _SEGMENTS_MAX = 8
 
@@ -15,21 +15,23 @@ _LOG_LEFT_BYTES = 4 * 2**20
 """A log so short is replayed in less time than it takes to write its rows to files."""
 
 
-def put_in_order(running: Running) -> None:
-    """So little is left in the log that opening the store again takes no time; none of it, if it was all large."""
-    server, catalog = running.server, running.catalog
-    shard, upkeep = server.shard, server.upkeep
-    is_long = catalog.latest.version - catalog.earliest.version >= _CATALOG_VERSIONS_MAX
-    if is_long:
+def shorten_log(
+    shard: Shard, upkeep: Upkeep, flushing: Flushing, forget_schemas: Callable[[], None] | None = None
+) -> None:
+    """Leave so little in the log that opening the store again takes no time; nothing, if it was all large.
+
+    `forget_schemas`, if given, is called once nothing in the log was written for a schema that is not the newest:
+    whoever knows the older ones need not keep them for this server."""
+    if forget_schemas is not None:
         for table in _with_older_schemas(shard):
-            server.flush(table)
-    server.flush_down_to(0 if _is_log_in_pieces(shard) else _LOG_LEFT_BYTES)
+            flushing.flush(table)
+    flushing.flush_down_to(0 if _is_log_in_pieces(shard) else _LOG_LEFT_BYTES)
     # The log goes on with a segment that begins behind everything: what is before it can go, if nobody needs it.
     upkeep.collect_log()
     shard.drain()
     upkeep.collect_log()
-    if is_long and not _with_older_schemas(shard):
-        running.world.loop.run(catalog.compact())
+    if forget_schemas is not None and not _with_older_schemas(shard):
+        forget_schemas()
 
 
 def _is_log_in_pieces(shard: Shard) -> bool:

@@ -1,4 +1,4 @@
-"""What users may ask to be done to a table's files and tablets by hand, and what there is to know about them."""
+"""What users may ask to be done to a table's files by hand, and what there is to know about its tablets."""
 
 from __future__ import annotations
 
@@ -6,49 +6,69 @@ from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Any
 
-from stelae.assembly.opening import Running
 from stelae.model.errors import InvalidArgument, NotFound, TabletAway
 from stelae.model.ids import GroupId, Row, TableId, TabletId
+from stelae.service.deadlines import Deadline
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
+from stelae.storage.shard import Shard
 from stelae.storage.tablet.splitting import choose_split_row, size_of
 from stelae.storage.tablet.state import TabletState
-from stelae.tserver.lives import Life
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.control import TabletControl
+from stelae.tserver.flushing import Flushing
+from stelae.tserver.keeper import Keeper
+from stelae.tserver.surroundings import MasterLink
 
 _NAP_S = 0.1
 
 
-class Maintenance:
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._loop = running.world.loop
-        self._server = running.server
-        self._shard = running.server.shard
-        self._maps = running.master.maps
+class TableUpkeep:
+    """Safe for threads. `check_open` raises when the store is closed: long work asks it now and then."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        upkeep: Upkeep,
+        flushing: Flushing,
+        keeper: Keeper,
+        control: TabletControl,
+        master: MasterLink,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._shard = shard
+        self._upkeep = upkeep
+        self._flushing = flushing
+        self._keeper = keeper
+        self._control = control
+        self._master = master
+        self._check_open = check_open
         self._waiting = Event()
 
-    def flush(self, info: TableInfo) -> None:
-        self._server.flush(info.id)
-        self._server.upkeep.collect_log()
-        self._running.keeper.grew(state.tablet for state in self._shard.of_table(info.id))
+    def flush(self, table: TableId) -> None:
+        self._flushing.flush(table)
+        self._upkeep.collect_log()
+        self._keeper.grew(state.tablet for state in self._shard.of_table(table))
 
-    def move_horizon(self, info: TableInfo, to_now: bool, check_open: Callable[[], None]) -> None:
-        """As far as the table's retention allows, or to now, and never past a snapshot that somebody holds."""
-        keeper = self._running.keeper
+    def move_horizon(self, info: TableInfo, to_now: bool, deadline: Deadline | None) -> None:
+        """As far as the table's retention allows, or to now, and never past a snapshot that somebody holds. After a
+        crash others have a while to say which snapshots those are: `to_now` waits for them."""
+        keeper = self._keeper
         rules = keeper.rules(info.id)
         if rules is None:
             raise NotFound(f"table {info.name!r} was dropped")
         while to_now and not keeper.forgets:
-            check_open()
-            self._waiting.wait(_NAP_S)
+            self._check_open()
+            nap_s = _NAP_S
+            if deadline is not None:
+                nap_s = min(nap_s, deadline.check(f"table {info.name!r}: others may hold snapshots of its history"))
+            self._waiting.wait(nap_s)
         keeper.advance_horizon(info.id, rules, to_now=to_now)
 
-    def compact(
-        self, info: TableInfo, erase_now: bool, progress: Progress | None, check_open: Callable[[], None]
-    ) -> None:
-        table, upkeep = info.id, self._server.upkeep
-        self._server.flush(table)
-        self.move_horizon(info, erase_now, check_open)
+    def compact(self, info: TableInfo, erase_now: bool, progress: Progress | None, deadline: Deadline | None) -> None:
+        table, upkeep = info.id, self._upkeep
+        self._flushing.flush(table)
+        self.move_horizon(info, erase_now, deadline)
         states = self._shard.of_table(table)
         total = sum(ref.file.stats.records for s in states for _, refs in s.groups for ref in refs if ref.file)
         done = 0
@@ -60,40 +80,42 @@ class Maintenance:
                 progress(min(done, total), total)
 
         for state in states:
-            self._compact_tablet(state.tablet, count, check_open)
+            self._compact_tablet(state.tablet, count)
         upkeep.save()
         upkeep.collect_files()
         if erase_now:
             # What was erased is in the log, too, as long as anything in it is needed.
-            self._server.flush_down_to(0)
+            self._flushing.flush_down_to(0)
         upkeep.collect_log()
         self._shard.drain()
         upkeep.collect_log()
         if progress is not None:
             progress(total, total)
 
-    def _compact_tablet(self, tablet: TabletId, count: Callable[[int], None], check_open: Callable[[], None]) -> None:
-        upkeep = self._server.upkeep
+    def _compact_tablet(self, tablet: TabletId, count: Callable[[int], None]) -> None:
+        upkeep = self._upkeep
         try:
             upkeep.drop_hidden(tablet)
             done: set[GroupId] = set()
             # Once for each group: what is kept for the history's sake would be worth it again and again.
             while (found := upkeep.pick_compaction(tablet, whole_group=True, without=done)) is not None:
-                check_open()
+                self._check_open()
                 done.add(found[0])
                 upkeep.compact(tablet, *found, progress=count)
                 upkeep.save()
         except TabletAway:
             return  # it was split, joined or dropped meanwhile: its followers are looked at by the keeper
 
-    def split(self, info: TableInfo, at: Row | None, tablet: int | None) -> None:
-        state = self._to_split(info.id, at, tablet)
+    def choose_split(self, info: TableInfo, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
+        """Which tablet to split and where: the one that holds the row; or this one, or the largest, at the row that
+        halves it."""
+        state = self._find_tablet(info.id, at, tablet)
         row = choose_split_row(state, self._shard.fragments) if at is None else at
         if row is None:
             raise InvalidArgument(f"table {info.name!r}: tablet {state.tablet} has no two rows to part")
-        self._loop.run(self._running.master.split(state.tablet, row, is_asked=True))
+        return state.tablet, row
 
-    def _to_split(self, table: TableId, at: Row | None, tablet: int | None) -> TabletState:
+    def _find_tablet(self, table: TableId, at: Row | None, tablet: int | None) -> TabletState:
         if tablet is not None:
             state = self._shard.state(TabletId(tablet))
             if state.table != table:
@@ -106,31 +128,19 @@ class Maintenance:
             raise TabletAway(f"no tablet of table {table} is here")
         return max(states, key=lambda state: size_of(state, self._shard.fragments))
 
-    def join(self, info: TableInfo, at: Row) -> None:
-        tablets = self._maps.of_table(info.id)
-        pair = [each.tablet for each in tablets if at and at in (each.rows.start, each.rows.stop)]
-        if len(pair) < 2:
-            raise InvalidArgument(f"table {info.name!r}: no tablet begins at row {at!r}")
-        self._loop.run(self._running.master.join(pair[0], pair[1], is_asked=True))
-
     def tablets(self, table: TableId) -> tuple[TabletInfo, ...]:
         return tuple(self._tablet_info(state) for state in self._shard.of_table(table))
 
     def _tablet_info(self, state: TabletState) -> TabletInfo:
-        try:
-            record = self._maps.tablet(state.tablet)
-            phase, server = record.phase.name.lower(), record.server
-        except NotFound:
-            phase, server = "unknown", ""
-        life: Life = self._server.life(state.tablet)
+        record = self._master.record(state.tablet)
         return TabletInfo(
             tablet=state.tablet,
             table=state.table,
             start=state.rows.start,
             stop=state.rows.stop,
-            phase=phase,
-            life=life.name,
-            server=server,
+            phase="unknown" if record is None else record.phase.name.lower(),
+            life=self._control.life(state.tablet).name,
+            server="" if record is None else record.server,
             size_bytes=size_of(state, self._shard.fragments),
             memory_bytes=sum(memory.size_bytes for memory in state.memories),
             files=len(state.files()),
@@ -158,9 +168,7 @@ class Maintenance:
         states = self._shard.tablets()
         segments = self._shard.segments()
         return {
-            "tables": len(self._running.catalog.latest.tables),
             "tablets": len(states),
-            "catalog_version": self._running.catalog.latest.version,
             "visible_txn": self._shard.visible,
             "unflushed_bytes": self._shard.unflushed_bytes(),
             "log_segments": len(segments),

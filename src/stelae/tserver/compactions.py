@@ -9,16 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from stelae.assembly.bulk_files import check_written
-from stelae.assembly.opening import Running
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.model.errors import InvalidArgument, NotFound, TabletAway
 from stelae.model.ids import GroupId, TabletId
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, CompactionWork
 from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
-from stelae.storage.upkeep.upkeep import Merge
+from stelae.storage.upkeep.upkeep import Merge, Upkeep
+from stelae.tserver.job_files import check_written
+from stelae.tserver.keeper import Keeper
 
 
 @dataclass(slots=True)
@@ -31,12 +32,12 @@ class _Ticket:
 class Compactions:
     """Safe for threads."""
 
-    def __init__(self, running: Running, root: str, now_ms: Callable[[], int]) -> None:
-        self._running = running
-        self._root = root
+    def __init__(self, shard: Shard, upkeep: Upkeep, keeper: Keeper, now_ms: Callable[[], int], root: str) -> None:
+        self._shard = shard
+        self._upkeep = upkeep
+        self._keeper = keeper
         self._now_ms = now_ms
-        self._shard = running.server.shard
-        self._upkeep = running.server.upkeep
+        self._root = root
         self._lock = Lock()
         self._tickets: dict[str, _Ticket] = {}
 
@@ -102,9 +103,7 @@ class Compactions:
         with self._lock:
             found = self._tickets.get(ticket)
             if found is None:
-                raise NotFound(
-                    f"compaction {ticket!r} is not under way any more: it expired, or the store was opened anew"
-                )
+                raise _is_gone(ticket)
             merge = found.merges.pop(number, None)
         if merge is None:
             raise InvalidArgument(f"compaction {ticket!r} has no work {number}, or it is done")
@@ -116,16 +115,14 @@ class Compactions:
             self._upkeep.give_up(merge)
         if adopted:
             self._upkeep.save()
-        self._running.keeper.garbage_left()
+        self._keeper.garbage_left()
         return adopted
 
     def renew(self, ticket: str, ttl_s: float) -> None:
         with self._lock:
             found = self._tickets.get(ticket)
             if found is None:
-                raise NotFound(
-                    f"compaction {ticket!r} is not under way any more: it expired, or the store was opened anew"
-                )
+                raise _is_gone(ticket)
             found.expires_ms = self._now_ms() + int(ttl_s * 1_000)
 
     def release(self, ticket: str) -> bool:
@@ -148,8 +145,8 @@ class Compactions:
             self._tickets.pop(ticket, None)
         for merge in merges:
             self._upkeep.give_up(merge)
-        self._running.keeper.garbage_left()
+        self._keeper.garbage_left()
 
 
-def _gone(ticket: str) -> NotFound:
+def _is_gone(ticket: str) -> NotFound:
     return NotFound(f"compaction {ticket!r} is not under way any more: it expired, or the store was opened anew")

@@ -12,37 +12,65 @@ Problems are told in words, one for each thing that is wrong; a store in use is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
-from stelae.assembly.opening import Running
 from stelae.catalog.check import check_catalog
+from stelae.catalog.value import Catalog
 from stelae.format import layout
 from stelae.format.fragment.order import check_order, check_records
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.log import read_log
 from stelae.model.errors import NotFound, StelaeError
-from stelae.model.ids import TableId
+from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange, check_cover
-from stelae.registry.tablet_records import TabletPhase
+from stelae.ports.logfiles import LogFiles
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.reports import CheckReport, Problem, Progress
 from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import fragment_names
+from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
+from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.lives import Life
+from stelae.tserver.surroundings import Tables
+
+TabletsRecorded = Callable[[TableId], Sequence[TabletRecord]]
+"""A table's tablets as the master has recorded them."""
+
+
+class AtRest(Protocol):
+    """Who lets others look at tables while none is being made, changed or dropped."""
+
+    def __call__(self, look: Callable[[Catalog, TabletsRecorded], None]) -> None: ...
 
 
 class StoreCheck:
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._shard = running.server.shard
+    """`tables_at_rest` is the master's."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        upkeep: Upkeep,
+        logs: LogFiles,
+        tables: Tables,
+        life: Callable[[TabletId], Life],
+        tables_at_rest: AtRest,
+    ) -> None:
+        self._shard = shard
+        self._upkeep = upkeep
+        self._logs = logs
+        self._tables = tables
+        self._life = life
+        self._tables_at_rest = tables_at_rest
         self._problems: list[Problem] = []
         self._counts: dict[str, int] = dict.fromkeys(("tables", "tablets", "fragments", "records", "bytes"), 0)
 
     def run(self, progress: Progress | None = None) -> CheckReport:
         # A table that is being made, or dropped, is half there; that is not wrong.
-        self._running.world.loop.run(self._running.master.undisturbed(self._check_tables))
+        self._tables_at_rest(self._check_tables)
         self._check_files(progress)
         self._check_log()
         return CheckReport(tuple(self._problems), self._counts)
@@ -52,8 +80,7 @@ class StoreCheck:
 
     # -- tables and tablets
 
-    def _check_tables(self) -> None:
-        catalog = self._running.catalog.latest
+    def _check_tables(self, catalog: Catalog, recorded: TabletsRecorded) -> None:
         try:
             check_catalog(catalog)
         except StelaeError as error:
@@ -62,7 +89,7 @@ class StoreCheck:
             self._counts["tables"] += 1
             with self._shard.lock:
                 states = self._shard.of_table(id_)
-                records = self._running.master.maps.of_table(id_)
+                records = recorded(id_)
             self._check_table(catalog.qualified_name(table), table.schema.version, states)
             self._check_covered(catalog.qualified_name(table), [record.rows for record in records], "as recorded")
             known = {(record.tablet, record.rows): record.phase for record in records}
@@ -79,7 +106,7 @@ class StoreCheck:
             where = f"{name}, tablet {state.tablet}"
             if state.schema.version < version:
                 self._wrong("tablet", where, f"is at schema version {state.schema.version}, the table at {version}")
-            life = self._running.server.life(state.tablet)
+            life = self._life(state.tablet)
             if life is not Life.ACTIVE and not self._shard.tablets_changed(state):
                 self._wrong("tablet", where, f"is in state {life.value} {life.name}")
 
@@ -107,18 +134,23 @@ class StoreCheck:
             if progress is not None:
                 progress(done, total)
         # Listed first: what is made meanwhile is not in the list, or is needed by the time that is asked.
-        present, upkeep = fragment_names(self._shard.blobs), self._running.server.upkeep
+        present, upkeep = fragment_names(self._shard.blobs), self._upkeep
         needed_now = upkeep.needed_files()
         self._counts["unneeded fragments"] = sum(not upkeep.keeps(name) for name in set(present) - needed_now)
 
     def _needed(self) -> dict[str, tuple[FragmentFile, str]]:
-        names = {id_: table.name for id_, table in self._running.catalog.latest.tables.items()}
         found: dict[str, tuple[FragmentFile, str]] = {}
         for state in self._shard.tablets().values():
-            where = f"{_table_name(names, state.table)}, tablet {state.tablet}"
+            where = f"{self._table_name(state.table)}, tablet {state.tablet}"
             for name, file in state.files().items():
                 found.setdefault(name, (file, where))
         return found
+
+    def _table_name(self, table: TableId) -> str:
+        try:
+            return self._tables.info(table).table.name
+        except NotFound:
+            return f"table {table}"
 
     def _check_file(self, file: FragmentFile) -> None:
         blob = self._shard.blobs.open(file.name)
@@ -147,7 +179,7 @@ class StoreCheck:
     def _check_log(self) -> None:
         self._counts["log segments"] = self._counts["log records"] = 0
         try:
-            for segment in read_log(self._running.world.logs):
+            for segment in read_log(self._logs):
                 self._counts["log segments"] += 1
                 self._counts["log records"] += len(segment.records)
         except NotFound:
@@ -161,7 +193,3 @@ def _batches(reader: FragmentReader) -> Iterator[tuple[int, pa.RecordBatch]]:
         table = reader.read_block(block)
         for batch in table.combine_chunks().to_batches():
             yield block, batch
-
-
-def _table_name(names: dict[TableId, str], table: TableId) -> str:
-    return names.get(table, f"table {table}")

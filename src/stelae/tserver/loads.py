@@ -18,12 +18,12 @@ from threading import RLock
 
 import msgspec
 
-from stelae.assembly.bulk_files import check_written
-from stelae.assembly.opening import Running
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, TabletAway
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.ranges import RowRange
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import Attempt, LoadRecord, read_loads, remove_load, write_load
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
@@ -32,6 +32,10 @@ from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.changes import Loaded
 from stelae.storage.tablet.opening import since
 from stelae.storage.tablet.state import with_prepared, without_prepared
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.job_files import check_written
+from stelae.tserver.keeper import Keeper
+from stelae.tserver.surroundings import Tables
 
 DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
 """How long it is known that a job was done."""
@@ -45,14 +49,25 @@ UNDER_WAY_MS = 5 * 60 * 1_000
 class Loads:
     """Safe for threads: one commit after the other."""
 
-    def __init__(self, running: Running, root: str, now_ms: Callable[[], int]) -> None:
-        self._running = running
-        self._root = root
+    def __init__(
+        self,
+        shard: Shard,
+        upkeep: Upkeep,
+        keeper: Keeper,
+        tables: Tables,
+        store: Metastore,
+        loop: Loop,
+        now_ms: Callable[[], int],
+        root: str,
+    ) -> None:
+        self._shard = shard
+        self._upkeep = upkeep
+        self._keeper = keeper
+        self._tables = tables
+        self._store = store
+        self._run = loop.run
         self._now_ms = now_ms
-        self._run = running.world.loop.run
-        self._store = running.world.metastore
-        self._shard: Shard = running.server.shard
-        self._upkeep = running.server.upkeep
+        self._root = root
         self._lock = RLock()
         self._records: dict[tuple[TableId, str], LoadRecord] = {}
         self._prefixes: dict[str, str] = {}
@@ -62,11 +77,10 @@ class Loads:
 
     def recover(self) -> None:
         """What was under way when the store ended, before anything is collected."""
-        now_ms, tables = self._now_ms(), self._running.catalog.latest
+        now_ms, tables = self._now_ms(), self._tables.kept()
         prepared = {load.load for state in self._shard.tablets().values() for load in state.prepared}
         for record in self._run(read_loads(self._store)):
-            is_gone = record.table not in tables.tables and record.table not in tables.dropped
-            if is_gone or (record.attempt is None and now_ms - record.touched_ms > DONE_KEPT_MS):
+            if record.table not in tables or (record.attempt is None and now_ms - record.touched_ms > DONE_KEPT_MS):
                 self._run(remove_load(self._store, record))
                 continue
             attempt = record.attempt
@@ -150,8 +164,8 @@ class Loads:
             self._keep(done)
             self._upkeep.save()
             self._write(done)
-        self._running.keeper.grew(state.tablet for state in self._shard.of_table(record.table))
-        self._running.keeper.garbage_left()
+        self._keeper.grew(state.tablet for state in self._shard.of_table(record.table))
+        self._keeper.garbage_left()
         return txn
 
     def _has_failed(self, committing: Commit) -> bool:
@@ -168,11 +182,11 @@ class Loads:
     def _prepare(self, table: TableId, attempt: Attempt, files: Sequence[LoadedFile]) -> None:
         with self._shard.lock:
             states = self._shard.of_table(table)
-            if not states and table not in self._running.catalog.latest.tables:
+            if not states and table not in self._tables.ids():
                 raise NotFound(f"the table (id {table}) was dropped during load {attempt.ticket}: nothing was loaded")
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
-            known = self._running.catalog.schemas.of(table)
+            known = self._tables.schemas_of(table)
             schemas = since(known, attempt.schema_version, f"load {attempt.ticket}")
             schemas = [schema for schema in schemas if schema.version <= states[0].schema.version]
             groups = {group.id for group in schemas[0].groups}
@@ -244,7 +258,7 @@ class Loads:
         self._keep(rest)
         self._prefixes.pop(attempt.ticket, None)
         self._forget({attempt.ticket})
-        self._running.keeper.garbage_left()
+        self._keeper.garbage_left()
 
     def _forget(self, tickets: set[str]) -> None:
         """Let go of what was prepared."""

@@ -13,16 +13,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from stelae.assembly.opening import Running
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.model.errors import NotFound, StelaeError, TabletAway
 from stelae.model.ids import Txn
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import HoldRecord, read_holds, remove_hold, renew_hold, write_hold
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import HeldTable
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
 from stelae.storage.tablet.state import TabletState
+from stelae.tserver.flushing import Flushing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,25 @@ class _Hold:
 
 
 class Holds:
-    """Safe for threads. `root`: where others find the files."""
+    """Safe for threads. `root`: where others find the files; `token`: of which store they are."""
 
-    def __init__(self, running: Running, root: str, now_ms: Callable[[], int]) -> None:
-        self._running = running
-        self._root = root
+    def __init__(
+        self,
+        shard: Shard,
+        flushing: Flushing,
+        store: Metastore,
+        loop: Loop,
+        now_ms: Callable[[], int],
+        root: str,
+        token: str,
+    ) -> None:
+        self._shard = shard
+        self._flushing = flushing
+        self._store = store
+        self._run = loop.run
         self._now_ms = now_ms
-        self._run = running.world.loop.run
-        self._store = running.world.metastore
-        self._shard: Shard = running.server.shard
+        self._root = root
+        self._token = token
         self._lock = Lock()
         self._holds: dict[str, _Hold] = {}
         self._kept: dict[str, frozenset[str]] = {}
@@ -85,7 +97,7 @@ class Holds:
             root=self._root,
             table=CATALOG_SERIALIZERS.encode(table),
             configs=tuple(encode_config(self._shard.config(state)) for state in states),
-            store=self._running.mark.token,
+            store=self._token,
         )
 
     def _in_files(self, info: TableInfo, at: Txn, ticket: str) -> list[TabletState]:
@@ -97,7 +109,7 @@ class Holds:
                 if all(memory.txn_min > at for state in states for memory in state.memories):
                     self._kept[ticket] = frozenset(name for state in states for name in state.files())
                     return states
-            self._running.server.flush(info.id)
+            self._flushing.flush(info.id)
 
     def renew(self, ticket: str, ttl_s: float) -> None:
         with self._lock:

@@ -1,0 +1,49 @@
+"""What an embedded store is made of, and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stelae.master.master import MasterSettings
+from stelae.ports.blobs import BlobStore
+from stelae.ports.clock import Clock
+from stelae.ports.executor import Executor
+from stelae.ports.logfiles import LogFiles
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
+from stelae.ports.rng import Rng
+from stelae.registry.control import TabletReport
+from stelae.storage.shard import ShardSettings
+
+
+class Aside(Protocol):
+    """Carries out what blocks while the loop goes on."""
+
+    def __call__(self, job: Callable[..., TabletReport], /, *args: object) -> Awaitable[TabletReport]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ports. Scans work ahead on `reading`; what the master asks of its server is done `aside`."""
+
+    logs: LogFiles
+    blobs: BlobStore
+    metastore: Metastore
+    clock: Clock
+    rng: Rng
+    loop: Loop
+    reading: Executor | None
+    aside: Aside = asyncio.to_thread
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """`author`: who changes the catalog. `pins_wait_s`: see `ServerSettings`."""
+
+    shard: ShardSettings = field(default_factory=ShardSettings)
+    master: MasterSettings = field(default_factory=MasterSettings)
+    author: str = ""
+    pins_wait_s: float = 5.0

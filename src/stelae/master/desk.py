@@ -1,0 +1,120 @@
+"""Where a master is asked by threads: `TableService`, each call carried out on the master's loop and waited for.
+
+What is known of tables is answered from the newest catalog at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from stelae.catalog.commands_tables import CreateTable, TableName
+from stelae.catalog.objects import TableProperties
+from stelae.catalog.value import Catalog
+from stelae.master.master import Master
+from stelae.model.errors import InvalidArgument
+from stelae.model.ids import Row, TableId, TabletId
+from stelae.ports.loop import Loop
+from stelae.registry.known_tables import KnownTables
+from stelae.registry.tablet_records import TabletRecord
+from stelae.service.deadlines import Deadline
+from stelae.service.tables import AlterAsk, CreateAsk, TableInfo
+
+ChooseSplit = Callable[[TableId, Row | None, int | None], tuple[TabletId, Row]]
+"""Which tablet of a table to split, and where: the server that has the data knows."""
+
+
+class Gate(Protocol):
+    """Who is let in. Closing waits for those who are inside."""
+
+    def check(self) -> None:
+        """Raise Closed if nobody is let in any more."""
+        ...
+
+    def visit(self, table: TableId | None = None) -> AbstractContextManager[None]:
+        """For calls that closing waits for; what is said of a table's tablets is explained by what became of it."""
+        ...
+
+
+class TableDesk:
+    """A `TableService`. Safe for threads.
+
+    Changes of tables take as long as they take: they are recorded step by step, and whoever stops waiting for one has
+    not stopped it."""
+
+    def __init__(self, master: Master, tables: KnownTables, loop: Loop, gate: Gate, choose_split: ChooseSplit) -> None:
+        self._master = master
+        self._tables = tables
+        self._run = loop.run
+        self._gate = gate
+        self._choose_split = choose_split
+
+    # -- what is known of tables
+
+    def find(self, name: str, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002 - it never waits
+        self._gate.check()
+        return self._tables.find(name)
+
+    def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002 - it never waits
+        self._gate.check()
+        return self._tables.info(table)
+
+    def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:  # noqa: ARG002 - it never waits
+        self._gate.check()
+        return self._tables.names()
+
+    # -- changes
+
+    def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
+        properties = TableProperties() if ask.properties is None else ask.properties
+        command = CreateTable(TableName.parse(ask.name), ask.schema, ask.zone, properties, ask.if_not_exists)
+        with self._gate.visit():
+            return self._tables.info_of(self._run(self._master.create(command, ask.cuts)))
+
+    def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
+        with self._gate.visit():
+            return self._tables.info_of(self._run(self._master.alter(TableName.parse(name), ask)))
+
+    def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+        with self._gate.visit():
+            self._run(self._master.drop(TableName.parse(name), if_exists=if_exists))
+
+    def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
+        with self._gate.visit():
+            return self._tables.info_of(self._run(self._master.recall(TableName.parse(name), new_name)))
+
+    def split(
+        self,
+        table: TableId,
+        at: Row | None = None,
+        tablet: int | None = None,
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002
+    ) -> None:
+        with self._gate.visit(table):
+            self.info(table)
+            chosen, row = self._choose_split(table, at, tablet)
+            self._run(self._master.split(chosen, row, is_asked=True))
+
+    def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+        with self._gate.visit(table):
+            info = self.info(table)
+            pair = [each.tablet for each in self._recorded(table) if at and at in (each.rows.start, each.rows.stop)]
+            if len(pair) < 2:
+                raise InvalidArgument(f"table {info.name!r}: no tablet begins at row {at!r}")
+            self._run(self._master.join(pair[0], pair[1], is_asked=True))
+
+    # -- for the server, and for whoever runs the master
+
+    def tables_at_rest(self, look: Callable[[Catalog, Callable[[TableId], tuple[TabletRecord, ...]]], None]) -> None:
+        """Let somebody look at the catalog and at the tablets of its tables while none is being changed."""
+        self._run(self._master.undisturbed(lambda: look(self._tables.catalog, self._recorded)))
+
+    def tend(self) -> None:
+        """Do what time alone makes due, if there is anything."""
+        if self._master.has_work:
+            self._run(self._master.tend())
+
+    def _recorded(self, table: TableId) -> tuple[TabletRecord, ...]:
+        return self._master.maps.of_table(table)

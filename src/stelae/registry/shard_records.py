@@ -1,0 +1,71 @@
+"""What a server keeps in the metastore about its shard, apart from the META tables:
+
+meta/root              the config of the first META tablet (`registry.meta`)
+log/closed             where the log ended when it was closed in order; absent while somebody writes to it
+horizon/{table id}     up to where a table's history may have been dropped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from stelae.model.ids import TableId, Txn
+from stelae.ports.metastore import DeleteKey, Metastore, PutKey
+from stelae.registry.meta import ROOT_CONFIG_KEY
+from stelae.storage.tablet.config import TabletConfig, decode_config, encode_config
+
+LOG_KEY = "log/closed"
+HORIZON_PREFIX = "horizon/"
+_CHANGES_MAX = 100
+
+
+class LogMark(msgspec.Struct, frozen=True):
+    """Where the log ended when the store was closed in order."""
+
+    segment: str
+    size_bytes: int
+
+
+async def read_root(store: Metastore) -> TabletConfig | None:
+    """None: the store is new."""
+    entry = await store.get(ROOT_CONFIG_KEY)
+    return None if entry is None else decode_config(entry.value, f"metastore key {ROOT_CONFIG_KEY}")
+
+
+async def write_root(store: Metastore, config: TabletConfig) -> None:
+    await store.txn([], [PutKey(ROOT_CONFIG_KEY, encode_config(config))])
+
+
+async def read_log_mark(store: Metastore) -> LogMark | None:
+    """None: the log was not closed in order, or somebody writes to it."""
+    entry = await store.get(LOG_KEY)
+    return None if entry is None else msgspec.json.decode(entry.value, type=LogMark)
+
+
+async def write_log_mark(store: Metastore, mark: LogMark) -> None:
+    await store.txn([], [PutKey(LOG_KEY, msgspec.json.encode(mark))])
+
+
+async def remove_log_mark(store: Metastore) -> None:
+    """Before anything is written to the log."""
+    await store.txn([], [DeleteKey(LOG_KEY)])
+
+
+async def read_horizons(store: Metastore, tables: Collection[TableId]) -> list[tuple[TableId, Txn]]:
+    """Of these tables; the horizons of others are removed."""
+    read = await store.range(HORIZON_PREFIX)
+    found = [(TableId(int(e.key[len(HORIZON_PREFIX) :], 16)), Txn(int(e.value))) for e in read.entries]
+    gone = [table for table, _ in found if table not in tables]
+    for at in range(0, len(gone), _CHANGES_MAX):
+        await store.txn([], [DeleteKey(_horizon_key(table)) for table in gone[at : at + _CHANGES_MAX]])
+    return [(table, txn) for table, txn in found if table in tables]
+
+
+async def write_horizon(store: Metastore, table: TableId, txn: Txn) -> None:
+    await store.txn([], [PutKey(_horizon_key(table), str(txn).encode())])
+
+
+def _horizon_key(table: TableId) -> str:
+    return f"{HORIZON_PREFIX}{table:016x}"

@@ -1,0 +1,40 @@
+"""What a store is: its format and its token, written to the metastore once, when the store is made."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stelae.model.errors import UnsupportedFormat
+from stelae.ports.metastore import IsAbsent, Metastore, PutKey
+from stelae.ports.rng import Rng
+
+STORE_KEY = "store"
+STORE_FORMAT = 1
+
+
+class StoreMark(msgspec.Struct, frozen=True):
+    """`token` tells this store from every other."""
+
+    format: int
+    token: str
+
+
+async def mark_store(store: Metastore, rng: Rng) -> StoreMark:
+    """Mark a new store; return the mark that the store has, which an older one got long ago."""
+    mark = StoreMark(STORE_FORMAT, rng.token(16).hex())
+    await store.txn([IsAbsent(STORE_KEY)], [PutKey(STORE_KEY, msgspec.json.encode(mark))])
+    return await read_mark(store)
+
+
+async def read_mark(store: Metastore) -> StoreMark:
+    """UnsupportedFormat if the store was made by a release that this one cannot follow."""
+    entry = await store.get(STORE_KEY)
+    if entry is None:
+        return StoreMark(STORE_FORMAT, "")
+    fields = msgspec.json.decode(entry.value, type=dict[str, object])
+    if fields.get("format") != STORE_FORMAT:
+        raise UnsupportedFormat(
+            f"the store is of format {fields.get('format')}; this release reads and writes format {STORE_FORMAT}. "
+            "Open it with the release that wrote it, or a newer one"
+        )
+    return msgspec.json.decode(entry.value, type=StoreMark)

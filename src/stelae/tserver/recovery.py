@@ -1,0 +1,178 @@
+"""From a metastore, a log and files to a shard that is whole.
+
+1. The root config names meta0; its rows name meta1's tablets; theirs name everybody else's. Each is opened with what
+   the log has for it before the next is read.
+2. What was found is checked against what was recorded: tablets, and where the log ended. Nothing was changed so far.
+3. A store without a root is new: it gets empty META tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from stelae.format.log import read_log
+from stelae.model.errors import Corruption
+from stelae.model.ids import TableId, TabletId
+from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
+from stelae.ports.blobs import BlobStore
+from stelae.ports.logfiles import LogFiles
+from stelae.registry.meta import META0, META1, META_SCHEMA
+from stelae.registry.shard_records import (
+    LogMark,
+    read_horizons,
+    read_log_mark,
+    read_root,
+    remove_log_mark,
+    write_root,
+)
+from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
+from stelae.storage.files.cache import BlockCache
+from stelae.storage.files.fragments import Fragments
+from stelae.storage.files.writing import fragment_names
+from stelae.storage.shard import Shard
+from stelae.storage.tablet.config import TabletConfig
+from stelae.storage.tablet.opening import open_shard
+from stelae.storage.tablet.state import TabletState, new_tablet
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.configs import MetaConfigs, read_configs
+from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables
+
+META0_TABLET = TabletId(1)
+META1_TABLET = TabletId(2)
+_META_CACHE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredShard:
+    """`was_closed`: whoever had it last has closed it in order, or it is new."""
+
+    shard: Shard
+    upkeep: Upkeep
+    configs: MetaConfigs
+    was_closed: bool
+
+
+def recover_shard(
+    ports: ServerPorts, tables: Tables, settings: ServerSettings, proved: Callable[[], None]
+) -> RecoveredShard:
+    """Blocking: for a thread that is not the loop's. `proved` is called when all that was found has proved good, before
+    anything is changed."""
+    run, store = ports.loop.run, ports.metastore
+    root = run(read_root(store))
+    configs = MetaConfigs(lambda config: run(write_root(store, config)), settings.name)
+    if root is None:
+        _check_new(ports.logs, ports.blobs)
+    stages = _Stages(root, ports.blobs, tables.kept())
+    try:
+        shard = open_shard(
+            ports.logs,
+            ports.blobs,
+            ports.time,
+            ports.rng,
+            configs,
+            settings.shard,
+            stages,
+            tables.schemas_of,
+            name=settings.name,
+            reading=ports.reading,
+        )
+    finally:
+        stages.close()
+    try:
+        _check_whole(shard, tables, run(read_tablets(store)))
+        closed = run(read_log_mark(store))
+        _check_end(shard, closed)
+        proved()
+        run(remove_log_mark(store))
+        configs.attach(shard, stages.saved)
+        for table, horizon in run(read_horizons(store, tables.kept())):
+            shard.advance_horizon(table, horizon)
+        upkeep = Upkeep(shard, stages.saved)
+        _make_meta(shard, upkeep)
+    except BaseException:
+        shard.abandon()
+        raise
+    return RecoveredShard(shard, upkeep, configs, closed is not None or root is None)
+
+
+def _check_new(logs: LogFiles, blobs: BlobStore) -> None:
+    """A metastore that knows of nothing belongs to a new store: one without data."""
+    if fragment_names(blobs):
+        found = "fragments"
+    elif any(segment.records for segment in read_log(logs)):
+        found = "a log"
+    else:
+        return
+    raise Corruption(
+        f"it knows of no table, but there is {found} beside it: it was lost or replaced. Bring it back; the data was "
+        "left as it is",
+        "the metastore",
+    )
+
+
+def _check_whole(shard: Shard, tables: Tables, records: Sequence[TabletRecord]) -> None:
+    """What is recorded as running has a config: if not, META rows were lost, with the log or with their files."""
+    here: dict[TableId, list[RowRange]] = {}
+    for state in shard.tablets().values():
+        here.setdefault(state.table, []).append(state.rows)
+    for record in records:
+        if record.table not in tables.ids() or record.phase is not TabletPhase.RUNNING:
+            continue
+        lost = RangeSet.of([record.rows]).subtract(RangeSet.of(here.get(record.table, ())))
+        if not lost.is_empty:
+            raise Corruption(
+                f"tablet {record.tablet} of table {tables.info(record.table).name!r} is recorded and has no config: "
+                "was the log removed? Bring it back; the data was left as it is",
+                "the META tables",
+            )
+
+
+def _check_end(shard: Shard, closed: LogMark | None) -> None:
+    """A log that was closed in order ends where it was closed: what is missing was cut off since."""
+    if closed is None or not closed.segment:
+        return
+    found = {info.name: info.size_bytes for info in shard.segments()}.get(closed.segment)
+    if found is None or found < closed.size_bytes:
+        raise Corruption(
+            f"was closed at byte {closed.size_bytes} and "
+            + ("is missing" if found is None else f"is whole up to byte {found} only")
+            + ": bring it back; the data was left as it is",
+            closed.segment,
+        )
+
+
+class _Stages:
+    """Configs as `open_shard` asks for them."""
+
+    def __init__(self, root: TabletConfig | None, blobs: BlobStore, tables: Collection[TableId]) -> None:
+        self._waiting: list[TableId | None] = [META1, META0, None]
+        self._root = root
+        self._fragments = Fragments(blobs, BlockCache(_META_CACHE_BYTES))
+        self._tables = {*tables, META0, META1}
+        self.saved: list[TabletConfig] = []
+        """All that were found, also those of tables that are gone."""
+
+    def __call__(self, states: Sequence[TabletState]) -> Sequence[TabletConfig]:
+        if not self._waiting:
+            return ()
+        table = self._waiting.pop()
+        if table is None:
+            found = [] if self._root is None else [self._root]
+        else:
+            found = read_configs([state for state in states if state.table == table], self._fragments)
+        self.saved += found
+        return [config for config in found if config.table in self._tables]
+
+    def close(self) -> None:
+        self._fragments.close()
+
+
+def _make_meta(shard: Shard, upkeep: Upkeep) -> None:
+    """The META tables of a new store; also if it ended between the two."""
+    for tablet, table in ((META0_TABLET, META0), (META1_TABLET, META1)):
+        if not shard.of_table(table):
+            with shard.lock:
+                shard.install([new_tablet(tablet, table, ALL_ROWS, META_SCHEMA)])
+            upkeep.touch([tablet])
+            upkeep.save()

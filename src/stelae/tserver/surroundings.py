@@ -1,0 +1,96 @@
+"""What a server needs around it: the world's ports, what is known of tables, and its master. All of it is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stelae.model.hybrid import HybridClock
+from stelae.model.ids import TableId, TabletId
+from stelae.model.schema import TableSchema
+from stelae.ports.blobs import BlobStore
+from stelae.ports.clock import Clock
+from stelae.ports.executor import Executor
+from stelae.ports.logfiles import LogFiles
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
+from stelae.ports.rng import Rng
+from stelae.registry.known_tables import TableRules
+from stelae.registry.tablet_records import TabletRecord
+from stelae.service.tables import TableInfo
+from stelae.storage.shard import ShardSettings
+from stelae.tserver.keeper import Resizing
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """`time` gives out txns. The metastore is asked on `loop`. Scans work ahead on `reading`, if there is one."""
+
+    logs: LogFiles
+    blobs: BlobStore
+    metastore: Metastore
+    clock: Clock
+    time: HybridClock
+    rng: Rng
+    loop: Loop
+    reading: Executor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """`name`: what the server is called by its master. `place`: where the store's files are, for jobs and messages.
+    `token`: which store it is. `pins_wait_s`: after a server was killed its successor keeps history for so long, in
+    which whoever holds a snapshot of it can say so."""
+
+    name: str
+    place: str
+    token: str = ""
+    shard: ShardSettings = field(default_factory=ShardSettings)
+    pins_wait_s: float = 5.0
+
+
+class Tables(Protocol):
+    """What the catalog says about tables now. Safe for threads, and never waits."""
+
+    def info(self, table: TableId) -> TableInfo:
+        """NotFound once the table is dropped."""
+        ...
+
+    def ids(self) -> Collection[TableId]:
+        """The tables that are there now."""
+        ...
+
+    def kept(self) -> Collection[TableId]:
+        """The tables whose data stays: those that are there, and those that were dropped and can be recalled."""
+        ...
+
+    def schemas_of(self, table: TableId) -> Sequence[TableSchema]:
+        """The schemas the table has had, oldest first; of META tables too."""
+        ...
+
+    def rules(self, table: TableId) -> TableRules | None:
+        """None once the table is dropped."""
+        ...
+
+
+class MasterLink(Resizing, Protocol):
+    """How a server reaches its master. Blocking, and safe for threads."""
+
+    def record(self, tablet: TabletId) -> TabletRecord | None:
+        """What the master has recorded of a tablet."""
+        ...
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(slots=True)
+class Wakes:
+    """Called when a step of the server has something to do: `full` for `flush_step`, `grown` for `compact_step`, `log`
+    for `log_step`. Set by whoever runs the steps; until then nobody is called."""
+
+    full: Callable[[], None] = _nothing
+    grown: Callable[[], None] = _nothing
+    log: Callable[[], None] = _nothing

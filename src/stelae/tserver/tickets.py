@@ -1,0 +1,198 @@
+"""The tickets of jobs that move much data: given out, renewed, let go, and ended when nobody renews them in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.ids import TableId, Txn
+from stelae.service.deadlines import Deadline
+from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
+from stelae.service.tables import TableInfo
+from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.files.writing import file_name_prefix
+from stelae.storage.shard import Shard
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.compactions import Compactions
+from stelae.tserver.flushing import Flushing
+from stelae.tserver.holds import Holds
+from stelae.tserver.job_files import drop_staged
+from stelae.tserver.keeper import Keeper
+from stelae.tserver.loads import Loads
+from stelae.tserver.reading import now
+from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables, Wakes
+from stelae.tserver.visits import Visits
+
+_SWEEP_EVERY_MS = 3_600 * 1_000
+_HOLD, _LOAD, _COMPACTION = "hold-", "load-", "compaction-"
+
+
+class Tickets:
+    """What a shard does for jobs (`BulkBackend`). Safe for threads.
+
+    `ready` waits until all at or below a txn is decided; `move_horizon` moves the point up to which a table's history
+    may be dropped."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        upkeep: Upkeep,
+        flushing: Flushing,
+        keeper: Keeper,
+        visits: Visits,
+        wakes: Wakes,
+        ports: ServerPorts,
+        tables: Tables,
+        settings: ServerSettings,
+        ready: Callable[[TableId, Txn, Deadline | None], None],
+        move_horizon: Callable[[TableInfo, bool, Deadline | None], None],
+    ) -> None:
+        self._shard = shard
+        self._flushing = flushing
+        self._keeper = keeper
+        self._visits = visits
+        self._wakes = wakes
+        self._rng = ports.rng
+        self._ready = ready
+        self._move_horizon = move_horizon
+        self._now_ms = now_ms = ports.clock.wall_ms
+        self._sweep_ms = 0
+        root, store, loop = settings.place, ports.metastore, ports.loop
+        self._holds = Holds(shard, flushing, store, loop, now_ms, root, settings.token)
+        self._loads = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
+        self._compactions = Compactions(shard, upkeep, keeper, now_ms, root)
+        self._kinds: dict[str, Holds | Loads | Compactions] = {
+            _HOLD: self._holds,
+            _LOAD: self._loads,
+            _COMPACTION: self._compactions,
+        }
+        upkeep.keeps = self.keeps
+        keeper.gives_way = self._loads.is_under_way
+        self._holds.recover()
+        self._loads.recover()
+
+    def keeps(self, name: str) -> bool:
+        """Whether some job needs a file."""
+        return self._holds.keeps(name) or self._loads.keeps(name) or self._compactions.keeps(name)
+
+    # -- snapshots
+
+    def hold(
+        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+    ) -> HeldTable:
+        with self._visits.visit(table):
+            txn = now(self._shard, self._now_ms()) if at is None else at
+            self._ready(table, txn, deadline)
+            return self._holds.hold(self._visits.info(table), txn, self._ticket(_HOLD), _check_ttl(ttl_s))
+
+    # -- loads
+
+    def begin_load(
+        self,
+        table: TableId,
+        job: str,
+        batch: int = 0,
+        ttl_s: float = TTL_S_DEFAULT,
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
+    ) -> LoadTicket:
+        if type(batch) is not int or batch < 0:
+            raise InvalidArgument(f"batches are numbered from 0, not {batch!r}")
+        with self._visits.visit(table):
+            info, ticket = self._visits.info(table), self._ticket(_LOAD)
+            return self._loads.begin(info, job, batch, ticket, self._prefix(table), _check_ttl(ttl_s))
+
+    def commit_load(
+        self,
+        ticket: str,
+        files: Sequence[LoadedFile],
+        *,
+        replaces: bool = False,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it takes as long as it takes
+    ) -> Txn:
+        with self._visits.visit():
+            txn = self._loads.commit(ticket, files, replaces=replaces)
+        self._wakes.grown()
+        return txn
+
+    # -- compactions
+
+    def begin_compaction(
+        self,
+        table: TableId,
+        *,
+        full: bool = True,
+        erase_now: bool = False,
+        ttl_s: float = TTL_S_DEFAULT,
+        deadline: Deadline | None = None,
+    ) -> CompactionTicket:
+        with self._visits.visit(table):
+            info = self._visits.info(table)
+            self._flushing.flush(table)
+            self._move_horizon(info, erase_now, deadline)
+            ticket, prefix = self._ticket(_COMPACTION), self._prefix(table)
+            return self._compactions.begin(info, ticket, prefix, _check_ttl(ttl_s), full=full)
+
+    def adopt(
+        self,
+        ticket: str,
+        number: int,
+        file: FragmentFile | None,
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
+    ) -> bool:
+        with self._visits.visit():
+            adopted = self._compactions.adopt(ticket, number, file)
+        self._wakes.grown()
+        return adopted
+
+    # -- all of them
+
+    def renew(
+        self,
+        ticket: str,
+        ttl_s: float = TTL_S_DEFAULT,
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
+    ) -> None:
+        with self._visits.visit():
+            self._kind(ticket).renew(ticket, _check_ttl(ttl_s))
+
+    def release(
+        self,
+        ticket: str,
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
+    ) -> None:
+        with self._visits.visit():
+            self._kind(ticket).release(ticket)
+        self._wakes.grown()
+
+    def expire(self) -> None:
+        """Let go of what nobody has renewed in time."""
+        for kind in self._kinds.values():
+            if kind.expire():
+                self._keeper.garbage_left()
+        now_ms = self._now_ms()
+        if now_ms >= self._sweep_ms:
+            self._sweep_ms = now_ms + _SWEEP_EVERY_MS
+            drop_staged(self._shard.blobs, now_ms)
+
+    def _kind(self, ticket: str) -> Holds | Loads | Compactions:
+        for prefix, kind in self._kinds.items():
+            if ticket.startswith(prefix):
+                return kind
+        raise NotFound(f"no ticket is called {ticket!r}")
+
+    def _ticket(self, kind: str) -> str:
+        return kind + self._rng.token(12).hex()
+
+    def _prefix(self, table: TableId) -> str:
+        return file_name_prefix(table, self._shard.clock.tick(), self._rng.token(8).hex())
+
+
+def _check_ttl(ttl_s: float) -> float:
+    if not 0 < ttl_s <= TTL_S_MAX:
+        raise InvalidArgument(f"a ticket lives for more than 0 and at most {TTL_S_MAX:.0f} seconds, not {ttl_s}")
+    return ttl_s
