@@ -21,7 +21,7 @@ from stelae.registry.control import TabletReport
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effect, Effects, Faults
-from stelae.sim.loop import SimLoop
+from stelae.sim.loop import SimLoop, run_blocking
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
 from stelae.sim.rng import SimRng
@@ -128,7 +128,7 @@ class OneThread:
     def run(self, job: Awaitable[T]) -> T:
         if self.loop.is_running():
             return _at_once(job)
-        return self.loop.run_until_complete(_awaited(job))
+        return run_blocking(self.loop, job if asyncio.iscoroutine(job) else _awaited(job))
 
     def drop(self) -> None:
         """What runs on it ends where it is."""

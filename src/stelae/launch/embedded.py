@@ -21,7 +21,7 @@ from stelae.assembly.world import StoreSettings
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
-from stelae.client.remote.takeover import AttachedStore
+from stelae.client.remote.takeover import AttachedStore, own_or_attach
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.model.errors import ConnectionLost, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.transport import Address
@@ -32,7 +32,6 @@ from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 SOCKET_FILE = "socket"
-_NAP_S = 0.02
 _WRITERS = 16
 _WATCH_S = 1.0
 _nap = Event()
@@ -94,23 +93,13 @@ class Opener:
             raise
         return remote
 
-    def own_or_attach(self, deadline: Deadline) -> LocalStore | RemoteStore:
-        """While the owner is coming or going, again and again, until the deadline."""
-        while True:
-            store = self.own()
-            if store is not None:
-                return store
-            try:
-                return self.attach(deadline)
-            except Unavailable as error:
-                if deadline.is_over:
-                    raise Unavailable(
-                        f"the store {self.directory} is open in {self._owner()}, which does not let others in: {error}"
-                    ) from None
-                _nap.wait(min(_NAP_S, deadline.left_s))
-
-    def _owner(self) -> OwnerNote | str:
-        return read_owner(self.directory) or "another process"
+    def own_or_attach(self, deadline: Deadline) -> Backend | RemoteStore:
+        """The store, in this process or in the one that has it."""
+        try:
+            return own_or_attach(self, deadline, _nap.wait)
+        except Unavailable as error:
+            owner: OwnerNote | str = read_owner(self.directory) or "another process"
+            raise Unavailable(f"the store {self.directory} is open in {owner}: {error}") from None
 
 
 class _Connected(RemoteStore):
@@ -188,9 +177,8 @@ def open_session(
         if read_only:
             return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
         opened = opener.own_or_attach(deadline)
-    if isinstance(opened, LocalStore):
-        return Session(opened, patience)
-    return Session(opened, patience, _WatchedStore(opener, opened))
+    finder = _WatchedStore(opener, opened) if isinstance(opened, RemoteStore) else None
+    return Session(opened, patience, finder)
 
 
 def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -> Backend:

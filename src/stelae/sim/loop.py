@@ -304,6 +304,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False
                 with suppress(BaseException):
                     task.get_coro().close()
+                with suppress(BaseException):
                     task.inner.close()  # what never took its first step
             elif not task.cancelled():
                 task.exception()
@@ -341,6 +342,32 @@ def inside(process: SimProcess | None) -> Context:
 def current_process() -> SimProcess | None:
     """The process that this code runs in; None outside of all."""
     return _process_here.get()
+
+
+def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
+    """Run the loop until the job is done, for code that blocks. The job belongs to the process that this code runs in:
+    SimCrash if that process dies first."""
+    process = current_process()
+    if process is not None and not process.alive:
+        job.close()
+        raise SimCrash(f"the process {process.name} has crashed")
+    task = loop.create_task(job)
+    if process is None:
+        return loop.run_until_complete(task)
+    run_outside(loop, _done_or_dead(task, process))
+    if not process.alive:
+        raise SimCrash(f"the process {process.name} has crashed")
+    return task.result()
+
+
+def run_outside(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
+    """Run the loop until a job is done that belongs to no process, nor does stopping the loop: so it ends although the
+    process that this code runs in crashes meanwhile."""
+    return outside().run(lambda: loop.run_until_complete(loop.create_task(job)))
+
+
+async def _done_or_dead(task: asyncio.Task[Any], process: SimProcess) -> None:
+    await asyncio.wait((task, asyncio.ensure_future(process.ended())), return_when=asyncio.FIRST_COMPLETED)
 
 
 def _process_of(context: Context | None) -> SimProcess | None:

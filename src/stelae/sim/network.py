@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from stelae.model.errors import AlreadyExists, Closed, DeadlineExceeded, InvalidArgument, Unavailable
 from stelae.ports.transport import Address, Frame
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
+from stelae.sim.loop import SimLoop, SimProcess, current_process, outside, run_outside
 from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, WireLimits, encode_frame
 
 T = TypeVar("T")
@@ -346,11 +346,19 @@ class SimConnector:
     def wait(self, process: SimProcess | None, job: Coroutine[Any, Any, T], timeout_s: float | None, doing: str) -> T:
         """Run the loop until the job is done. The job itself is nobody's, so it ends although its process crashes."""
         loop = self._transport.loop
+        if loop.is_closed():
+            job.close()
+            raise Closed(f"{doing}: the world has ended")
+        if process is not None and not process.alive:
+            job.close()
+            if current_process() is not process:  # what is left of it is being collected as garbage
+                raise Closed(f"{doing}: the process {process.name} has crashed")
+            raise SimCrash(f"{doing}: the process {process.name} has crashed")
         if loop.is_running():
             job.close()
             raise RuntimeError(f"{doing}: code that the loop runs cannot block; it must await")
         try:
-            return loop.run_until_complete(outside().run(loop.create_task, _in_time(job, timeout_s)))
+            return run_outside(loop, _in_time(job, timeout_s))
         except TimeoutError:
             raise DeadlineExceeded(f"{doing} took more than {timeout_s:g} s") from None
         finally:

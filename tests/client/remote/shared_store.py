@@ -19,10 +19,11 @@ from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
-from stelae.client.remote.takeover import AttachedStore
+from stelae.client.remote.takeover import AttachedStore, own_or_attach
 from stelae.ports.transport import Address
+from stelae.service.deadlines import Deadline
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, inside
+from stelae.sim.loop import SimLoop, SimProcess, inside, run_blocking
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
 from stelae.sim.rng import SimRng
@@ -86,17 +87,19 @@ class Program:
     def _open(self) -> Database:
         world = self._world
         patience = Patience(world.clock, world.machine.chance, TIMEOUT_S)
-        own = world.own(self)
-        if own is not None:
-            return Database(Session(own, patience, pause=world.pause))
-        remote = RemoteStore(world.transport.connector(ADDRESS), AtOnce(), CLIENT)
-        remote.attach(patience.deadline())
-        self.attached = AttachedStore(self, remote)
-        return Database(Session(remote, patience, self.attached, pause=world.pause))
+        store = own_or_attach(self, patience.deadline(), world.pass_s)
+        if isinstance(store, RemoteStore):
+            self.attached = AttachedStore(self, store)
+        return Database(Session(store, patience, self.attached, pause=world.pause))
 
     def own(self) -> EmbeddedStore | None:
         self._world.free_dead_owner()
         return self._world.own(self)
+
+    def attach(self, deadline: Deadline) -> RemoteStore:
+        remote = RemoteStore(self._world.transport.connector(ADDRESS), AtOnce(), CLIENT)
+        remote.attach(deadline)
+        return remote
 
 
 class SharedStore:
@@ -127,12 +130,21 @@ class SharedStore:
         rng = SimRng(machine.lives * 1_000)
         world = World(machine.disk, machine.blobs, metastore, self.clock, rng, thread, None, inline)
         store = EmbeddedStore(world, SETTINGS, "simulated")
+        context = inside(program.process)
+
+        async def drain() -> None:
+            store.log_step()
+
+        def wake() -> None:
+            self.loop.create_task(drain(), context=context)
+
+        store.wakes.log = wake
         service = StoreService(store, AtOnce(), OWNER, self.clock, LIMITS)
 
         async def listen() -> None:
             await service.start(await self.transport.listen(ADDRESS))
 
-        self.loop.run_until_complete(self.loop.create_task(listen()))
+        run_blocking(self.loop, listen())
         return store
 
     def pause(self, event: Event, seconds: float) -> bool:
@@ -142,7 +154,7 @@ class SharedStore:
 
     def pass_s(self, seconds: float) -> None:
         """Everybody else goes on for so long."""
-        self.loop.run_until_complete(asyncio.sleep(seconds))
+        run_blocking(self.loop, asyncio.sleep(seconds))
 
     def kill(self, program: Program) -> None:
         """With kill -9. Killing twice is no error."""

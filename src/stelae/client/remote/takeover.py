@@ -9,7 +9,7 @@ lost may or may not have happened, and its caller is told so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import Protocol
@@ -17,10 +17,12 @@ from weakref import WeakSet
 
 from stelae.client.remote.pins import RemotePin
 from stelae.client.remote.store import RemoteStore
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError
+from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
 from stelae.model.ids import Txn
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
+
+_PAUSE_S = 0.02
 
 
 class StorePlace(Protocol):
@@ -29,6 +31,24 @@ class StorePlace(Protocol):
     def own(self) -> Backend | None:
         """The store in this process, with all that others did to it before; None if another process has it."""
         ...
+
+    def attach(self, deadline: Deadline) -> RemoteStore:
+        """A connection to the process that has the store: Unavailable if nobody answers there."""
+        ...
+
+
+def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> Backend | RemoteStore:
+    """The store, one way or the other; while its owner is coming or going, again and again, until the deadline."""
+    while True:
+        store = place.own()
+        if store is not None:
+            return store
+        try:
+            return place.attach(deadline)
+        except Unavailable as error:
+            if deadline.is_over:
+                raise Unavailable(f"another process has the store, and does not let others in: {error}") from None
+            pause(min(_PAUSE_S, deadline.left_s))
 
 
 class KeptPin:

@@ -111,7 +111,11 @@ class StoreService:
 
     def afterwards(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do what must be done even if whoever asks is cancelled."""
-        task = asyncio.create_task(work)
+        try:
+            task = asyncio.create_task(work)
+        except RuntimeError:  # the loop has ended, and with it everything that was to be freed
+            work.close()
+            raise
         self._after.add(task)
         task.add_done_callback(self._after.discard)
         return task
