@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from threading import Event
 from typing import ParamSpec, TypeVar
 
@@ -129,7 +130,7 @@ class SharedStore:
         metastore = PlainMetastore(machine.metastate, machine.effects)
         rng = SimRng(machine.lives * 1_000)
         world = World(machine.disk, machine.blobs, metastore, self.clock, rng, thread, None, inline)
-        store = EmbeddedStore(world, SETTINGS, "simulated")
+        store = EmbeddedStore(world, replace(SETTINGS, pins_wait_s=0.0), "simulated")
         context = inside(program.process)
 
         async def drain() -> None:

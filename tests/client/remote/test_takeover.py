@@ -52,7 +52,7 @@ class Story:
         program, db = self.programs[self.chance.below(len(self.programs))]
         calls: list[Callable[[Program, Database], None]] = [
             *(self._put, self._put, self._put, self._get, self._get, self._erase, self._add),
-            *(self._snapshot, self._read_snapshot, self._scan, self._go_on, self._flush, self._kill),
+            *(self._snapshot, self._read_snapshot, self._scan, self._go_on, self._compact, self._kill),
         ]
         with suppress(SimCrash):
             calls[self.chance.below(len(calls))](program, db)
@@ -169,9 +169,17 @@ class Story:
             seen.add(row["k"])
             self._see(may, row["k"], row)
 
-    def _flush(self, program: Program, db: Database) -> None:
-        with suppress(UnknownOutcome):
-            program.run(lambda: db.table("t").flush())
+    def _compact(self, program: Program, db: Database) -> None:
+        """History goes as far as nobody holds a snapshot. Those who do have had the time to say so to a new owner."""
+        for holder, _ in self.programs:
+            if holder.attached is not None:
+                holder.run(holder.attached.watch_pins)
+        owners = self.world.takeovers
+        try:
+            program.run(lambda: db.table("t").compact(erase_now=True))
+        finally:
+            if self.world.takeovers != owners:  # to an owner of this moment nobody could say it
+                self.snapshots, self.scans = [], []
 
     def _kill(self, program: Program, _: Database) -> None:
         if self.chance.below(3) == 0:
