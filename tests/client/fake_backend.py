@@ -16,13 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.catalog.objects import NamespaceId, Table, TableProperties, ZoneId
 from stelae.client.remote.lines import LineSettings
-from stelae.client.remote.store import RemoteBackend
+from stelae.client.remote.store import RemoteStore
 from stelae.format.block import encode_block
 from stelae.model.errors import NotCached, NotFound
 from stelae.model.ids import Row, TableId, Txn
@@ -30,12 +31,13 @@ from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.schema import TableSchema
 from stelae.ports.transport import Address
-from stelae.service.backend import AlterAsk, Values
+from stelae.service.backend import Values
 from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import CreateAsk, TableInfo, TableStats, TabletInfo
+from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
@@ -81,49 +83,70 @@ class FakeScan(Iterator[pa.RecordBatch]):
 class FakeBulk:
     """The operations of jobs."""
 
-    def _told(self, method: str, *args: Any) -> Any:
+    def _told(self, method: str, *args: Any, deadline: Deadline | None) -> Any:
         raise NotImplementedError
 
-    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
-        return self._told("hold", table, at, ttl_s)
+    def hold(
+        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+    ) -> HeldTable:
+        return self._told("hold", table, at, ttl_s, deadline=deadline)
 
-    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
-        return self._told("renew", ticket, ttl_s)
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:
+        return self._told("renew", ticket, ttl_s, deadline=deadline)
 
-    def release(self, ticket: str) -> None:
-        return self._told("release", ticket)
+    def release(self, ticket: str, *, deadline: Deadline | None = None) -> None:
+        return self._told("release", ticket, deadline=deadline)
 
-    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
-        return self._told("begin_load", table, job, batch, ttl_s)
+    def begin_load(
+        self,
+        table: TableId,
+        job: str,
+        batch: int = 0,
+        ttl_s: float = TTL_S_DEFAULT,
+        *,
+        deadline: Deadline | None = None,
+    ) -> LoadTicket:
+        return self._told("begin_load", table, job, batch, ttl_s, deadline=deadline)
 
-    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
-        return self._told("commit_load", ticket, tuple(files), replaces)
+    def commit_load(
+        self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False, deadline: Deadline | None = None
+    ) -> Txn:
+        return self._told("commit_load", ticket, tuple(files), replaces, deadline=deadline)
 
     def begin_compaction(
-        self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
+        self,
+        table: TableId,
+        *,
+        full: bool = True,
+        erase_now: bool = False,
+        ttl_s: float = TTL_S_DEFAULT,
+        deadline: Deadline | None = None,
     ) -> CompactionTicket:
-        return self._told("begin_compaction", table, full, erase_now, ttl_s)
+        return self._told("begin_compaction", table, full, erase_now, ttl_s, deadline=deadline)
 
-    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
-        return self._told("adopt", ticket, number, file)
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None, *, deadline: Deadline | None = None) -> bool:
+        return self._told("adopt", ticket, number, file, deadline=deadline)
 
 
 @dataclass
 class FakeBackend(FakeBulk):
-    """`answers`: by method, what it returns, a function of its arguments, or an error to raise. `calls`: what came."""
+    """`answers`: by method, what it returns, a function of its arguments, or an error to raise. `calls`: what came;
+    `deadlines`: until when, of each of them."""
 
     tables: dict[TableId, TableInfo] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     is_local: bool = True
     place: str = "fake"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
+    deadlines: list[Deadline | None] = field(default_factory=list)
     pins: set[FakePin] = field(default_factory=set)
     scans: set[FakeScan] = field(default_factory=set)
     lock: Lock = field(default_factory=Lock)
 
-    def _told(self, method: str, *args: Any) -> Any:
+    def _told(self, method: str, *args: Any, deadline: Deadline | None) -> Any:
         with self.lock:
             self.calls.append((method, *args))
+            self.deadlines.append(deadline)
         answer = self.answers[method]
         if callable(answer):
             answer = answer(*args)
@@ -131,41 +154,62 @@ class FakeBackend(FakeBulk):
             raise answer
         return answer
 
-    def find(self, name: str) -> TableInfo:
-        return self._told("find", name)
+    def find(self, name: str, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._told("find", name, deadline=deadline)
 
-    def info(self, table: TableId) -> TableInfo:
+    def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
+        """Not among the calls unless an answer was given for it: every write asks for it."""
+        if "info" in self.answers:
+            return self._told("info", table, deadline=deadline)
         try:
             return self.tables[table]
         except KeyError:
             raise NotFound(f"no table {table}") from None
 
-    def names(self) -> tuple[str, ...]:
-        return self._told("names")
+    def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
+        return self._told("names", deadline=deadline)
 
-    def create(self, ask: CreateAsk) -> TableInfo:
-        return self._told("create", ask)
+    def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._told("create", ask, deadline=deadline)
 
-    def alter(self, name: str, ask: AlterAsk) -> TableInfo:
-        return self._told("alter", name, ask)
+    def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._told("alter", name, ask, deadline=deadline)
 
-    def drop(self, name: str, *, if_exists: bool = False) -> None:
-        return self._told("drop", name, if_exists)
+    def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:
+        return self._told("drop", name, if_exists, deadline=deadline)
 
-    def recall(self, name: str, new_name: str | None = None) -> TableInfo:
-        return self._told("recall", name, new_name)
+    def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:
+        return self._told("recall", name, new_name, deadline=deadline)
 
-    def truncate(self, table: TableId) -> Txn:
-        return self._told("truncate", table)
+    def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
+        return self._told("truncate", table, deadline=deadline)
 
-    def write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Txn:
-        return self.submit(table, blocks, max_txn).result()
+    def write(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Txn:
+        return self.submit(table, blocks, max_txn, deadline=deadline).result()
 
-    def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Future[Txn]:
-        said = tuple((bytes(encode_block(each.block)), tuple(each.rows.to_pylist())) for each in blocks)
+    def submit(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Future[Txn]:
+        """Of each block its bytes: those it came with, if it came as bytes."""
+        said = tuple(
+            (bytes(encode_block(each.block) if each.data is None else each.data), tuple(each.rows.to_pylist()))
+            for each in blocks
+        )
         future: Future[Txn] = Future()
         try:
-            answer = self._told("write", table, said, max_txn)
+            answer = self._told("write", table, said, max_txn, deadline=deadline)
         except Exception as error:  # noqa: BLE001 - as a real one does
             future.set_exception(error)
             return future
@@ -174,25 +218,36 @@ class FakeBackend(FakeBulk):
         future.set_result(answer)
         return future
 
+    def wait_for_room(self, seconds: float) -> None:
+        return None
+
     @property
     def visible(self) -> Txn:
         return self.now()
 
-    def now(self) -> Txn:
-        return self._told("now")
+    def now(self, *, deadline: Deadline | None = None) -> Txn:
+        return self._told("now", deadline=deadline)
 
-    def newest(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
-        return self._told("newest", table, row, columns, at)
+    def newest(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None, *, deadline: Deadline | None = None
+    ) -> Values | None:
+        return self._told("newest", table, row, columns, at, deadline=deadline)
 
     def newest_cached(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
         if "newest_cached" not in self.answers:
             raise NotCached("not here")
-        return self._told("newest_cached", table, row, columns, at)
+        return self._told("newest_cached", table, row, columns, at, deadline=None)
 
     def newest_many(
-        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None = None
+        self,
+        table: TableId,
+        rows: Sequence[Row],
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> list[Values | None]:
-        return self._told("newest_many", table, tuple(rows), columns, at)
+        return self._told("newest_many", table, tuple(rows), columns, at, deadline=deadline)
 
     def history(
         self,
@@ -202,43 +257,54 @@ class FakeBackend(FakeBulk):
         limit: int,
         at: Txn | None = None,
         time: TimeRange = ALL_TIME,
+        *,
+        deadline: Deadline | None = None,
     ) -> dict[str, tuple[Version, ...]] | None:
-        return self._told("history", table, row, columns, limit, at, time)
+        return self._told("history", table, row, columns, limit, at, time, deadline=deadline)
 
-    def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
-        return FakeScan(self, iter(self._told("scan", table, ask)))
+    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
+        return FakeScan(self, iter(self._told("scan", table, ask, deadline=deadline)))
 
-    def pin(self, at: Txn | None = None) -> FakePin:
-        pin = FakePin(self, self._told("pin", at))
+    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> FakePin:
+        pin = FakePin(self, self._told("pin", at, deadline=deadline))
         with self.lock:
             self.pins.add(pin)
         return pin
 
-    def flush(self, table: TableId) -> None:
-        return self._told("flush", table)
+    def flush(self, table: TableId, *, deadline: Deadline | None = None) -> None:
+        return self._told("flush", table, deadline=deadline)
 
-    def compact(self, table: TableId, *, erase_now: bool = False, progress: Progress | None = None) -> None:
-        for done, total in self._told("compact", table, erase_now):
+    def compact(
+        self,
+        table: TableId,
+        *,
+        erase_now: bool = False,
+        progress: Progress | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        for done, total in self._told("compact", table, erase_now, deadline=deadline):
             if progress is not None:
                 progress(done, total)
 
-    def split(self, table: TableId, at: Row | None = None, tablet: int | None = None) -> None:
-        return self._told("split", table, at, tablet)
+    def split(
+        self, table: TableId, at: Row | None = None, tablet: int | None = None, *, deadline: Deadline | None = None
+    ) -> None:
+        return self._told("split", table, at, tablet, deadline=deadline)
 
-    def join(self, table: TableId, at: Row) -> None:
-        return self._told("join", table, at)
+    def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:
+        return self._told("join", table, at, deadline=deadline)
 
-    def tablets(self, table: TableId) -> tuple[TabletInfo, ...]:
-        return self._told("tablets", table)
+    def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
+        return self._told("tablets", table, deadline=deadline)
 
-    def stats(self, table: TableId) -> TableStats:
-        return self._told("stats", table)
+    def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats:
+        return self._told("stats", table, deadline=deadline)
 
-    def metrics(self) -> Mapping[str, Any]:
-        return self._told("metrics")
+    def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:
+        return self._told("metrics", deadline=deadline)
 
-    def check(self, progress: Progress | None = None) -> CheckReport:
-        report: CheckReport = self._told("check")
+    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
+        report: CheckReport = self._told("check", deadline=deadline)
         if progress is not None:
             progress(1, 2)
         return report
@@ -260,17 +326,17 @@ class StoreWorld:
         self.path = str(directory / "s.sock")
         self.loop = LoopThread("serve")
         self.threads = ThreadExecutor(16, 1_000)
-        self.service = StoreService(backend, self.threads, OWNER, limits or ServiceLimits())
+        self.service = StoreService(backend, self.threads, OWNER, SystemClock(), limits or ServiceLimits())
         self.transport = UnixTransport()
         self.loop.run(self._start())
-        self._attached: list[RemoteBackend] = []
+        self._attached: list[RemoteStore] = []
         self._is_stopped = False
 
     async def _start(self) -> None:
         await self.service.start(await self.transport.listen(Address(self.path)))
 
-    def attach(self, settings: LineSettings | None = None, hello: Hello = CLIENT) -> RemoteBackend:
-        remote = RemoteBackend(UnixConnector(self.path), self.threads, hello, settings or LineSettings())
+    def attach(self, settings: LineSettings | None = None, hello: Hello = CLIENT) -> RemoteStore:
+        remote = RemoteStore(UnixConnector(self.path), self.threads, hello, settings or LineSettings())
         self._attached.append(remote)
         return remote
 

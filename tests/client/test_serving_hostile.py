@@ -17,23 +17,30 @@ import pytest
 
 from stelae.client.intake.mutations import blocks_of
 from stelae.client.remote.writes import write_groups
+from stelae.format.fragment.footer import FragmentSeal, FragmentStats
 from stelae.model.errors import StelaeError
-from stelae.model.ids import Row, TableId, Txn
+from stelae.model.ids import GroupId, Micros, Row, TableId, Txn
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import TimeRange, plan
-from stelae.model.schema import TableSchema
+from stelae.model.predicate.selectors import ColumnSelector
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.service import bodies as bodies
+from stelae.service import bodies
+from stelae.service import job_operations as jobs
 from stelae.service import messages as m
-from stelae.service.backend import AlterAsk
+from stelae.service import operations as ops
+from stelae.service.bodies import Bytes
 from stelae.service.reports import CheckReport
 from stelae.service.scans import ScanAsk
-from stelae.service.tables import CreateAsk, TableStats
+from stelae.service.table import OPERATIONS
+from stelae.service.tables import AlterAsk, CreateAsk, TableStats
+from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.files.blocks import FragmentFile
+from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.faults import InternalFault, ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
 from stelae.wire.hello import hello_frame
-from stelae.wire.messages import WireMethod, read_error
+from stelae.wire.messages import read_error
 from tests.client.fake_backend import CLIENT, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import EVERYTHING, USERS, every_type
 from tests.effort import tries
@@ -45,49 +52,78 @@ SMALL = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS), None))
 COLUMNAR = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS, small_rows_max=0), Txn(5)))
 CREATE = bodies.create_parts(CreateAsk("x.y", USERS, (Row(b"a"), Row(b"b")), "z"))
 SCAN = bodies.scan_parts(TABLE, ScanAsk(plan(parse('"a" <= row < "n" and (age > 3 or name = "x")')), Txn(4)))
-COLUMNS = (("age", False), ("click:", True))
+COLUMNS = (ColumnSelector("age", is_prefix=False), ColumnSelector("click:", is_prefix=True))
+FILE = FragmentFile(
+    "fragments/1.parquet",
+    FragmentSeal(9, 8, 7, 6, 5),
+    FragmentStats(3, 2, 1, 0, b"a", b"z", Txn(4), Txn(5), Micros(6), Micros(7)),
+    Txn(8),
+    Micros(9),
+)
+FILES = bodies.files_bytes((LoadedFile(GroupId(1), FILE), LoadedFile(GroupId(2), FILE)))
 
-REQUESTS: list[tuple[WireMethod[Any, Any], msgspec.Struct, bytes]] = [
-    (m.FIND, m.NameMessage("main.x"), b""),
-    (m.INFO, m.TableMessage(7), b""),
-    (m.NAMES, m.NothingMessage(), b""),
-    (m.CREATE, *CREATE),
-    (m.ALTER, m.AlterMessage("x", AlterAsk(("a",), add={"g": {"k": "string"}})), b""),
-    (m.DROP, m.DropMessage("x", True), b""),
-    (m.RECALL, m.RecallMessage("x", "y"), b""),
-    (m.TRUNCATE, m.TableMessage(7), b""),
-    (m.WRITE, SMALL.message, bytes(SMALL.body)),
-    (m.WRITE, COLUMNAR.message, bytes(COLUMNAR.body)),
-    (m.NOW, m.NothingMessage(), b""),
-    (m.NEWEST, m.NewestMessage(7, b"ann", COLUMNS, None), b""),
-    (m.NEWEST_MANY, m.ManyMessage(7, COLUMNS, 5), bodies.rows_bytes([Row(b"a"), Row(b"b")])),
-    (m.HISTORY, m.HistoryMessage(7, b"ann", COLUMNS, 3, None, 0, 99), b""),
-    (m.SCAN, *SCAN),
-    (m.PIN, m.PinMessage(None), b""),
-    (m.UNPIN, m.UnpinMessage(0), b""),
-    (m.FLUSH, m.TableMessage(7), b""),
-    (m.COMPACT, m.CompactMessage(7, True), b""),
-    (m.SPLIT, m.SplitMessage(7, b"x", None), b""),
-    (m.JOIN, m.JoinMessage(7, b"x"), b""),
-    (m.TABLETS, m.TableMessage(7), b""),
-    (m.STATS, m.TableMessage(7), b""),
-    (m.METRICS, m.NothingMessage(), b""),
-    (m.CHECK, m.NothingMessage(), b""),
-]
+SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
+    "find": [ops.FIND.ask("main.x")],
+    "info": [ops.INFO.ask(TABLE)],
+    "names": [ops.NAMES.ask()],
+    "create": [CREATE],
+    "alter": [ops.ALTER.ask("x", AlterAsk(("a",), add={"g": {"k": "string"}}))],
+    "drop": [ops.DROP.ask("x", True)],
+    "recall": [ops.RECALL.ask("x", "y")],
+    "split": [ops.SPLIT.ask(TABLE, Row(b"x"), None), ops.SPLIT.ask(TABLE, None, 3)],
+    "join": [ops.JOIN.ask(TABLE, Row(b"x"))],
+    "write": [(SMALL.message, SMALL.body), (COLUMNAR.message, COLUMNAR.body)],
+    "truncate": [ops.TRUNCATE.ask(TABLE)],
+    "now": [ops.NOW.ask()],
+    "newest": [ops.NEWEST.ask(TABLE, Row(b"ann"), COLUMNS, None)],
+    "newest_many": [ops.NEWEST_MANY.ask(TABLE, [Row(b"a"), Row(b"b")], COLUMNS, Txn(5))],
+    "history": [ops.HISTORY.ask(TABLE, Row(b"ann"), COLUMNS, 3, None, TimeRange(0, 99))],
+    "scan": [SCAN],
+    "pin": [ops.PIN.ask(None)],
+    "unpin": [ops.UNPIN.ask(0)],
+    "flush": [ops.FLUSH.ask(TABLE)],
+    "compact": [ops.COMPACT.ask(TABLE, True)],
+    "tablets": [ops.TABLETS.ask(TABLE)],
+    "stats": [ops.STATS.ask(TABLE)],
+    "metrics": [ops.METRICS.ask()],
+    "check": [ops.CHECK.ask()],
+    "hold": [jobs.HOLD.ask(TABLE, Txn(4), 12.5)],
+    "renew": [jobs.RENEW.ask("hold-1", 60.0)],
+    "release": [jobs.RELEASE.ask("hold-1")],
+    "begin_load": [jobs.BEGIN_LOAD.ask(TABLE, "a job", 3, 60.0)],
+    "commit_load": [(m.CommitLoadMessage("load-1", True), FILES)],
+    "begin_compaction": [jobs.BEGIN_COMPACTION.ask(TABLE, True, False, 60.0)],
+    "adopt": [jobs.ADOPT.ask("compaction-1", 3, FILE), jobs.ADOPT.ask("compaction-1", 4, None)],
+}
+"""Of each operation, something that is asked of a real store."""
+
 HELLO = b"".join(encode_frame(hello_frame(CLIENT, FrameKind.REQUEST)))
 
 
 def frames() -> list[Frame]:
-    asked = [method.ask(RequestId(n), message, body) for n, (method, message, body) in enumerate(REQUESTS, 1)]
-    return [*asked, Frame(FrameKind.CANCEL, RequestId(3)), Frame(FrameKind.CANCEL, RequestId(15))]
+    """Half of them say until when, as real callers do."""
+    asked = [(name, *sample) for name, samples in SAMPLES.items() for sample in samples]
+    requests = [
+        OPERATIONS[name].method.ask(
+            RequestId(n), msgspec.structs.replace(message, left_ms=60_000) if n % 2 else message, body
+        )
+        for n, (name, message, body) in enumerate(asked, 1)
+    ]
+    return [*requests, Frame(FrameKind.CANCEL, RequestId(3)), Frame(FrameKind.CANCEL, RequestId(15))]
+
+
+def test_every_operation_is_tried() -> None:
+    assert SAMPLES.keys() == OPERATIONS.keys()
+    for name, samples in SAMPLES.items():
+        assert {type(message) for message, _ in samples} == {OPERATIONS[name].message}
 
 
 def answers() -> dict[str, Any]:
     info = table_info(EVERYTHING)
     return {
         **dict.fromkeys(("find", "create", "alter", "recall"), info),
-        **dict.fromkeys(("drop", "flush", "split", "join"), None),
-        **dict.fromkeys(("truncate", "now", "write", "pin"), Txn(3)),
+        **dict.fromkeys(("drop", "flush", "split", "join", "renew", "release"), None),
+        **dict.fromkeys(("truncate", "now", "write", "pin", "commit_load"), Txn(3)),
         "names": ("a.b",),
         "newest": {"a": 1},
         "newest_many": lambda _, rows, *__: [None] * len(rows),
@@ -98,6 +134,10 @@ def answers() -> dict[str, Any]:
         "stats": TableStats(1, 2, 3, 4, 5, 6, 7),
         "metrics": {"a": 1},
         "check": CheckReport((), {}),
+        "hold": HeldTable("hold-1", Txn(4), Txn(2), "x", "/data", b"table", (b"config",), "token"),
+        "begin_load": LoadTicket("load-1", TABLE, "x", "/data", "fragments/x", b"table", (Row(b""),)),
+        "begin_compaction": CompactionTicket("compaction-1", TABLE, "/data", "fragments/x", b"table", ()),
+        "adopt": True,
     }
 
 
@@ -119,7 +159,7 @@ def world(tmp_path: Path) -> Iterator[StoreWorld]:
 
 
 LAST = RequestId(2**40)
-FAREWELL = b"".join(encode_frame(m.NOW.ask(LAST, m.NothingMessage())))
+FAREWELL = b"".join(encode_frame(ops.NOW.method.ask(LAST, m.NothingMessage())))
 
 
 def told(world: StoreWorld, data: bytes) -> list[Frame]:
@@ -155,7 +195,7 @@ def numbered(chosen: list[Frame]) -> list[bytes]:
 
 
 def check_faults(found: list[Frame]) -> int:
-    errors = [read_error(frame, m.STORE_FAULTS) for frame in found if frame.kind is FrameKind.ERROR]
+    errors = [read_error(frame, ops.STORE_FAULTS) for frame in found if frame.kind is FrameKind.ERROR]
     assert not [error for error in errors if isinstance(error, InternalFault)]
     return len(errors)
 
@@ -169,7 +209,7 @@ def test_as_they_are_all_are_answered(world: StoreWorld) -> None:
                 decoder, kinds = FrameDecoder(), list[FrameKind]()
                 while not {FrameKind.END, FrameKind.ERROR} & set(kinds) and kinds.count(FrameKind.ANSWER) < 2:
                     kinds += [each.kind for each in decoder.feed(peer.recv(65536))]
-                assert (FrameKind.ERROR in kinds) == (frame.method == "store.unpin"), frame
+                assert (FrameKind.ERROR in kinds) == (frame.method == "unpin"), frame
 
 
 def test_mutated_frames(world: StoreWorld) -> None:
@@ -223,7 +263,7 @@ def test_random_bytes(world: StoreWorld) -> None:
 
 def _check_calls(backend: FakeBackend) -> None:
     """What got through is what the types say, whatever was sent."""
-    kinds = (str, int, bytes, tuple, CreateAsk, AlterAsk, ScanAsk, TimeRange, type(None))
+    kinds = (str, int, float, bytes, tuple, CreateAsk, AlterAsk, ScanAsk, TimeRange, FragmentFile, type(None))
     for call in backend.calls:
         assert all(isinstance(argument, kinds) for argument in call[1:]), call
 
@@ -232,16 +272,14 @@ BODIES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "create": (CREATE[1], lambda data: bodies.create_from(CREATE[0], data)),
     "scan": (SCAN[1], lambda data: bodies.scan_from(SCAN[0], data)),
     "rows": (bodies.rows_bytes([Row(b"a"), Row(b"bc")]), bodies.rows_from),
-    "small": (bytes(SMALL.body), lambda data: _checked(EVERYTHING, data)),
-    "columnar": (bytes(COLUMNAR.body), lambda data: _checked(EVERYTHING, data)),
+    "small": (bytes(SMALL.body), lambda data: read_block(EVERYTHING, data)),
+    "columnar": (bytes(COLUMNAR.body), lambda data: read_block(EVERYTHING, data)),
     "values": (bodies.values_bytes(ROWS[0]), bodies.values_from),
-    "many": (b"".join(bodies.many_bytes([*ROWS[:2], None])), lambda data: bodies.many_from(data, 3)),
-    "table": (bodies.table_bytes(table_info(EVERYTHING).table), bodies.table_from),
+    "many": (bodies.many_bytes([*ROWS[:2], None]), bodies.many_from),
+    "table": (bodies.info_bytes(table_info(EVERYTHING)), bodies.info_from),
+    "files": (FILES, bodies.files_from),
+    "file": (bodies.file_bytes(FILE), bodies.file_from),
 }
-
-
-def _checked(schema: TableSchema, data: bytes) -> Any:
-    return bodies.checked_block(schema, data)
 
 
 @pytest.mark.parametrize("which", BODIES)
@@ -280,12 +318,14 @@ def test_who_reads_no_answers_is_not_read(world: StoreWorld) -> None:
             with suppress(BlockingIOError):
                 while True:
                     number += 1
-                    waiting = waiting or b"".join(encode_frame(m.FIND.ask(RequestId(number), m.NameMessage("x"))))
+                    waiting = waiting or b"".join(
+                        encode_frame(ops.FIND.method.ask(RequestId(number), m.NameMessage("x")))
+                    )
                     waiting = waiting[peer.send(waiting) :]
             for _ in range(200):
                 other.now()
         assert 0 < seen < number
-        assert seen * len(bodies.table_bytes(table_info(EVERYTHING).table)) < 8 * 2**20
+        assert seen * len(bodies.info_bytes(table_info(EVERYTHING))) < 8 * 2**20
 
 
 def _finds(world: StoreWorld) -> list[Any]:
@@ -294,7 +334,7 @@ def _finds(world: StoreWorld) -> list[Any]:
 
 def test_promises_cost_nothing(world: StoreWorld) -> None:
     """Many who announce the largest frame, and send little of it."""
-    header = b"".join(encode_frame(m.WRITE.ask(RequestId(1), SMALL.message, bytes(60 * 2**20))))[:4096]
+    header = b"".join(encode_frame(ops.WRITE.method.ask(RequestId(1), SMALL.message, bytes(60 * 2**20))))[:4096]
     other = world.attach()
     peers = [socket.socket(socket.AF_UNIX) for _ in range(6)]
     for peer in peers:

@@ -38,7 +38,7 @@ class MiddleRng:
 
 def test_waits_double_up_to_a_bound_and_end_with_the_error() -> None:
     clock = SteppedClock()
-    attempts = Attempts(Patience(clock, MiddleRng(), 2.0))
+    attempts = Attempts(Patience(clock, MiddleRng(), 2.0).deadline(), MiddleRng())
     error = stelae.Overloaded("full")
     waits = []
     while clock.now_s < 2.0:

@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from threading import Condition, Event
 from typing import Any, ParamSpec, TypeVar
 
-import pyarrow as pa
-
 from stelae.client.remote.answers import ItemStream, Patience, receive_result
 from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
 from stelae.client.remote.pins import RemotePin, RemotePins
@@ -232,7 +230,7 @@ class RemoteStore:
     ) -> dict[str, tuple[Version, ...]] | None:
         return self._ask(ops.HISTORY, deadline, table, row, columns, limit, at, time)
 
-    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> RemoteScan:
         self._check_usable()
         message, body = ops.SCAN.ask(table, ask)
         patience = Patience(deadline, each_anew=True, answer_s=self._settings.answer_s)
