@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Condition, RLock
 from typing import Any
 
@@ -28,6 +27,7 @@ from stelae.model.hybrid import pack
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
+from stelae.model.schema import TableSchema
 from stelae.service.backend import Pin, Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.jobs import TTL_S_DEFAULT
@@ -40,7 +40,7 @@ from stelae.storage.files.handles import only_cached
 from stelae.storage.read.asking import Version
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.changes import Emptied
-from stelae.tserver.reading import StorePin, TableReader
+from stelae.tserver.reading import TableReader
 from stelae.tserver.writing import TableWriter
 
 
@@ -262,15 +262,24 @@ class EmbeddedStore:
             raise self._explained(table, error) from None
 
     def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
-        return self._reader.scan(table, self.info(table).schema, ask, partial(self._explained, table))
+        self._check_open()
+        return self._reader.scan(table, ask, self._schema, self._explained)
+
+    def _schema(self, table: TableId) -> TableSchema:
+        return self.info(table).schema
 
     def pin(self, at: Txn | None = None) -> Pin:
         self._check_open()
         with self._shard.lock:
-            txn = self.now() if at is None else at
-            for table in self.running.catalog.latest.tables if at is not None else ():
-                self._shard.check_snapshot(table, txn)
-            return StorePin(txn, self._shard.pinned(txn))
+            if at is not None:
+                self._check_readable(at)
+            return self._shard.pin(self.now() if at is None else at)
+
+    def _check_readable(self, at: Txn) -> None:
+        """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
+        tables = self.running.catalog.latest.tables
+        if tables:
+            self._shard.check_snapshot(min(tables, key=self._shard.horizon), at)
 
     # -- upkeep
 

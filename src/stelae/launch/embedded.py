@@ -13,7 +13,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, RLock
@@ -31,8 +30,8 @@ from stelae.assembly.opening import StoreSettings
 from stelae.client.remote.store import RemoteBackend
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.model.errors import Closed, InvalidArgument, NotFound, PermissionDenied, StelaeError, Unavailable
-from stelae.model.ids import Row, TableId, Txn
-from stelae.model.ranges import RangeSet, RowRange
+from stelae.model.ids import TableId, Txn
+from stelae.model.schema import TableSchema
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend, Pin
 from stelae.service.blocks import OrderedBlock
@@ -242,15 +241,15 @@ class _AttachedStore:
 
     def scan(self, table: TableId, ask: ScanAsk) -> Iterator[pa.RecordBatch]:
         """Goes on behind the last row it gave out, at the same snapshot, wherever the store is then."""
-        codec = self._call(lambda backend: backend.info(table)).schema.codec
-        return self._scanned(table, ask, self._call(lambda backend: backend.scan(table, ask)), codec)
+        schema = self._call(lambda backend: backend.info(table)).schema
+        return self._scanned(table, ask, self._call(lambda backend: backend.scan(table, ask)), schema)
 
-    def _scanned(self, table: TableId, ask: ScanAsk, batches: Iterator[pa.RecordBatch], codec: Any) -> Any:
+    def _scanned(self, table: TableId, ask: ScanAsk, batches: Iterator[pa.RecordBatch], schema: TableSchema) -> Any:
         while True:
             try:
                 for batch in batches:
                     if batch.num_rows:
-                        ask = _rest(ask, codec, batch)
+                        ask = ask.after_batch(schema, batch, batch.num_rows)
                     yield batch
             except Unavailable as error:
                 if type(error) is not Unavailable:
@@ -277,16 +276,6 @@ class _AttachedStore:
 
 def _scan(table: TableId, ask: ScanAsk, backend: Backend) -> Iterator[pa.RecordBatch]:
     return backend.scan(table, ask)
-
-
-def _rest(ask: ScanAsk, codec: Any, batch: pa.RecordBatch) -> ScanAsk:
-    """What is left behind the last row of a batch."""
-    last = batch.slice(batch.num_rows - 1)
-    row = Row(codec.encode(codec.check(tuple(last.column(name)[0].as_py() for name in codec.names))))
-    done = RowRange(row, None) if ask.reverse else RowRange(b"", row + b"\0")
-    rows = ask.predicate.rows.subtract(RangeSet.of([done]))
-    limit = None if ask.limit is None else ask.limit - batch.num_rows
-    return replace(ask, predicate=replace(ask.predicate, rows=rows), limit=limit)
 
 
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()

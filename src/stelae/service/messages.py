@@ -168,7 +168,7 @@ class ScanMessage(msgspec.Struct, frozen=True):
 
 
 class ScanPart(IntEnum):
-    """What the body of a scan's item is. The scan is open, and its snapshot pinned, once OPENED came."""
+    """What the body of a scan's item is. The scan is open once OPENED came."""
 
     OPENED = 1
     SCHEMA = 2

@@ -78,7 +78,7 @@ class ItemStream(Iterator[tuple[A, bytes | memoryview]]):
 
 
 class RemoteScan(Iterator[pa.RecordBatch]):
-    """Open, and its snapshot pinned, from the moment it is made."""
+    """Open from the moment it is made. The snapshot is pinned by whoever scans, on a line of its own."""
 
     def __init__(self, lines: Lines, message: ScanMessage, rows: bytes, timeout_s: float) -> None:
         self._items: ItemStream[ScanItem] = ItemStream(lines, SCAN, message, rows, timeout_s=timeout_s)
