@@ -122,7 +122,7 @@ class Store:
 
     def scan(self) -> int:
         request = ScanRequest(EVERYTHING, ALL_COLUMNS, self.asking())
-        return sum(batch.batch.num_rows for batch in TableScan(self.shard, TABLE, request))
+        return sum(batch.batch.num_rows for batch in TableScan(self.shard, TABLE, self.schema, request))
 
     def asking(self) -> Asking:
         at = self.shard.visible

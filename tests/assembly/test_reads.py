@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -106,40 +105,76 @@ def values(batches: Any) -> dict[int, int]:
     return {each["id"]: each["a"] for batch in batches for each in batch.to_pylist()}
 
 
-def test_a_scan_holds_its_snapshot_before_its_first_batch(place: Place) -> None:
+def test_a_scan_reads_the_snapshot_that_its_caller_holds(place: Place) -> None:
     info = place.create()
     at = place.put(info.id, 1, a=1)
-    batches = scan(place, info.id)
+    pin = place.store.pin(at)
+    batches = scan(place, info.id, at)
     rewritten(place, info.id)()
     assert values(batches) == {1: 1}
+    assert values(scan(place, info.id, at)) == {1: 1}
+    pin.close()
+    pin.close()
     rewritten(place, info.id)()
     with pytest.raises(SnapshotTooOld):
         scan(place, info.id, at)
 
 
-@pytest.mark.parametrize("how", ["closed", "closed twice", "dropped", "read", "failed"])
-def test_a_scan_lets_go_of_its_snapshot(place: Place, how: str) -> None:
+def test_a_scan_pins_nothing_and_says_so_when_history_goes(place: Place) -> None:
+    info = place.create("t", 5)
+    at = place.put(info.id, 1, 9, a=1)
+    batches = scan(place, info.id, at)
+    assert values([next(batches)]) == {1: 1}
+    rewritten(place, info.id)()
+    assert place.server.shard.horizon(info.id) > at
+    with pytest.raises(SnapshotTooOld):
+        next(batches)
+
+
+def test_history_that_goes_under_a_scan_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it was found to be there, and before the tablet's state is taken."""
     info = place.create()
     at = place.put(info.id, 1, a=1)
     batches = scan(place, info.id, at)
-    match how:
-        case "dropped":
-            del batches
-            gc.collect()
-        case "read":
-            assert values(batches) == {1: 1}
-        case "failed":
-            place.store.drop("t")
-            with pytest.raises(NotFound, match="was dropped"):
-                next(batches)
-            place.store.recall("t")
-        case _:
-            batches.close()
-            if how == "closed twice":
-                batches.close()
-    rewritten(place, info.id)()
+    before_the_state_is_taken(place, monkeypatch, rewritten(place, info.id))
     with pytest.raises(SnapshotTooOld):
-        place.get(info.id, 1, at=at)
+        next(batches)
+
+
+def test_a_snapshot_can_be_pinned_while_one_table_has_its_history(place: Place) -> None:
+    kept, gone = place.create("kept"), place.create("gone")
+    at = place.put(kept.id, 1, a=1)
+    place.put(gone.id, 1)
+    rewritten(place, gone.id)()
+    pin = place.store.pin(at)
+    assert values(scan(place, kept.id, at)) == {1: 1}
+    with pytest.raises(SnapshotTooOld):
+        scan(place, gone.id, at)
+    pin.close()
+    rewritten(place, kept.id)()
+    with pytest.raises(SnapshotTooOld):
+        place.store.pin(at)
+
+
+def test_a_scan_of_a_table_that_is_dropped_says_so(place: Place) -> None:
+    info = place.create()
+    place.put(info.id, 1)
+    batches = scan(place, info.id)
+    place.store.drop("t")
+    with pytest.raises(NotFound, match="was dropped"):
+        next(batches)
+    with pytest.raises(NotFound, match="was dropped"):
+        scan(place, info.id)
+
+
+def test_a_scan_that_is_closed_is_over(place: Place) -> None:
+    info = place.create("t", 5)
+    place.put(info.id, 1, 9)
+    batches = scan(place, info.id)
+    assert values([next(batches)]) == {1: 1}
+    batches.close()
+    batches.close()
+    assert list(batches) == []
 
 
 def test_a_scan_of_a_closed_store_says_so() -> None:

@@ -20,7 +20,7 @@ from stelae.model.ids import Micros, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.values import coerce
 from stelae.storage.read.asking import Version
-from stelae.storage.read.scans.rows import output_schema
+from stelae.storage.read.scans.shapes import output_schema
 from tests.client.samples import EVERYTHING, USERS, WILD, every_type
 from tests.effort import tries
 from tests.strategies import column_types, values

@@ -35,6 +35,7 @@ from stelae.model.predicate.selectors import (
     ALL_COLUMNS,
     NO_COLUMNS,
     ColumnSelector,
+    in_one_form,
     intersect_selectors,
     union_selectors,
 )
@@ -260,6 +261,12 @@ def test_a_plan_keeps_its_rules() -> None:
         ScanPredicate(history=0)
     assert TimeRange(5, 5) == TimeRange(9, 3)
     assert TimeRange(-(10**40), 10**40) == ALL_TIME
+
+
+@given(st.lists(st.builds(ColumnSelector, st.text("ab:", max_size=3), st.booleans()), max_size=5))
+def test_one_form_is_told_without_making_it(chosen: list[ColumnSelector]) -> None:
+    assert in_one_form(tuple(chosen)) == (tuple(chosen) == union_selectors(chosen))
+    assert in_one_form(union_selectors(chosen))
 
 
 def test_selectors_have_one_form() -> None:

@@ -45,6 +45,12 @@ def test_splitting_parts_below_from_above(area: RangeSet, at: bytes) -> None:
     assert rows_in(high) == {row for row in rows_in(area) if row >= at}
 
 
+@given(sets, edges)
+def test_what_is_left_after_a_row(area: RangeSet, at: bytes) -> None:
+    assert rows_in(area.after(at)) == {row for row in rows_in(area) if row > at}
+    assert rows_in(area.after(at, reverse=True)) == {row for row in rows_in(area) if row < at}
+
+
 @given(ranges, ranges)
 def test_ranges_intersect_overlap_and_cover(a: RowRange, b: RowRange) -> None:
     assert rows_in(a.intersect(b)) == rows_in(a) & rows_in(b)

@@ -41,7 +41,8 @@ from stelae.storage.files.writing import file_name
 from stelae.storage.log.wal import WalSettings
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import reader_for
-from stelae.storage.read.scans.rows import OTHERS, RowBatch, ScanRequest
+from stelae.storage.read.scans.rows import RowBatch, ScanRequest
+from stelae.storage.read.scans.shapes import OTHERS
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Commit, Shard, ShardSettings
 from stelae.storage.tablet.changes import TableChange
@@ -398,7 +399,7 @@ class Engine:
         plainly: bool = False,
     ) -> TableScan:
         request = ScanRequest(rows, columns, self.asking(at, time)(Txn(0)), reverse=reverse, plainly=plainly)
-        return TableScan(self.shard, TABLE, request)
+        return TableScan(self.shard, TABLE, self.schema, request)
 
     def scan(
         self,

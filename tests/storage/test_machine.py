@@ -52,6 +52,7 @@ from stelae.storage.read.scans.rows import RowBatch
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Commit
 from stelae.storage.tablet.changes import Emptied, Loaded, TableChange
+from stelae.storage.tablet.horizons import SnapshotPin
 from tests.effort import tries
 from tests.storage.engine import (
     TABLE,
@@ -210,7 +211,7 @@ class Running:
     reverse: bool
     scan: TableScan = field(init=False)
     batches: Generator[RowBatch] = field(init=False)
-    is_pinned: bool = False
+    pin: SnapshotPin = field(init=False)
     version: SchemaVersion = field(init=False)
     names: list[str] = field(init=False)
 
@@ -484,9 +485,8 @@ class TabletMachine(RuleBasedStateMachine):
             case "read now":
                 self._read_now()
             case "advance horizon":
-                # Not above what is held. A scan holds its snapshot from its first batch on.
-                waiting = [running.at for running in self.running if not running.is_pinned]
-                engine.advance_horizon(min([*self.held, *waiting, engine.visible]))
+                # Not above what is held; scans under way have pins.
+                engine.advance_horizon(min([*self.held, engine.visible]))
                 assert all(running.at >= engine.horizon for running in self.running)
             case _:
                 self.drain()
@@ -534,7 +534,7 @@ class TabletMachine(RuleBasedStateMachine):
     def _begin(self, running: Running, rows: RangeSet) -> None:
         running.scan = self.engine.table_scan(running.at, selectors(running.columns), rows, reverse=running.reverse)
         running.batches = (batch for batch in running.scan)
-        running.is_pinned = False
+        running.pin = self.engine.shard.pin(running.at)
         running.version, running.names = self.model.schema.version, running.columns or names_of(self.model.schema)
 
     @precondition(lambda self: self.is_started and self.running)
@@ -545,15 +545,11 @@ class TabletMachine(RuleBasedStateMachine):
     def _give_batch(self, running: Running) -> None:
         """What it gives is all there is of the rows that it has then done with."""
         before = running.scan.left
-        if not running.is_pinned and running.version != self.model.schema.version:
-            self._changed_under(running, before)
-            return
         try:
             batch = next(running.batches, None)
         except SchemaChanged:
             self._changed_under(running, before)
             return
-        running.is_pinned = True
         done = before.subtract(running.scan.left)
         if not done.is_empty:
             records = [] if batch is None else self.engine.records_of(batch)
@@ -563,15 +559,20 @@ class TabletMachine(RuleBasedStateMachine):
             assert list(records) == list(wanted.items())
         if batch is None:
             assert running.scan.left.is_empty
-            self.running.remove(running)
+            self._end(running)
 
     def _changed_under(self, running: Running, left: RangeSet) -> None:
         """A scan of everything goes on with everything there is now; of others, the names may mean something else."""
         assert running.version != self.model.schema.version
         if running.columns is None:
+            running.pin.close()
             self._begin(running, left)
         else:
-            self.running.remove(running)
+            self._end(running)
+
+    def _end(self, running: Running) -> None:
+        running.pin.close()
+        self.running.remove(running)
 
     def teardown(self) -> None:
         for running in self.running if self.is_started else ():

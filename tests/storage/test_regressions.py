@@ -125,7 +125,7 @@ def test_a_scan_under_which_a_column_changes_says_so(change: dict[str, object]) 
         engine.write(put(engine, key, n=1))
     engine.split(FIRST, Row(b"m"))
     request = ScanRequest(EVERYTHING, ALL_COLUMNS, Asking(engine.shard.visible, Txn(0), Micros(0)))
-    scan = iter(TableScan(engine.shard, TABLE, request))
+    scan = iter(TableScan(engine.shard, TABLE, engine.schema, request))
     assert next(scan).batch.num_rows == 1
     engine.alter(altered_column(engine.schema, "n", **change))
     with pytest.raises(SchemaChanged, match="version 1 to 2"):
@@ -139,7 +139,7 @@ def test_a_scan_goes_on_when_another_column_changes() -> None:
     engine.split(FIRST, Row(b"m"))
     asking = Asking(engine.shard.visible, Txn(0), Micros(0))
     request = ScanRequest(EVERYTHING, selectors(["n"]), asking, where=col("n") == 1)
-    scan = iter(TableScan(engine.shard, TABLE, request))
+    scan = iter(TableScan(engine.shard, TABLE, engine.schema, request))
     next(scan)
     engine.alter(altered_column(engine.schema, "k", name="other"))
     assert sum(batch.batch.num_rows for batch in scan) == 2
@@ -152,7 +152,7 @@ def test_a_predicate_on_a_cell_of_one_group_is_not_lost_in_another() -> None:
     for name, value in (("f:q", b"x"), ("h:q", b"y")):
         asking = Asking(engine.shard.visible, Txn(0), Micros(0))
         request = ScanRequest(EVERYTHING, ALL_COLUMNS, asking, where=col(name) == value)
-        assert [batch.rows.to_pylist() for batch in TableScan(engine.shard, TABLE, request)] == [[row]]
+        assert [batch.rows.to_pylist() for batch in TableScan(engine.shard, TABLE, engine.schema, request)] == [[row]]
 
 
 def test_blocks_of_a_load_read_before_its_commit_do_not_stay_without_a_txn() -> None:

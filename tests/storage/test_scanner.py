@@ -127,9 +127,11 @@ class World:
         self.collect()
 
     def batches(self, scan: TableScan) -> Iterator[list[tuple[Row, dict[str, Value]]]]:
-        for batch in scan:
-            assert batch.rows.to_pylist() == batch.batch.column("id").cast("binary").to_pylist()
-            yield self.engine.records_of(batch)
+        """The snapshot is pinned from the first batch to the last."""
+        with self.engine.shard.pinned(scan._request.asking.at, TABLE):
+            for batch in scan:
+                assert batch.rows.to_pylist() == batch.batch.column("id").cast("binary").to_pylist()
+                yield self.engine.records_of(batch)
 
     def scan(
         self,
@@ -141,7 +143,7 @@ class World:
         reverse: bool = False,
     ) -> TableScan:
         request = ScanRequest(rows, columns_, self.engine.asking(at)(Txn(0)), where, reverse=reverse)
-        return TableScan(self.engine.shard, TABLE, request)
+        return TableScan(self.engine.shard, TABLE, self.schema, request)
 
 
 def all_of(batches: Iterable[list[tuple[Row, dict[str, Value]]]], *, reverse: bool = False) -> Found:
@@ -254,7 +256,7 @@ def test_files_that_always_go_are_an_error_at_last(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(world.engine.blobs, "_coin", lambda: False)
     Reads(monkeypatch, before=dict.fromkeys(range(100), lambda: replace_files(world)))
     with pytest.raises(NotFound):
-        list(world.scan(world.visible))
+        list(world.batches(world.scan(world.visible)))
 
 
 def replace_files(world: World) -> None:
@@ -350,7 +352,7 @@ def test_a_scan_of_nothing_ends_at_once() -> None:
 # -- snapshots
 
 
-def test_a_running_scan_holds_back_the_horizon() -> None:
+def test_a_scan_whose_snapshot_is_pinned_reads_on() -> None:
     world = World()
     world.flush()
     at = world.visible
@@ -365,15 +367,22 @@ def test_a_running_scan_holds_back_the_horizon() -> None:
     assert world.engine.shard.horizon(TABLE) > at
 
 
-def test_a_scan_that_is_given_up_holds_nothing_back() -> None:
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_a_scan_whose_snapshot_is_not_pinned_says_so_when_history_goes(reverse: bool) -> None:
+    """It holds nothing back, and gives no rows of which something is gone."""
     world = World()
     world.flush()
-    running = world.batches(world.scan(world.visible))
-    next(running)
-    running.close()  # type: ignore[attr-defined]
-    world.put([1], 1)
+    at = world.visible
+    wanted = expected(world.model, at)
+    running = iter(world.scan(at, reverse=reverse))
+    found = world.engine.records_of(next(running))
+    world.put(range(ROWS), 1)
     world.compact()
     assert world.engine.shard.horizon(TABLE) == world.visible
+    with pytest.raises(SnapshotTooOld, match=str(at)):
+        found += [each for batch in running for each in world.engine.records_of(batch)]
+    assert dict(found).items() <= wanted.items()
+    assert len(found) < len(wanted)
 
 
 def test_a_snapshot_below_the_horizon_is_too_old() -> None:
@@ -593,7 +602,8 @@ def test_only_rows_of_which_the_condition_is_true(asked: str) -> None:
             where = bound(model.schema, text)
             assert where is not None
             request = ScanRequest(EVERYTHING, ASKED[asked], engine.asking(at)(Txn(0)), where)
-            found = [each for batch in TableScan(engine.shard, TABLE, request) for each in engine.records_of(batch)]
+            scan = TableScan(engine.shard, TABLE, model.schema, request)
+            found = [each for batch in scan for each in engine.records_of(batch)]
             assert dict(found) == matching(model, at, ASKED[asked], where), (seed, text)
 
 

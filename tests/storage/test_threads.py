@@ -167,7 +167,7 @@ class World:
         seen: dict[str, set[object]] = {}
         rows: list[str] = []
         request = ScanRequest(EVERYTHING, ALL_COLUMNS, Asking(at, Txn(0), micros_of(at)), reverse=reverse)
-        for batch in TableScan(self.shard, TABLE, request):
+        for batch in TableScan(self.shard, TABLE, SCHEMA, request):
             for record in batch.batch.to_pylist():
                 rows.append(record["id"])
                 cell = int(dict(record["seen"])["number"])

@@ -140,6 +140,12 @@ class RangeSet:
     def subtract(self, other: RangeSet) -> RangeSet:
         return self.intersect(other.complement())
 
+    def after(self, row: bytes, *, reverse: bool = False) -> RangeSet:
+        """What is left to read once everything up to this row has been read, it included; with `reverse`, once
+        everything from the end back to it has. This is how every scan goes on from where it stopped."""
+        rest = RowRange(b"", row) if reverse else RowRange(row + b"\0")
+        return self.intersect(RangeSet.of([rest]))
+
     def covers(self, other: RangeSet) -> bool:
         return other.subtract(self).is_empty
 

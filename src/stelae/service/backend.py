@@ -180,14 +180,17 @@ class TabletService(BulkBackend, Protocol):
         ...
 
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows in key order as `storage.read.scans.rows` gives them: key columns, columns, one map column per family.
-        The caller holds a pin at `ask.at` while the iterator is open; closing it early frees everything. Hashed tables
-        come in the order of their rows. `predicate.history` is not looked at. The deadline is for the first batch, and
-        its length anew for each that follows."""
+        """Rows in key order as `storage.read.scans` gives them: key columns, columns, one map column per family; not
+        more than `ask.limit`. Hashed tables come in the order of their rows. `predicate.history` is not looked at. The
+        deadline is for the first batch, and its length anew for each that follows.
+
+        The caller holds a pin at `ask.at` for as long as the iterator is open: nothing is pinned here. Without one the
+        scan may end with SnapshotTooOld; it never gives rows that lack history. Closed early, it reads no further."""
         ...
 
     def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> Pin:
-        """Keep a snapshot (None: now) of all tables readable. It ends with the process at the latest."""
+        """Keep a snapshot (None: now) readable, of all tables that have its history. SnapshotTooOld if none has. It
+        ends with the process at the latest."""
         ...
 
     # -- upkeep

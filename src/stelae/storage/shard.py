@@ -49,7 +49,7 @@ from stelae.storage.memory.memory import Memory
 from stelae.storage.read.points.rows import last_txn
 from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.tablet.config import TabletConfig, config_of
-from stelae.storage.tablet.horizons import Horizons
+from stelae.storage.tablet.horizons import Horizons, SnapshotPin
 from stelae.storage.tablet.maps import TabletMap
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.picker import PickerSettings
@@ -354,6 +354,9 @@ class Shard:
 
     def advance_horizon(self, table: TableId, to: Txn) -> Txn:
         return self.horizons.advance_horizon(table, to)
+
+    def pin(self, at: Txn) -> SnapshotPin:
+        return self.horizons.pin(at)
 
     def pinned(self, at: Txn, table: TableId | None = None) -> AbstractContextManager[Txn]:
         return self.horizons.pinned(at, table)

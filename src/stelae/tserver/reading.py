@@ -7,9 +7,9 @@ it is done again on the tablet as it is now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import wait as wait_for
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,20 +17,16 @@ import pyarrow as pa
 from stelae.model.errors import Corruption, DeadlineExceeded, InvalidArgument, NotFound, StelaeError, Unavailable
 from stelae.model.hybrid import micros_of, millis_of, pack
 from stelae.model.ids import Micros, Row, TableId, Txn
-from stelae.model.predicate.binding import check_types
-from stelae.model.predicate.expr import Expr
-from stelae.model.predicate.keyranges import key_ranges
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
 from stelae.ports.clock import Clock
 from stelae.service.backend import Values
 from stelae.service.deadlines import Deadline, left_of
-from stelae.service.scans import ScanAsk, condition_types
+from stelae.service.scans import ScanAsk, bind
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.points.rows import RowReader, reader_for
-from stelae.storage.read.scans.rows import ScanRequest
+from stelae.storage.read.scans.rows import RowBatch, ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
@@ -169,33 +165,26 @@ class TableReader:
     def scan(
         self,
         table: TableId,
-        schema: TableSchema,
         ask: ScanAsk,
-        explained: Callable[[StelaeError], StelaeError],
+        schema_of: Callable[[TableId], TableSchema],
+        explained: Callable[[TableId, StelaeError], StelaeError],
         deadline: Deadline | None,
-    ) -> PinnedBatches:
-        """Checked and pinned when this returns; read as it is iterated."""
-        predicate = ask.predicate
-        where, rows = None, predicate.rows
-        if predicate.where is not None:
-            where = check_types(predicate.where, condition_types(schema))
-            rows = rows.intersect(_ranges(where, schema))
+    ) -> OpenScan:
+        """Checked when this returns; read as it is iterated. Nothing is pinned: whoever asks holds a pin at `ask.at`.
+        `explained`: what is behind a tablet that is not there."""
+        if ask.at > self._shard.visible:
+            self.ready(table, ask.at, deadline)
+        else:
+            self._shard.check_snapshot(table, ask.at)
+        predicate, binding = ask.predicate, ask.binding
+        if binding is None:
+            predicate, binding = bind(predicate, schema_of(table))
         asking = Asking(ask.at, _NO_FLOOR, micros_of(ask.at), predicate.time)
-        request = ScanRequest(rows, predicate.columns, asking, where, ask.reverse)
-        batches = self._batches(TableScan(self._shard, table, request), ask.limit)
-        return PinnedBatches(batches, self._pinned(table, ask.at, deadline), explained)
-
-    def _batches(self, scan: TableScan, limit: int | None) -> Iterator[pa.RecordBatch]:
-        left = limit
-        for found in scan:
-            self._check_open()
-            batch = found.batch
-            if left is not None:
-                batch = batch.slice(0, left)
-                left -= len(batch)
-            yield batch
-            if left == 0:
-                return
+        request = ScanRequest(
+            predicate.rows, predicate.columns, asking, binding.condition, ask.reverse, limit=ask.limit
+        )
+        batches = TableScan(self._shard, table, binding.schema, request).batches()
+        return OpenScan(batches, table, self._check_open, explained)
 
 
 def now(shard: Shard, wall_ms: int) -> Txn:
@@ -213,63 +202,33 @@ def lost_file(error: NotFound) -> StelaeError:
     return Corruption("the file is missing; `stelae check` says which table needs it", file) if colon else error
 
 
-class PinnedBatches:
-    """Holds its snapshot from the beginning, until it is closed, has failed or has come to its end."""
+class OpenScan:
+    """The batches of a scan, and what its errors mean. Closed early, it reads no further."""
 
     def __init__(
         self,
-        batches: Iterator[pa.RecordBatch],
-        holding: AbstractContextManager[Txn],
-        explained: Callable[[StelaeError], StelaeError],
+        batches: Generator[RowBatch, None, None],
+        table: TableId,
+        check_open: Callable[[], None],
+        explained: Callable[[TableId, StelaeError], StelaeError],
     ) -> None:
-        """`explained`: what is behind a tablet that is not there."""
         self._batches = batches
+        self._table = table
+        self._check_open = check_open
         self._explained = explained
-        self._held = ExitStack()
-        self._held.enter_context(holding)
-        self._held.callback(getattr(batches, "close", _nothing))
 
-    def __iter__(self) -> PinnedBatches:
+    def __iter__(self) -> OpenScan:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        self._check_open()
         try:
-            return next(self._batches)
+            return next(self._batches).batch
         except Unavailable as error:
-            self.close()
-            raise self._explained(error) from None
+            raise self._explained(self._table, error) from None
         except NotFound as error:
-            self.close()
             raise lost_file(error) from None
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Closing twice is no error."""
-        self._held.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _nothing() -> None:
-    return
-
-
-def _ranges(where: Expr, schema: TableSchema) -> RangeSet:
-    return key_ranges(where, schema.codec)
-
-
-class StorePin:
-    """A snapshot held in this process."""
-
-    def __init__(self, txn: Txn, holding: AbstractContextManager[Txn]) -> None:
-        self.txn = txn
-        self._holding: AbstractContextManager[Txn] | None = holding
-        holding.__enter__()
-
-    def close(self) -> None:
-        holding, self._holding = self._holding, None
-        if holding is not None:
-            holding.__exit__(None, None, None)
+        self._batches.close()

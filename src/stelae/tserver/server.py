@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -20,6 +19,7 @@ from stelae.model.errors import Closed, NotCached, StelaeError, TabletAway
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
+from stelae.model.schema import TableSchema
 from stelae.ports.clock import Clock
 from stelae.registry.control import ControlRequest, DeleteTablets, TabletReport, UnloadTable
 from stelae.registry.shard_records import LogMark, write_horizon, write_log_mark
@@ -40,7 +40,7 @@ from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.lives import Life
-from stelae.tserver.reading import StorePin, TableReader, now
+from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakes
 from stelae.tserver.tickets import Tickets
@@ -283,17 +283,24 @@ class TabletServer:
             raise self.visits.explained(table, error) from None
 
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
-        return self._reader.scan(
-            table, self.visits.info(table).schema, ask, partial(self.visits.explained, table), deadline
-        )
+        self.visits.check()
+        return self._reader.scan(table, ask, self._schema_now, self.visits.explained, deadline)
+
+    def _schema_now(self, table: TableId) -> TableSchema:
+        return self.visits.info(table).schema
 
     def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> Pin:
         self.visits.check()
         with self.shard.lock:
-            txn = self.now(deadline=deadline) if at is None else at
-            for table in self._tables.ids() if at is not None else ():
-                self.shard.check_snapshot(table, txn)
-            return StorePin(txn, self.shard.pinned(txn))
+            if at is not None:
+                self._check_readable(at)
+            return self.shard.pin(self.now(deadline=deadline) if at is None else at)
+
+    def _check_readable(self, at: Txn) -> None:
+        """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
+        tables = self._tables.ids()
+        if tables:
+            self.shard.check_snapshot(min(tables, key=self.shard.horizon), at)
 
     # -- upkeep by hand: as long as it takes
 

@@ -104,7 +104,7 @@ def test_conditions_on_the_key_narrow_the_rows(users: stelae.Table) -> None:
         ((stelae.col("id") >= "b") & (stelae.col("id") <= "b"), {}),
         ('row = "b" and age > 1', {"start": "a"}),
     ):
-        predicate, _ = predicate_of(view, where, **bounds)
+        predicate, _, _ = predicate_of(view, where, **bounds)
         assert predicate.rows == RangeSet((single(b"b"),))
 
 

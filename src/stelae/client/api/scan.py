@@ -14,32 +14,41 @@ from stelae.client.api.rows import FoundRow, pandas_of, polars_of, table_of
 from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
 from stelae.client.calls.session import Session
-from stelae.client.calls.views import KnownTable
+from stelae.client.calls.views import KnownTable, TableView
 from stelae.model.errors import Closed, InvalidArgument
 from stelae.model.ids import Txn
 from stelae.model.values import show
+from stelae.service.backend import Pin
+
+
+class _Hold:
+    """Keeps a pin for as long as anything refers to it: the scan until it is closed, and every pass over it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, pin: Pin) -> None:
+        finalize(self, pin.close).atexit = False
 
 
 class PinnedScan:
-    """A plan and the snapshot it is at, which is held until this is closed or forgotten."""
+    """A plan and the snapshot it is at, which is held until this is closed or forgotten, and passes under way have
+    ended. This is the only pin of a scan: all that reads below relies on it."""
 
     def __init__(self, session: Session, plan: ScanPlan, at: object) -> None:
-        wanted = snapshot_of(plan, at)
-        pin = session.pin(wanted)
+        pin = session.pin(snapshot_of(plan, at))
         self.session = session
         self.plan = plan
         self.txn: Txn = pin.txn
-        self._release = finalize(self, pin.close)
-        self._release.atexit = False
+        self._hold: _Hold | None = _Hold(pin)
 
     def run(self) -> ScanRun:
         """A pass from the beginning."""
-        if not self._release.alive:
+        if self._hold is None:
             raise Closed("the scan is closed: scan again")
-        return ScanRun(self.session, self.plan, self.txn)
+        return ScanRun(self.session, self.plan, self.txn, self._hold)
 
     def close(self) -> None:
-        self._release()
+        self._hold = None
 
     def page(self, count: int) -> tuple[list[FoundRow], str | None]:
         if type(count) is not int or count < 1:
@@ -53,8 +62,7 @@ class PinnedScan:
         return rows, None
 
     def table(self) -> pa.Table:
-        with closing(self.run().batches()) as batches:
-            return table_of(self.plan.arrow_schema, batches)
+        return table_of(self.plan.arrow_schema, self.run().batches())
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in (("limit", self.plan.limit),) if value is not None]
@@ -80,11 +88,20 @@ def open_scan(
     cells: str = "map",
 ) -> PinnedScan:
     """Planned by the schema as it is now."""
-    session.run(known.refreshed())
-    view = known.view
-    predicate, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
-    plan = plan_scan(view, shape, predicate, limit=limit, reverse=reverse, after=after, ordered=ordered, cells=cells)
+    view = _view_now(session, known)
+    predicate, binding, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
+    plan = plan_scan(
+        view, shape, predicate, binding, limit=limit, reverse=reverse, after=after, ordered=ordered, cells=cells
+    )
     return PinnedScan(session, plan, at)
+
+
+def _view_now(session: Session, known: KnownTable) -> TableView:
+    """Straight from a store in this process, which never waits; from others in steps that are repeated."""
+    backend = session.backend
+    if not backend.is_local or backend.info(known.id) is not known.view.info:
+        session.run(known.refreshed())
+    return known.view
 
 
 class Scan:
@@ -113,9 +130,8 @@ class Scan:
 
     def __iter__(self) -> Iterator[FoundRow]:
         """Rows as dicts; with `history = N`, a list of `Version` in the place of each value."""
-        with closing(self._pinned.run().rows()) as chunks:
-            for chunk in chunks:
-                yield from chunk
+        for chunk in self._pinned.run().rows():
+            yield from chunk
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The same as a stream of `pyarrow.RecordBatch`, in bounded memory.

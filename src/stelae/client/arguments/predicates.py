@@ -1,8 +1,8 @@
 """From what users say of a scan to what a backend is asked: one `ScanPredicate` of it all.
 
-`where`, as text or expression, is planned and checked against the table's types at once, so mistakes are told where the
-scan is made. What it and the bounds say about the key becomes row ranges; the conditions still are evaluated.
-Columns are fixed to those there are now.
+`where`, as text or expression, is planned and bound to the table's types at once, so mistakes are told where the scan
+is made, and a store in this process does not look at the types again. What it and the bounds say about the key becomes
+row ranges; the conditions still are evaluated. Columns are fixed to those there are now.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from dataclasses import replace
 from stelae.client.arguments.keys import bounds_of
 from stelae.client.calls.views import RowShape, TableView
 from stelae.model.errors import InvalidArgument
-from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.build import Term
 from stelae.model.predicate.expr import Expr, combine
-from stelae.model.predicate.keyranges import key_ranges
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
 from stelae.model.predicate.selectors import (
@@ -29,8 +27,10 @@ from stelae.model.predicate.selectors import (
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
 from stelae.model.values import show
-from stelae.service.scans import condition_types
-from stelae.storage.read.scans.rows import fixed
+from stelae.service.scans import Binding, bind
+from stelae.storage.read.scans.shapes import fixed
+
+_ALL = ScanPredicate()
 
 
 def predicate_of(
@@ -41,26 +41,29 @@ def predicate_of(
     start: object = None,
     stop: object = None,
     prefix: object = None,
-) -> tuple[ScanPredicate, RowShape]:
-    schema = view.schema
+) -> tuple[ScanPredicate, Binding, RowShape]:
+    """What is asked, what it is bound to, and what its rows look like."""
     expr = _expression(where)
-    said = ScanPredicate() if expr is None else plan(expr)
-    rows, condition = bounds_of(schema, start, stop, prefix)
+    said = _ALL if expr is None else plan(expr)
+    rows, condition = said.rows, said.where
+    if start is not None or stop is not None or prefix is not None:
+        inside, bounded = bounds_of(view.schema, start, stop, prefix)
+        rows = rows.intersect(RangeSet.of([inside]))
+        condition = _both(condition, bounded)
     shape = _shape(view, said.columns, columns)
-    found = ScanPredicate(
-        said.rows.intersect(RangeSet.of([rows])), fixed(schema, shape.selectors), said.time, said.history, said.where
-    )
-    return with_condition(schema, found, condition), shape
+    predicate = ScanPredicate(rows, fixed(view.schema, shape.selectors), said.time, said.history, condition)
+    return (*bind(predicate, view.schema), shape)
 
 
-def with_condition(schema: TableSchema, predicate: ScanPredicate, condition: Expr | None) -> ScanPredicate:
+def with_condition(schema: TableSchema, predicate: ScanPredicate, condition: Expr) -> tuple[ScanPredicate, Binding]:
     """With one more condition on values, and the rows that all of them imply."""
-    parts = [part for part in (predicate.where, condition) if part is not None]
-    if not parts:
-        return predicate
-    where = combine(*parts)
-    implied = key_ranges(check_types(where, condition_types(schema)), schema.codec)
-    return replace(predicate, rows=predicate.rows.intersect(implied), where=where)
+    return bind(replace(predicate, where=_both(predicate.where, condition)), schema)
+
+
+def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return combine(a, b)
 
 
 def _expression(where: object) -> Expr | None:

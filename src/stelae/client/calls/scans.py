@@ -10,7 +10,6 @@ With `history = N` the scan finds the rows, and each row's versions are read one
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -31,10 +30,9 @@ from stelae.model.ids import Row, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.vector import encode_arrays
 from stelae.model.predicate.plan import ScanPredicate
-from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.values import show
-from stelae.service.scans import ScanAsk
-from stelae.storage.read.scans.rows import output_schema
+from stelae.service.scans import Binding, ScanAsk
+from stelae.storage.read.scans.shapes import output_schema
 
 _SORT_KEY = "_row"
 _SORTED_BATCH_ROWS = 65_536
@@ -49,11 +47,17 @@ class ScanPlan:
     view: TableView
     shape: RowShape
     predicate: ScanPredicate
+    binding: Binding
     limit: int | None = None
     reverse: bool = False
     by_key: bool = False
     cells: str = "map"
     token: PageToken | None = None
+
+    def ask(self, at: Txn) -> ScanAsk:
+        """Of a store. What comes back may have to be sorted, and is limited after that."""
+        limit = None if self.by_key else self.limit
+        return ScanAsk(self.predicate, at, self.reverse, limit, self.binding)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -76,6 +80,7 @@ def plan_scan(
     view: TableView,
     shape: RowShape,
     predicate: ScanPredicate,
+    binding: Binding,
     *,
     limit: int | None,
     reverse: bool,
@@ -92,23 +97,23 @@ def plan_scan(
     if cells not in ("map", "long"):
         raise InvalidArgument(f"cells= is 'map' or 'long', not {show(cells)}")
     by_key = ordered and view.schema.hashed
-    plan = ScanPlan(view, shape, predicate, limit, reverse, by_key, cells)
+    plan = ScanPlan(view, shape, predicate, binding, limit, reverse, by_key, cells)
     return plan if after is None else _behind(plan, read_token(after))
 
 
 def _behind(plan: ScanPlan, token: PageToken) -> ScanPlan:
-    view, predicate = plan.view, plan.predicate
+    view = plan.view
     if token.table != view.id:
         raise InvalidArgument(f"after=: the token is of another table than {view.name!r}")
     if (token.reverse, token.by_key) != (plan.reverse, plan.by_key):
         raise InvalidArgument("after=: the token is of a scan with another reverse= or ordered=")
-    if plan.by_key:
-        last = _plain_codec(view).decode(Row(token.row))
-        narrower = with_condition(view.schema, predicate, after_key(view.schema, last, reverse=plan.reverse))
-    else:
-        narrower = replace(predicate, rows=_left(predicate.rows, token.row, reverse=plan.reverse))
+    if not plan.by_key:
+        left = plan.ask(Txn(token.txn)).after(token.row, token.given)
+        return replace(plan, predicate=left.predicate, limit=left.limit, token=token)
+    last = _plain_codec(view).decode(Row(token.row))
+    narrower, binding = with_condition(view.schema, plan.predicate, after_key(view.schema, last, reverse=plan.reverse))
     limit = None if plan.limit is None else max(0, plan.limit - token.given)
-    return replace(plan, predicate=narrower, token=token, limit=limit)
+    return replace(plan, predicate=narrower, binding=binding, limit=limit, token=token)
 
 
 def snapshot_of(plan: ScanPlan, at: object) -> Txn | None:
@@ -121,10 +126,6 @@ def snapshot_of(plan: ScanPlan, at: object) -> Txn | None:
     return Txn(plan.token.txn)
 
 
-def _left(rows: RangeSet, last: bytes, *, reverse: bool) -> RangeSet:
-    return rows.intersect(RangeSet.of([RowRange(b"", last) if reverse else RowRange(last + b"\0", None)]))
-
-
 def _plain_codec(view: TableView) -> KeyCodec:
     """Rows in the order of keys, also where the table's are not."""
     codec = view.schema.codec
@@ -132,39 +133,42 @@ def _plain_codec(view: TableView) -> KeyCodec:
 
 
 class ScanRun:
-    """One pass over a scan's rows. Not for two threads at once."""
+    """One pass over a scan's rows. Not for two threads at once. `hold`: what keeps the snapshot pinned."""
 
-    def __init__(self, session: Session, plan: ScanPlan, txn: Txn) -> None:
+    def __init__(self, session: Session, plan: ScanPlan, txn: Txn, hold: object) -> None:
         self._session = session
         self._plan = plan
         self._txn = txn
+        self._hold = hold
 
     def batches(self) -> Batches:
         """In the form that was asked for."""
         plan = self._plan
-        schema, shape, history = plan.view.schema, plan.shape, plan.predicate.history
-        with closing(self._plain()) as stream:
-            for batch in stream:
-                if plan.cells == "long":
-                    yield from long_batch(schema, batch.select(plan.key_names), self._histories(batch))
-                elif history is not None:
-                    yield versions_batch(schema, shape, batch.select(plan.key_names), self._histories(batch))
-                else:
-                    yield batch
+        schema, shape = plan.view.schema, plan.shape
+        if plan.cells == "map" and plan.predicate.history is None:
+            return self._plain()
+        return (
+            each
+            for batch in self._plain()
+            for each in (
+                long_batch(schema, batch.select(plan.key_names), self._histories(batch))
+                if plan.cells == "long"
+                else [versions_batch(schema, shape, batch.select(plan.key_names), self._histories(batch))]
+            )
+        )
 
     def rows(self) -> Generator[list[FoundRow], None, None]:
         """The rows of each batch; with a history, versions in the place of values."""
         plan = self._plan
         schema = plan.view.schema
-        with closing(self._plain()) as stream:
-            for batch in stream:
-                if plan.predicate.history is None:
-                    yield rows_of_batch(schema, batch, self._txn)
-                    continue
-                rows = rows_of_batch(schema, batch.select(plan.key_names), self._txn)
-                for row, versions in zip(rows, self._histories(batch), strict=True):
-                    row.update(versions)
-                yield rows
+        for batch in self._plain():
+            if plan.predicate.history is None:
+                yield rows_of_batch(schema, batch, self._txn)
+                continue
+            rows = rows_of_batch(schema, batch.select(plan.key_names), self._txn)
+            for row, versions in zip(rows, self._histories(batch), strict=True):
+                row.update(versions)
+            yield rows
 
     def token_behind(self, row: FoundRow, count: int) -> str:
         """After a page of so many rows, of which this is the last."""
@@ -175,8 +179,7 @@ class ScanRun:
         return str(PageToken(plan.view.id, self._txn, codec.encode(key), plan.reverse, plan.by_key, given))
 
     def count(self) -> int:
-        with closing(self._plain()) as stream:
-            return sum(batch.num_rows for batch in stream)
+        return sum(batch.num_rows for batch in self._plain())
 
     def _histories(self, batch: pa.RecordBatch) -> list[dict[str, list[FoundVersion]]]:
         plan, predicate = self._plan, self._plan.predicate
@@ -184,7 +187,7 @@ class ScanRun:
             return [{} for _ in range(batch.num_rows)]
         limit = predicate.history or 1
         found = []
-        for row in self._rows_of(batch).to_pylist():
+        for row in self._rows_of(batch, plan.view.schema.codec).to_pylist():
             versions: Any = self._session.ask(
                 lambda backend, until, row=row: backend.history(  # type: ignore[misc]
                     plan.view.id, row, predicate.columns, limit, self._txn, predicate.time, deadline=until
@@ -193,46 +196,38 @@ class ScanRun:
             found.append(versions_of(versions or {}, plan.shape))
         return found
 
-    def _rows_of(self, batch: pa.RecordBatch, codec: KeyCodec | None = None) -> pa.Array:
-        keys = [batch.column(name) for name in self._plan.key_names]
-        return encode_arrays(codec or self._plan.view.schema.codec, keys)
+    def _rows_of(self, batch: pa.RecordBatch, codec: KeyCodec) -> pa.Array:
+        return encode_arrays(codec, [batch.column(name) for name in self._plan.key_names])
 
     def _plain(self) -> Batches:
-        if not self._plan.by_key:
-            return self._streamed(self._plan.limit)
-        return self._sorted()
+        """The newest values of the rows, as the store has them."""
+        return self._sorted() if self._plan.by_key else self._streamed()
 
-    def _streamed(self, limit: int | None) -> Batches:
+    def _streamed(self) -> Batches:
         plan, session = self._plan, self._session
-        rows, expected = plan.predicate.rows, output_schema(plan.view.schema, plan.predicate.columns).names
-        shown = plan.batch_schema.names
+        ask, schema = plan.ask(self._txn), plan.view.schema
+        expected, shown = output_schema(schema, plan.predicate.columns), plan.batch_schema
         attempts: Attempts | None = None
         deadline = session.patience.deadline()
-        given: pa.RecordBatch | None = None
-        while not rows.is_empty and limit != 0:
-            ask = ScanAsk(replace(plan.predicate, rows=rows), self._txn, plan.reverse, limit)
+        while not ask.is_done:
+            last: pa.RecordBatch | None = None
+            given = 0
             stream: Iterator[pa.RecordBatch] = iter(())
             backend = session.backend
             try:
                 stream = backend.scan(plan.view.id, ask, deadline=deadline)
                 for batch in stream:
-                    if batch.schema.names != expected:
+                    if batch.schema != expected:
                         raise _changed(plan)
-                    if not batch.num_rows:
-                        continue
-                    batch = batch if limit is None else batch.slice(0, limit)
-                    limit = None if limit is None else limit - batch.num_rows
-                    given, attempts = batch, None
-                    yield batch if shown == expected else batch.select(shown)
-                    if limit == 0:
-                        return
+                    if batch.num_rows:
+                        last, given, attempts = batch, given + batch.num_rows, None
+                        yield batch if shown is expected else batch.select(shown.names)
                 return
             except SchemaChanged:
                 raise
             except Retryable as error:
-                if given is not None:
-                    last = self._rows_of(given.slice(given.num_rows - 1))[0].as_py()
-                    rows, given = _left(rows, last, reverse=plan.reverse), None
+                if last is not None:
+                    ask = ask.after_batch(schema, last, given)
                 if attempts is None:
                     deadline = session.patience.deadline()
                     attempts = Attempts(deadline, session.patience.rng)
@@ -243,12 +238,11 @@ class ScanRun:
     def _sorted(self) -> Batches:
         plan, codec = self._plan, _plain_codec(self._plan.view)
         held: pa.Table | None = None
-        with closing(self._streamed(None)) as stream:
-            for batch in stream:
-                more = pa.Table.from_batches([batch.append_column(_SORT_KEY, self._rows_of(batch, codec))])
-                held = more if held is None else pa.concat_tables([held, more])
-                if plan.limit is not None and held.num_rows > plan.limit:
-                    held = self._in_order(held)[: plan.limit]
+        for batch in self._streamed():
+            more = pa.Table.from_batches([batch.append_column(_SORT_KEY, self._rows_of(batch, codec))])
+            held = more if held is None else pa.concat_tables([held, more])
+            if plan.limit is not None and held.num_rows > plan.limit:
+                held = self._in_order(held)[: plan.limit]
         if held is not None:
             yield from self._in_order(held).drop_columns([_SORT_KEY]).to_batches(_SORTED_BATCH_ROWS)
 

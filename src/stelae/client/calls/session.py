@@ -123,6 +123,9 @@ class Session:
 
     def pin(self, at: Txn | None) -> Pin:
         """A snapshot that is held until it is closed, wherever the store goes meanwhile."""
+        backend = self.backend
+        if backend.is_local:
+            return backend.pin(at)
         pin = self.ask(lambda backend, until: backend.pin(at, deadline=until))
         return pin if self._finder is None else self._finder.keep(pin)
 

@@ -20,7 +20,7 @@ from stelae.model.arrow_values import array_of
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.schema import WILDCARD, CellsGroup, TableSchema
 from stelae.model.types import Binary, ColumnType
-from stelae.storage.read.scans.rows import output_schema
+from stelae.storage.read.scans.shapes import output_schema
 
 _MOMENT = pa.timestamp("us", "UTC")
 _Histories = Sequence[Mapping[str, Sequence[FoundVersion]]]

@@ -47,6 +47,7 @@ from stelae.model.predicate.selectors import (
     ALL_COLUMNS,
     ColumnSelector,
     Selectors,
+    in_one_form,
     intersect_selectors,
     union_selectors,
 )
@@ -93,7 +94,7 @@ class ScanPredicate:
     where: Expr | None = None
 
     def __post_init__(self) -> None:
-        if self.columns != union_selectors(self.columns):
+        if not in_one_form(self.columns):
             raise InvalidArgument("column selectors are not in their one form; use union_selectors")
         if self.history is not None and not 1 <= self.history <= SCAN_HISTORY_MAX:
             raise InvalidArgument(f"history is a number from 1 to {SCAN_HISTORY_MAX}, not {self.history}")

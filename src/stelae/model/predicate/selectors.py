@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSelector:
-    """One name, or all names that begin with the text: `click:` is a family."""
+class ColumnSelector(NamedTuple):
+    """One name, or all names that begin with the text: `click:` is a family. A tuple, since every read looks up what
+    was prepared for its selectors: tuples are hashed and compared without a call."""
 
     text: str
     is_prefix: bool
@@ -38,6 +39,14 @@ def union_selectors(selectors: Iterable[ColumnSelector]) -> Selectors:
         if not kept or not kept[-1].covers(each):
             kept.append(each)
     return tuple(kept)
+
+
+def in_one_form(selectors: Selectors) -> bool:
+    """Whether `union_selectors` would leave them as they are."""
+    for one, next_ in pairwise(selectors):
+        if one.text >= next_.text or (one.is_prefix and next_.text.startswith(one.text)):
+            return False
+    return True
 
 
 def intersect_selectors(a: Selectors, b: Selectors) -> Selectors:

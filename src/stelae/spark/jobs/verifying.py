@@ -40,7 +40,8 @@ from stelae.spark.jobs.manifests import absolute, backup_key, backups_of_table, 
 from stelae.spark.stores import backend_of, fragments_of
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.rows import RowScan, ScanRequest, output_schema
+from stelae.storage.read.scans.rows import RowScan, ScanRequest
+from stelae.storage.read.scans.shapes import output_schema
 from stelae.storage.tablet.config import TabletConfig, decode_config, state_of
 from stelae.storage.tablet.state import altered
 

@@ -29,7 +29,7 @@ from stelae.spark.reading.tablets import PlannedTablet, may_have_markers
 from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.extents import layered, rows_of_file
 from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
-from stelae.storage.read.scans.rows import output_schema
+from stelae.storage.read.scans.shapes import output_schema
 from stelae.storage.read.scans.windows import Piece, ScanWindow
 from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
 from stelae.storage.tablet.state import Ref

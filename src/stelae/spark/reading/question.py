@@ -19,7 +19,6 @@ from stelae.client.calls.views import RowShape, TableView
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Txn
-from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import SCAN_HISTORY_MAX, ScanPredicate, plan
@@ -28,7 +27,7 @@ from stelae.model.predicate.vector import names_of
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
 from stelae.model.values import show
-from stelae.service.scans import condition_types
+from stelae.service.scans import bind
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import HeldTable
 from stelae.storage.read.asking import Asking
@@ -57,7 +56,7 @@ class Question:
         predicate = plan(parse(job.predicate))
         self.view = TableView(TableInfo(table, job.name, ""))
         shape = RowShape(table.schema, predicate.columns, keys_only=job.keys_only)
-        self.scan = ScanPlan(self.view, shape, predicate, cells=job.cells)
+        self.scan = ScanPlan(self.view, shape, *bind(predicate, table.schema), cells=job.cells)
 
     @property
     def schema(self) -> TableSchema:
@@ -72,11 +71,10 @@ class Question:
         """As the client's: of the frame, its types may still differ from what Spark takes."""
         return self.scan.arrow_schema
 
-    @cached_property
+    @property
     def where(self) -> Expr | None:
         """Bound to the table's types."""
-        where = self.predicate.where
-        return None if where is None else check_types(where, condition_types(self.schema))
+        return self.scan.binding.condition
 
     @cached_property
     def read(self) -> Selectors:
@@ -111,9 +109,9 @@ def asked_of(
     """Checked as the client checks a scan; mistakes name the table."""
     view = TableView(TableInfo(held.description(), held.name, ""))
     try:
-        predicate, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
+        predicate, binding, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
         predicate = _with_history(predicate, history)
-        plan_scan(view, shape, predicate, limit=None, reverse=False, after=None, ordered=False, cells=cells)
+        plan_scan(view, shape, predicate, binding, limit=None, reverse=False, after=None, ordered=False, cells=cells)
     except InvalidArgument as error:
         raise InvalidArgument(f"table {held.name!r}: {error}") from None
     return Question(ReadJob(held.root, held.name, held.table, held.txn, predicate.to_text(), shape.keys_only, cells))

@@ -16,7 +16,7 @@ from stelae.spark.reading.question import Question
 from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.extents import extent_of, rows_of_file
 from stelae.storage.files.fragments import Fragments
-from stelae.storage.read.scans.rows import output_schema
+from stelae.storage.read.scans.shapes import output_schema
 from stelae.storage.tablet.config import TabletConfig, state_of
 from stelae.storage.tablet.parts import LEFT_OVER
 from stelae.storage.tablet.state import Ref

@@ -13,11 +13,11 @@ from stelae.storage.read.scans.columns import ColumnsChunk
 Chunk: TypeAlias = ColumnsChunk | CellsChunk
 
 
-def in_step(streams: Sequence[Iterator[Chunk]], *, reverse: bool) -> Iterator[tuple[list[Chunk | None], RowRange]]:
+def in_step(streams: Sequence[Iterator[Chunk]], *, reverse: bool) -> Iterator[list[Chunk | None]]:
     """Cut all streams at the same rows: each step gives what every stream has of one stretch."""
     if len(streams) == 1:
         for only in streams[0]:
-            yield [only], only.covers
+            yield [only]
         return
     held: list[Chunk | None] = [next(stream, None) for stream in streams]
     while covers := [each.covers for each in held if each is not None]:
@@ -32,7 +32,7 @@ def in_step(streams: Sequence[Iterator[Chunk]], *, reverse: bool) -> Iterator[tu
             taken.append(part if len(part.rows) else None)
             left = None if rest.is_empty else _cut(chunk, rest)
             held[at] = left if left is not None and len(left.rows) > 0 else next(streams[at], None)
-        yield taken, stretch
+        yield taken
 
 
 def _nearest(covers: Sequence[RowRange], *, reverse: bool) -> RowRange:

@@ -14,14 +14,26 @@ from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import TableId, Txn
 
 
+class SnapshotPin:
+    """A snapshot that is held. Closing twice is no error."""
+
+    __slots__ = ("_horizons", "txn")
+
+    def __init__(self, horizons: Horizons, txn: Txn) -> None:
+        self._horizons = horizons
+        self.txn = txn
+
+    def close(self) -> None:
+        self._horizons.unpin(self)
+
+
 class Horizons:
     """Guarded by the shard's lock, which every change takes."""
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
         self._lock = lock
         self._horizons: dict[TableId, Txn] = {}
-        self._pins: dict[int, Txn] = {}
-        self._next_pin = 0
+        self._pins: dict[SnapshotPin, Txn] = {}
 
     def horizon(self, table: TableId) -> Txn:
         return self._horizons.get(table, TXN_MIN)
@@ -38,6 +50,17 @@ class Horizons:
             self._horizons[table] = max(self.horizon(table), allowed)
             return self._horizons[table]
 
+    def pin(self, at: Txn) -> SnapshotPin:
+        """What is visible at the txn, and still readable now, stays so until the pin is closed."""
+        pin = SnapshotPin(self, at)
+        with self._lock:
+            self._pins[pin] = at
+        return pin
+
+    def unpin(self, pin: SnapshotPin) -> None:
+        with self._lock:
+            self._pins.pop(pin, None)
+
     @contextmanager
     def pinned(self, at: Txn, table: TableId | None = None) -> Iterator[Txn]:
         """What is visible at the txn stays readable until this ends. SnapshotTooOld if it is so old already that
@@ -45,14 +68,11 @@ class Horizons:
         with self._lock:
             if table is not None:
                 self.check_snapshot(table, at)
-            self._next_pin += 1
-            mine = self._next_pin
-            self._pins[mine] = at
+            pin = self.pin(at)
         try:
             yield at
         finally:
-            with self._lock:
-                self._pins.pop(mine, None)
+            pin.close()
 
     def check_snapshot(self, table: TableId, at: Txn) -> None:
         horizon = self.horizon(table)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +18,10 @@ from stelae.model.arrow import to_arrow
 from stelae.model.keys.vector import decode_array
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.pruning import may_match
-from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
-from stelae.model.predicate.vector import keep, names_of
+from stelae.model.predicate.selectors import ColumnSelector, Selectors
+from stelae.model.predicate.vector import keep
 from stelae.model.ranges import RangeSet, RowRange
-from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
+from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.merge.in_step import Chunk, in_step
 from stelae.storage.merge.order import Flags, Positions, order_records
@@ -32,18 +30,16 @@ from stelae.storage.read.asking import Asking
 from stelae.storage.read.markers import MarkersScan
 from stelae.storage.read.scans.cells import CellsChunk, CellsQuestion, CellsScan, matching
 from stelae.storage.read.scans.columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
+from stelae.storage.read.scans.shapes import CELLS_TYPE, OTHERS, ScanPart, asked_by, output_schema, parts_of, with_asked
 from stelae.storage.read.scans.windows import Piece, block_bounds
-from stelae.storage.tablet.parts import LEFT_OVER, declared
+from stelae.storage.tablet.parts import LEFT_OVER
 from stelae.storage.tablet.state import TabletState
-
-NO_ROWS = RowRange(b"", b"")
-CELLS_TYPE = pa.map_(pa.string(), pa.binary())
-OTHERS = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """`where` is bound to the table's types. `plainly`: rows with erasures by the plain rule (for tests)."""
+    """`where` is bound to the table's types. `plainly`: rows with erasures by the plain rule (for tests). `limit`: no
+    more rows than that."""
 
     rows: RangeSet
     columns: Selectors
@@ -51,135 +47,15 @@ class ScanRequest:
     where: Expr | None = None
     reverse: bool = False
     plainly: bool = False
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """`rows` are the encoded keys of the batch's records; `covers`: all rows of it that the scan gives are here."""
+    """`rows` are the encoded keys of the batch's records."""
 
     rows: pa.Array
     batch: pa.RecordBatch
-    covers: RowRange
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one stream contributes: columns, or cells by family; the wildcard group those of all families but `named`
-    ones."""
-
-    columns: tuple[Column, ...] = ()
-    families: tuple[str, ...] = ()
-    is_wildcard: bool = False
-    named: frozenset[str] = frozenset()
-    selectors: Selectors = ()
-
-    def has_family(self, family: str) -> bool:
-        return family in self.families or (self.is_wildcard and family not in self.named)
-
-
-def output_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
-    """What the batches of a scan look like."""
-    return _known(schema, columns).shown
-
-
-def _shown(schema: TableSchema, columns: Selectors) -> pa.Schema:
-    fields = [pa.field(key.name, to_arrow(key.type), nullable=False) for key in schema.key]
-    for part in _parts(schema, columns).values():
-        fields += [pa.field(column.name, to_arrow(column.type)) for column in part.columns]
-        fields += [pa.field(family, CELLS_TYPE) for family in part.families]
-        fields += [pa.field(OTHERS, CELLS_TYPE)] if part.is_wildcard else []
-    return pa.schema(fields)
-
-
-ReadShape: TypeAlias = tuple[tuple[str, int, str], ...]
-"""Names, ids, and types with defaults, of what a scan reads."""
-
-
-def fixed(schema: TableSchema, columns: Selectors) -> Selectors:
-    """The same choice by the names there are now: what is added later is not part of it. Families of the wildcard group
-    have no fixed names."""
-    return _known(schema, columns).fixed
-
-
-def _fixed(schema: TableSchema, columns: Selectors) -> Selectors:
-    parts = _parts(schema, columns)
-    if any(part.is_wildcard for part in parts.values()):
-        return columns
-    chosen = [ColumnSelector(c.name, is_prefix=False) for part in parts.values() for c in part.columns]
-    for part in parts.values():
-        for family in part.families:
-            whole = ColumnSelector(f"{family}:", is_prefix=True)
-            chosen += [s for s in columns if s.text.startswith(whole.text)] or [whole]
-    return union_selectors(chosen)
-
-
-def read_shape(schema: TableSchema, request: ScanRequest) -> ReadShape:
-    asked = names_of(request.where) if request.where is not None else frozenset[str]()
-    needed = [ColumnSelector(name, is_prefix=False) for name in asked]
-    ids = declared(schema)
-    shape: list[tuple[str, int, str]] = []
-    for part in _parts(schema, union_selectors([*request.columns, *needed])).values():
-        shape += [(column.name, column.id, str(column)) for column in part.columns]
-        shape += [(family, ids[family], "") for family in part.families]
-        shape += [(OTHERS, 0, "")] if part.is_wildcard else []
-    return tuple(sorted(shape))
-
-
-_PARTS_MAX = 256
-_chosen: dict[tuple[int, Selectors], _Choice] = {}
-
-
-class _Choice:
-    """What a choice of columns comes to, kept for the next scan. By the schema's identity: to hash one would cost more
-    than to look through it."""
-
-    def __init__(self, schema: TableSchema, columns: Selectors) -> None:
-        self.schema = schema
-        self._columns = columns
-        self.parts = _parts_of(schema, columns)
-
-    @cached_property
-    def shown(self) -> pa.Schema:
-        return _shown(self.schema, self._columns)
-
-    @cached_property
-    def fixed(self) -> Selectors:
-        return _fixed(self.schema, self._columns)
-
-
-def _known(schema: TableSchema, columns: Selectors) -> _Choice:
-    found = _chosen.get((id(schema), columns))
-    if found is None or found.schema is not schema:
-        if len(_chosen) >= _PARTS_MAX:
-            _chosen.clear()
-        found = _chosen[(id(schema), columns)] = _Choice(schema, columns)
-    return found
-
-
-def _parts(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
-    return _known(schema, columns).parts
-
-
-def _parts_of(schema: TableSchema, columns: Selectors) -> dict[int, _Part]:
-    parts: dict[int, _Part] = {}
-    for group in schema.groups:
-        match group:
-            case ColumnsGroup():
-                chosen = tuple(c for c in group.columns if any(s.matches(c.name) for s in columns))
-                if chosen:
-                    parts[group.id] = _Part(columns=chosen)
-            case CellsGroup():
-                families = tuple(f.name for f in group.families if _touches(f.name, columns))
-                others = group.wildcard and any(":" in s.text or s.is_prefix for s in columns)
-                if families or others:
-                    named = frozenset(declared(schema))
-                    parts[group.id] = _Part((), families, others, named, columns)
-    return parts
-
-
-def _touches(family: str, columns: Selectors) -> bool:
-    name = f"{family}:"
-    return any(s.text.startswith(name) or (s.is_prefix and name.startswith(s.text)) for s in columns)
 
 
 class RowScan:
@@ -187,33 +63,37 @@ class RowScan:
         self._state = state
         self._fragments = fragments
         self._request = request
-        asked = names_of(request.where) if request.where is not None else frozenset[str]()
+        self._asked = asked_by(request.where)
         self._shown = output_schema(state.schema, request.columns)
-        needed = [ColumnSelector(name, is_prefix=False) for name in asked]
-        self._read = union_selectors([*request.columns, *needed])
-        self._parts = _parts(state.schema, self._read)
-        self._asked = asked
+        self._parts = parts_of(state.schema, with_asked(request.columns, self._asked))
 
     def batches(self) -> Iterator[RowBatch]:
+        limit = self._request.limit
         ranges = [each.intersect(self._state.rows) for each in self._request.rows]
         for rows in reversed(ranges) if self._request.reverse else ranges:
             if not rows.is_empty:
-                yield from self._range(rows)
+                for found in self._range(rows):
+                    if limit is not None:
+                        if len(found.rows) >= limit:
+                            yield RowBatch(found.rows.slice(0, limit), found.batch.slice(0, limit))
+                            return
+                        limit -= len(found.rows)
+                    yield found
 
     def _range(self, rows: RowRange) -> Iterator[RowBatch]:
         streams = list(self._streams(rows))
         reverse = self._request.reverse
         joined = in_step([stream for stream, _ in streams], reverse=reverse)
-        for chunks, covers in joined:
-            batch = self._assembled(chunks, [part for _, part in streams], covers)
+        for chunks in joined:
+            batch = self._assembled(chunks, [part for _, part in streams])
             if batch is not None:
                 yield batch
 
-    def _streams(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], _Part]]:
+    def _streams(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], ScanPart]]:
         state, request = self._state, self._request
         existing = state.schema.existence_group
         for group in state.schema.groups:
-            part = self._parts.get(group.id, _Part())
+            part = self._parts.get(group.id, ScanPart())
             exists = group is existing
             if group.id not in self._parts and not (exists and _has_markers(state)):
                 continue
@@ -239,16 +119,16 @@ class RowScan:
         ids = {c.name: c.id for part in self._parts.values() for c in part.columns}
         return lambda piece: not may_match(where, lambda name: block_bounds(piece, ids.get(name)))
 
-    def _left_over(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], _Part]]:
+    def _left_over(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], ScanPart]]:
         request, state = self._request, self._state
         if state.refs(LEFT_OVER):
             existing = state.schema.existence_group
             scan = MarkersScan(
                 state.refs(LEFT_OVER), state.refs(existing.id), self._fragments, rows, request.asking, existing.options
             )
-            yield scan.chunks(reverse=request.reverse), _Part()
+            yield scan.chunks(reverse=request.reverse), ScanPart()
 
-    def _assembled(self, chunks: Sequence[Chunk | None], parts: Sequence[_Part], covers: RowRange) -> RowBatch | None:
+    def _assembled(self, chunks: Sequence[Chunk | None], parts: Sequence[ScanPart]) -> RowBatch | None:
         rows, places = _union([chunk.rows if chunk is not None else None for chunk in chunks])
         if not len(rows):
             return None
@@ -268,7 +148,7 @@ class RowScan:
         if self._request.reverse:
             back = pa.array(np.arange(len(rows) - 1, -1, -1))
             batch, rows = batch.take(back), rows.take(back)
-        return RowBatch(rows, batch, covers) if len(rows) else None
+        return RowBatch(rows, batch) if len(rows) else None
 
 
 def _looked_up(arrays: dict[str, pa.Array], name: str, count: int) -> pa.Array:
@@ -282,7 +162,7 @@ def _has_markers(state: TabletState) -> bool:
 
 
 def _columns_of(
-    chunk: Chunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
+    chunk: Chunk | None, part: ScanPart, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
 ) -> dict[str, pa.Array]:
     """A stream's columns for all rows. `at`: where each row lies in the chunk, -1 if it does not; None: they are the
     same rows."""
@@ -303,7 +183,7 @@ def _columns_of(
 
 
 def _cells_of(
-    chunk: CellsChunk | None, part: _Part, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
+    chunk: CellsChunk | None, part: ScanPart, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
 ) -> dict[str, pa.Array]:
     """Maps hold what is `shown`; cells that are only asked for by a condition are columns of their own."""
     empty = pa.array([[]] * count, CELLS_TYPE)
@@ -328,7 +208,7 @@ def _cells_of(
     return found
 
 
-def _map_of(chunk: CellsChunk, part: _Part, name: str, row_of: Positions, count: int, visible: Flags) -> pa.Array:
+def _map_of(chunk: CellsChunk, part: ScanPart, name: str, row_of: Positions, count: int, visible: Flags) -> pa.Array:
     if name == OTHERS:
         named = pc.is_in(chunk.family, pa.array([f.encode() for f in part.families], pa.binary()))
         which = np.flatnonzero(visible & ~named.to_numpy(zero_copy_only=False))
