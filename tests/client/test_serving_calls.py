@@ -465,12 +465,11 @@ def test_blocks_arrive_as_they_are(way: str, name: str, count: int, world: Store
 
 def test_erasures_arrive_as_they_are(world: StoreWorld) -> None:
     world.backend.answers["write"] = Txn(1)
-    row = USERS.codec.encode(("ann",))
     said = [
         *mutations_of(USERS, {"id": "ann", "name": None, "age": 3}),
         *erasures_of(USERS, "ann", columns=["age", "click:"], versions=None, ts=None),
     ]
-    blocks = list(small_blocks(USERS, [weighed(Row(row), said)], Sizes(DEFAULT_LIMITS)))
+    blocks = list(small_blocks(USERS, [weighed(said)], Sizes(DEFAULT_LIMITS)))
     world.attach().write(TABLE, blocks)
     world.backend.write(TABLE, blocks)
     assert world.backend.calls[0] == world.backend.calls[1]

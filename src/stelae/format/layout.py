@@ -17,8 +17,10 @@ One more bit of the mask, after those of the columns, is set in a put of the key
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from stelae.model import types as t
@@ -87,6 +89,18 @@ def rows_of(codec: KeyCodec, batch: pa.RecordBatch) -> pa.Array:
 def mask_bytes(columns: int) -> int:
     """How long the masks of records of so many columns are."""
     return columns // 8 + 1
+
+
+def masks_of(flags: Sequence[npt.NDArray[np.bool_]], count: int, columns: int) -> pa.Array:
+    """The masks of so many records of so many columns: of each column its flags, and perhaps behind them those of puts
+    of the key alone."""
+    width = mask_bytes(columns)
+    bits = np.zeros((count, 8 * width), np.uint8)
+    for place, each in enumerate(flags):
+        bits[:, place] = each
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    offsets = (np.arange(count + 1) * width).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(packed)])
 
 
 def check_batch(batch: pa.RecordBatch, expected: pa.Schema, what: str) -> None:

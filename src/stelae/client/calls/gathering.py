@@ -18,7 +18,6 @@ from stelae.client.intake.blocks import SaidRow
 from stelae.client.intake.mutations import erasures_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row, SchemaVersion, Txn
-from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.values import show
 from stelae.ports.clock import Clock
 from stelae.service.blocks import OrderedBlock
@@ -61,7 +60,7 @@ class Gathering:
 
     def put(self, row: Mapping[str, Any], ts: int | None) -> Steps[None]:
         said = yield from self._known.prepared(lambda view: self._checked_by(view, view.said_put(row, ts)))
-        if said.fits_small(DEFAULT_LIMITS):
+        if said.fits_small:
             yield from self._add(said)
             return
         # Too large to be gathered: it is written at once, behind what was said before.
@@ -88,7 +87,7 @@ class Gathering:
     def _add(self, said: SaidRow) -> Steps[None]:
         before = self._said.get(said.row)
         whole = said if before is None else before.followed_by(said)
-        if not whole.fits_small(DEFAULT_LIMITS):
+        if not whole.fits_small:
             yield from self.flush()
             whole = said
         if not self._said:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from stelae.client.api.rows import FoundVersion
 from stelae.client.calls.views import RowShape
-from stelae.client.intake.long import long_names
+from stelae.client.intake.rule import long_names
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.predicate.selectors import ColumnSelector, Selectors

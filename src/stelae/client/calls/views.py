@@ -12,37 +12,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from stelae.client.api.rows import FoundRow
 from stelae.client.arguments.keys import row_maker
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.calls.steps import Ask, Steps
-from stelae.client.intake.blocks import SaidRow, Sizes, ordered_small, small_blocks, weighed
-from stelae.client.intake.dicts import said
-from stelae.client.intake.mutations import blocks_of, key_values, mutations_of
-from stelae.client.intake.single import PlainPuts
-from stelae.format.block import SmallBlock
+from stelae.client.intake.blocks import SaidRow, Sizes, small_blocks, weighed
+from stelae.client.intake.mutations import key_values
+from stelae.client.intake.single import SinglePuts
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row, Txn
 from stelae.model.limits import DEFAULT_LIMITS
-from stelae.model.mutation import Cell, Mutation, Put, WholeFamily
+from stelae.model.mutation import Cell, Mutation, WholeFamily
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, KeyColumn, TableSchema
 from stelae.model.types import Array, Binary, Int, Map, String, Struct, Vector
-from stelae.model.values import check_ts, show
+from stelae.model.values import show
 from stelae.service.backend import Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.tables import TableInfo
-from stelae.storage.checks.blocks import check_block
-from stelae.storage.checks.rules import shown_row
+from stelae.storage.checks.mutations import check_mutations
 
 _SHAPES_MAX = 64
-_NAMES_CALLS_MAX = 4_096
-_PLAIN_BYTES_MAX = DEFAULT_LIMITS.row_bytes_max
-_PLAIN_KINDS = frozenset((type(None), bool, int, float))
-_BINARY = pa.binary()
 SIZES = Sizes(DEFAULT_LIMITS)
 
 T = TypeVar("T")
@@ -95,17 +86,15 @@ class RowShape:
 
 class TableView:
     __slots__ = (
-        "_calls",
-        "_has_not_null",
         "_key_kind",
-        "_names",
-        "_plain_puts",
+        "_puts",
         "_shapes",
         "has_ages",
         "id",
         "info",
         "key_name",
         "name",
+        "put_blocks",
         "row_of",
         "schema",
         "whole",
@@ -122,11 +111,8 @@ class TableView:
         self._key_kind = kind
         self.whole = RowShape(schema, None)
         self._shapes: dict[tuple[str, ...], RowShape] = {}
-        self._names = Names(schema)
-        self._plain_puts = PlainPuts(Names(schema))
-        self._calls = 0
-        columns = [column for group in schema.groups if isinstance(group, ColumnsGroup) for column in group.columns]
-        self._has_not_null = not all(column.nullable for column in columns)
+        self._puts = SinglePuts(schema)
+        self.put_blocks = self._puts.blocks
         self.has_ages = any(_goes_by_age(group.options.purge) for group in schema.groups)
 
     # -- reading
@@ -186,70 +172,18 @@ class TableView:
 
     # -- writing
 
-    def put_blocks(self, row: Mapping[str, Any], ts: int | None) -> Sequence[OrderedBlock]:
-        """Of one dict, checked."""
-        plain = self._plain_puts.put(row, None if ts is None else check_ts(ts))
-        if plain is not None:
-            return (ordered_small(self.schema, plain),)
-        mutations = self._said(row, ts)
-        first = mutations[0]
-        if len(mutations) == 1 and isinstance(first, Put) and self._is_plain(first):
-            block = SmallBlock(self.schema.version, (first,))
-            return (OrderedBlock(block, pa.array([first.row], _BINARY)),)
-        said_row = self.weighed(mutations)
-        return (
-            self.blocks([said_row]) if said_row.fits_small(DEFAULT_LIMITS) else self._large_blocks(row, ts, first.row)
-        )
-
-    def _large_blocks(self, row: Mapping[str, Any], ts: int | None, encoded: Row) -> Sequence[OrderedBlock]:
-        try:
-            return blocks_of(self.schema, [row], ts=ts)
-        except InvalidArgument as error:
-            words = str(error).removeprefix("row number 0: ")
-            raise InvalidArgument(f"row {shown_row(self.schema.codec, encoded)}: {words}") from None
-
     def said_put(self, row: Mapping[str, Any], ts: int | None) -> SaidRow:
-        return self.weighed(self._said(row, ts))
-
-    def _said(self, row: Mapping[str, Any], ts: int | None) -> Sequence[Mutation]:
-        time = None if ts is None else check_ts(ts)
-        try:
-            return said(self._known_names(), row, time)
-        except (AttributeError, InvalidArgument):
-            # The same once more, for a message that names the row.
-            return mutations_of(self.schema, row, ts)
-
-    def _is_plain(self, put: Put) -> bool:
-        """Whether nothing is left to check: values are in the form of their types, and neither large nor nested, and no
-        column has to be there or may not be NULL."""
-        if len(put.row) > _PLAIN_BYTES_MAX or self._has_not_null:
-            return False
-        for _, value in put.values:
-            kind = type(value)
-            if kind is str or kind is bytes:
-                if len(value) > _PLAIN_BYTES_MAX:
-                    return False
-            elif kind not in _PLAIN_KINDS:
-                return False
-        return True
+        """What a put of one row says, checked, to be written together with others."""
+        return self._puts.said(row, ts)
 
     def weighed(self, mutations: Sequence[Mutation]) -> SaidRow:
         """What is said of one row, checked on its own."""
-        found = weighed(mutations[0].row, mutations)
-        if found.fits_small(DEFAULT_LIMITS):
-            check_block(self.schema, SmallBlock(self.schema.version, found.mutations))
-        return found
+        check_mutations(self.schema, mutations, DEFAULT_LIMITS)
+        return weighed(mutations)
 
     def blocks(self, rows: Sequence[SaidRow]) -> Sequence[OrderedBlock]:
         """Of rows in order, each once."""
         return tuple(small_blocks(self.schema, rows, SIZES))
-
-    def _known_names(self) -> Names:
-        """Kept from call to call, but not for ever: they remember each cell that was named."""
-        self._calls += 1
-        if self._calls > _NAMES_CALLS_MAX:
-            self._calls, self._names = 0, Names(self.schema)
-        return self._names
 
 
 def _goes_by_age(policy: PurgePolicy | None) -> bool:

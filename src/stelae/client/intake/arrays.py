@@ -1,12 +1,13 @@
 """Arrow arrays as users bring them, in the one form their column has: converted exactly, or refused.
 
-What `coerce` says of single values holds here for whole arrays, in vectors: overflow, rounding, lost nanoseconds, a
-missing or a needless zone are errors, bool is not int, a float keeps its nearest float32. One thing more is let in:
-floats that are whole numbers fit int columns, since frames keep ints with gaps so. Any layout will do (large, view,
-dictionary, run-end), and an array of nulls alone is of any type.
+A fast path of `rule`. What `fit_value` says of single values holds here for whole arrays, in vectors: overflow,
+rounding, lost nanoseconds, a missing or a needless zone are errors, bool is not int, a float keeps its nearest float32.
+Any layout will do (large, view, dictionary, run-end; a list of pairs for a map, as polars has it), and an array of
+nulls alone is of any type.
 
-Arrow's own safe casts are not safe in every place: decimals that outgrow 128 bits when they are rescaled, floats that
-become infinite and times of no calendar pass. Those are checked here, before or after.
+Arrow's own safe casts are not safe in every place: decimals that outgrow 128 bits when they are rescaled and floats
+that become infinite pass. Those are checked here; what Arrow has and a type has not, as times of no calendar, is looked
+for in what comes out (`storage.checks.arrays`).
 
 An array is tried as a whole. Only where that fails is the first value at fault looked for, by halving.
 """
@@ -14,7 +15,6 @@ An array is tried as a whole. Only where that fails is the first value at fault 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,10 @@ from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import TS_MAX, TS_MIN
-from stelae.model.values import coerce, days_of_date
+from stelae.model.values import coerce
+from stelae.storage.checks.arrays import why_not
+from stelae.storage.checks.sizes import map_entries
 
-_DAYS = days_of_date(date.min), days_of_date(date.max)
 _ELEMENTS_MAX = 2**31 - 1
 
 
@@ -46,31 +46,6 @@ def fitted(type_: t.ColumnType, array: pa.Array, what: str, first_row: int) -> p
         return _exact(type_, array)
     except _FAILURES as error:
         raise _refusal(type_, array, what, first_row, error) from None
-
-
-def check_sizes(array: pa.Array, limit: int, what: str, first_row: int) -> None:
-    """No value has more bytes. An array that is no larger as a whole has none that has."""
-    if array.nbytes <= limit or not (pa.types.is_nested(array.type) or _is_bytes(array.type)):
-        return
-    waiting = [(0, len(array))]
-    while waiting:
-        start, count = waiting.pop()
-        if _bytes_at_most(array.slice(start, count), limit):
-            continue
-        if count == 1:
-            raise InvalidArgument(f"row number {first_row + start}: {what} has more than the {limit} bytes allowed")
-        half = count // 2
-        waiting += [(start + half, count - half), (start, half)]
-
-
-def _bytes_at_most(array: pa.Array, limit: int) -> bool:
-    if pa.types.is_nested(array.type):
-        return bool(array.nbytes <= limit)
-    return bool((pc.max(pc.binary_length(array)).as_py() or 0) <= limit)
-
-
-def _is_bytes(given: pa.DataType) -> bool:
-    return bool(pa.types.is_string(given) or pa.types.is_binary(given))
 
 
 def _refusal(type_: t.ColumnType, array: pa.Array, what: str, first_row: int, error: Exception) -> InvalidArgument:
@@ -103,10 +78,18 @@ def _fails(type_: t.ColumnType, array: pa.Array) -> bool:
 
 
 def _exact(type_: t.ColumnType, array: pa.Array) -> pa.Array:
+    kept = _converted(type_, array)
+    why = why_not(type_, kept)
+    if why:
+        raise _Unfit(why)
+    return kept
+
+
+def _converted(type_: t.ColumnType, array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type):
-        return _exact(type_, array.dictionary_decode())
+        return _converted(type_, array.dictionary_decode())
     if pa.types.is_run_end_encoded(array.type):
-        return _exact(type_, pc.run_end_decode(array))
+        return _converted(type_, pc.run_end_decode(array))
     target = to_arrow(type_)
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
@@ -205,9 +188,7 @@ def _decimals(type_: t.Decimal, target: pa.DataType, array: pa.Array) -> pa.Arra
 def _dates(target: pa.DataType, array: pa.Array) -> pa.Array:
     if not pa.types.is_date(array.type):
         raise _refuse_type(array)
-    kept = array.cast(target)
-    _check_within(kept.view(pa.int32()), *_DAYS)
-    return kept
+    return array.cast(target)
 
 
 def _timestamps(target: pa.DataType, array: pa.Array) -> pa.Array:
@@ -215,20 +196,12 @@ def _timestamps(target: pa.DataType, array: pa.Array) -> pa.Array:
         raise _refuse_type(array)
     if (array.type.tz is None) != (target.tz is None):
         raise _Unfit("it has no time zone" if array.type.tz is None else "it has a time zone")
-    kept = array.cast(target)
-    _check_within(kept.view(pa.int64()), TS_MIN, TS_MAX)
-    return kept
-
-
-def _check_within(numbers: pa.Array, least: int, most: int) -> None:
-    ends = pc.min_max(numbers).as_py()
-    if ends["min"] < least or ends["max"] > most:
-        raise _Unfit("outside the years 1 to 9999")
+    return array.cast(target)
 
 
 def _arrays(element: t.ColumnType, target: pa.DataType, array: pa.Array) -> pa.Array:
     bounds, (inner,) = _entries(array)
-    kept = _exact(element, inner)
+    kept = _converted(element, inner)
     return pa.ListArray.from_arrays(bounds, kept, type=target, mask=_null_array(array))
 
 
@@ -241,7 +214,7 @@ def _vectors(length: int, target: pa.DataType, array: pa.Array) -> pa.Array:
     if inner.null_count:
         raise _Unfit("there is a NULL in it")
     numbers = np.zeros((len(array), length), np.float32)
-    numbers[there] = _exact(t.Float(32), inner).to_numpy().reshape(-1, length)
+    numbers[there] = _converted(t.Float(32), inner).to_numpy().reshape(-1, length)
     return pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), type=target, mask=_null_array(array))
 
 
@@ -252,7 +225,7 @@ def _structs(fields: tuple[tuple[str, t.ColumnType], ...], target: pa.DataType, 
     if len(given) != array.type.num_fields or not given.keys() <= {name for name, _ in fields}:
         raise _Unfit("its fields are others")
     nothing = pa.nulls(len(array))
-    kept = [_exact(field, given.get(name, nothing)) for name, field in fields]
+    kept = [_converted(field, given.get(name, nothing)) for name, field in fields]
     return pa.StructArray.from_arrays(kept, fields=list(target), mask=_null_array(array))
 
 
@@ -262,19 +235,8 @@ def _maps(type_: t.Map, target: pa.DataType, array: pa.Array) -> pa.Array:
         parts = parts[0].flatten() if pa.types.is_struct(parts[0].type) and parts[0].type.num_fields == 2 else []
     if len(parts) != 2 or parts[0].null_count:
         raise _Unfit("not pairs of a key and a value")
-    keys, items = _exact(type_.key, parts[0]), _exact(type_.value, parts[1])
-    _check_map_keys(type_, keys, np.repeat(np.arange(len(array)), np.diff(bounds.to_numpy())))
+    keys, items = _converted(type_.key, parts[0]), _converted(type_.value, parts[1])
     return pa.MapArray.from_arrays(bounds, keys, items, type=target, mask=_null_array(array))
-
-
-def _check_map_keys(type_: t.Map, keys: pa.Array, owners: npt.NDArray[np.int64]) -> None:
-    if isinstance(type_.key, t.Float):
-        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # the two zeros are one key
-        if pc.any(pc.is_nan(keys)).as_py():
-            raise _Unfit("NaN cannot be a key")
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    if np.any(np.diff(np.sort(owners * len(codes) + codes)) == 0):
-        raise _Unfit("a key stands twice")
 
 
 _LISTS: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -289,8 +251,8 @@ _LISTS: tuple[Callable[[pa.DataType], bool], ...] = (
 def _entries(array: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
     """Bounds of each list, and all elements behind each other: of a map its keys and its values. A null has none."""
     if pa.types.is_map(array.type):
-        lists, parts = _map_parts(array)
-        lengths = np.diff(lists)
+        owners, *parts = map_entries(array)
+        lengths = np.bincount(owners, minlength=len(array))
     elif any(is_list(array.type) for is_list in _LISTS):
         lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
         parts = [pc.list_flatten(array)]
@@ -300,18 +262,6 @@ def _entries(array: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
     if bounds[-1] > _ELEMENTS_MAX:
         raise _Unfit(f"{bounds[-1]} elements are too many for one array; give the rows in parts")
     return pa.array(bounds.astype(np.int32)), parts
-
-
-def _map_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    lengths = np.diff(offsets)
-    parts = [part.slice(offsets[0], offsets[-1] - offsets[0]) for part in (array.keys, array.items)]
-    nulls = _nulls(array)
-    if nulls is not None and lengths[nulls].any():
-        seen = pa.array(np.repeat(~nulls, lengths))
-        parts = [part.filter(seen) for part in parts]
-        lengths = np.where(nulls, 0, lengths)
-    return np.concatenate(([0], np.cumsum(lengths))), parts
 
 
 def _nulls(array: pa.Array) -> npt.NDArray[np.bool_] | None:

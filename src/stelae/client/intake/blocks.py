@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from stelae.format import layout
 from stelae.format.block import NESTED_BYTES_MAX, SMALL_MUTATIONS_MAX, SmallBlock
 from stelae.format.columnar import ColumnarBlock
-from stelae.format.packing import pack_value
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Micros, Row
 from stelae.model.limits import Limits
@@ -25,18 +23,17 @@ from stelae.model.schema import TableSchema
 from stelae.model.values import Value
 from stelae.service.blocks import OrderedBlock, _slice
 from stelae.storage.checks.rules import shown_row
+from stelae.storage.checks.sizes import packed_bytes, text_bytes
 from stelae.storage.merge.order import Flags, Ints
 
 BLOCK_ROWS_MAX = 65_536
 SMALL_ROWS_MAX = 64
 """So few rows are a block of mutations: a batch of columns costs more than it saves, to send and to keep in memory."""
 
-_BINARY = pa.binary()
 _MUTATION_BYTES = 32
 _VALUE_BYTES = 16
 _PLAIN = frozenset((type(None), bool, int, float))
 _PLAIN_BYTES = 9
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +97,17 @@ def check_block_bytes(schema: TableSchema, row: bytes, size: int, limits: Limits
 
 @dataclass(frozen=True, slots=True)
 class SaidRow:
-    """The mutations of one row, and what they weigh in a small block: all, what is nested, and the largest of that."""
+    """The mutations of one row, and what they weigh in a small block: all, and what is nested."""
 
     row: Row
     mutations: tuple[Mutation, ...]
     size_bytes: int
     nested_bytes: int
-    value_bytes: int
 
-    def fits_small(self, limits: Limits) -> bool:
+    @property
+    def fits_small(self) -> bool:
         """Whether some small block can hold them."""
-        is_light = self.nested_bytes <= NESTED_BYTES_MAX and self.value_bytes <= limits.value_bytes_max
-        return is_light and len(self.mutations) <= SMALL_MUTATIONS_MAX
+        return self.nested_bytes <= NESTED_BYTES_MAX and len(self.mutations) <= SMALL_MUTATIONS_MAX
 
     def followed_by(self, more: SaidRow) -> SaidRow:
         return SaidRow(
@@ -119,12 +115,13 @@ class SaidRow:
             self.mutations + more.mutations,
             self.size_bytes + more.size_bytes,
             self.nested_bytes + more.nested_bytes,
-            max(self.value_bytes, more.value_bytes),
         )
 
 
-def weighed(row: Row, mutations: Sequence[Mutation]) -> SaidRow:
-    size = nested = largest = 0
+def weighed(mutations: Sequence[Mutation]) -> SaidRow:
+    """Of mutations of one row."""
+    row = mutations[0].row
+    size = nested = 0
     for mutation in mutations:
         size += _MUTATION_BYTES + len(row)
         match mutation:
@@ -135,22 +132,19 @@ def weighed(row: Row, mutations: Sequence[Mutation]) -> SaidRow:
                     plain, packed = _value_bytes(value)
                     size += _VALUE_BYTES + plain + packed
                     nested += packed
-                    largest = max(largest, packed)
             case _:
                 pass
-    return SaidRow(row, tuple(mutations), size, nested, largest)
+    return SaidRow(row, tuple(mutations), size, nested)
 
 
 def _value_bytes(value: Value) -> tuple[int, int]:
     """Of a plain value, and of one that readers of a small block count as nested."""
     kind = type(value)
-    if kind is str:
-        return len(value) if value.isascii() else len(value.encode()), 0
-    if kind is bytes:
-        return len(value), 0
+    if kind is str or kind is bytes:
+        return text_bytes(value), 0
     if kind in _PLAIN:
         return _PLAIN_BYTES, 0
-    return 0, len(_ENCODER.encode(pack_value(value)))
+    return 0, packed_bytes(value)
 
 
 def small_blocks(schema: TableSchema, said: Sequence[SaidRow], sizes: Sizes) -> Iterator[OrderedBlock]:
@@ -159,10 +153,11 @@ def small_blocks(schema: TableSchema, said: Sequence[SaidRow], sizes: Sizes) -> 
     size = nested = count = 0
     for each in said:
         check_block_bytes(schema, each.row, each.size_bytes, sizes.limits)
-        if not each.fits_small(sizes.limits):
+        if not each.fits_small:
             raise InvalidArgument(
                 f"row {shown_row(schema.codec, each.row)}: {each.nested_bytes} bytes of nested values in "
-                f"{len(each.mutations)} mutations; put its columns and its cells in two calls"
+                f"{len(each.mutations)} mutations are too much for one block; say it in several calls, "
+                "columns apart from cells"
             )
         size, nested, count = size + each.size_bytes, nested + each.nested_bytes, count + len(each.mutations)
         small = count <= min(SMALL_MUTATIONS_MAX, sizes.block_rows_max) and nested <= NESTED_BYTES_MAX
@@ -176,12 +171,7 @@ def small_blocks(schema: TableSchema, said: Sequence[SaidRow], sizes: Sizes) -> 
 
 
 def _small_block(schema: TableSchema, said: Sequence[SaidRow]) -> OrderedBlock:
-    return ordered_small(schema, [mutation for each in said for mutation in each.mutations])
-
-
-def ordered_small(schema: TableSchema, mutations: Sequence[Mutation]) -> OrderedBlock:
-    """Of mutations in the order of their rows."""
-    return OrderedBlock(SmallBlock(schema.version, tuple(mutations)))
+    return OrderedBlock(SmallBlock(schema.version, tuple([mutation for each in said for mutation in each.mutations])))
 
 
 def batch_of(

@@ -6,7 +6,6 @@ column takes its value from the latest mention that writes it, and each cell fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,9 +28,12 @@ from stelae.model.keys.vector import encode_arrays
 from stelae.model.limits import Limits
 from stelae.model.schema import TableSchema
 from stelae.storage.checks.rules import shown_row
+from stelae.storage.checks.sizes import first_oversized
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_records, shared_bytes
 from stelae.storage.merge.pick import first_of_each, gathered
 from stelae.storage.merge.slab import as_bytes
+
+_BINARY = t.Binary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,7 @@ class MergedRows:
 
 
 def merged_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> MergedRows:
-    keys = [_one_zero(type_, values) for type_, values in zip(schema.codec.types, given.keys, strict=True)]
-    rows = encoded_rows(schema, keys, limits)
+    keys, rows = encoded_rows(schema, given, limits)
     ordering = _ordered(rows)
     if ordering.positions is None:
         cells = None if given.cells is None else _merged_cells(given.cells)
@@ -72,22 +73,22 @@ def merged_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> Merged
     )
 
 
-def _one_zero(type_: t.KeyType, values: pa.Array) -> pa.Array:
-    """The two zeros are one key."""
-    return pc.add(values, pa.scalar(0.0, values.type)) if isinstance(type_, t.Float) else values
-
-
-def encoded_rows(schema: TableSchema, keys: Sequence[pa.Array], limits: Limits) -> pa.Array:
+def encoded_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> tuple[list[pa.Array], pa.Array]:
+    """The key columns as they are kept, in which the two zeros are one key; and the rows that they make, none of which
+    is too long. InvalidArgument names the row by its number."""
+    keys = [
+        pc.add(values, pa.scalar(0.0, values.type)) if isinstance(type_, t.Float) else values
+        for type_, values in zip(schema.codec.types, given.keys, strict=True)
+    ]
     rows = encode_arrays(schema.codec, keys)
-    if rows.nbytes > limits.row_bytes_max:
-        lengths = pc.binary_length(rows)
-        if pc.max(lengths).as_py() > limits.row_bytes_max:
-            number = pc.index(pc.greater(lengths, limits.row_bytes_max), True).as_py()
-            raise InvalidArgument(
-                f"row number {number}: key {shown_row(schema.codec, rows[number].as_py())} "
-                f"has {lengths[number].as_py()} bytes; at most {limits.row_bytes_max} are allowed"
-            )
-    return rows
+    number = first_oversized(_BINARY, rows, limits.row_bytes_max)
+    if number is not None:
+        row = rows[number].as_py()
+        raise InvalidArgument(
+            f"row number {number}: key {shown_row(schema.codec, row)} "
+            f"has {len(row)} bytes; at most {limits.row_bytes_max} are allowed"
+        )
+    return keys, rows
 
 
 def _ordered(rows: pa.Array) -> Ordering:

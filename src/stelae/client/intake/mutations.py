@@ -1,8 +1,8 @@
 """What users say of a table, as mutations and blocks: keys, puts, erasures, and whole frames of rows.
 
 Pure functions of a schema and what was given. What they return says exactly what was said, or they raise
-InvalidArgument, which names the row and the column, and nothing was done. How names are found is told in `names`; what
-values of each type are, in `model.values`; how frames are read, in `incoming_frames` and `incoming_arrow`.
+InvalidArgument, which names the row and the column, and nothing was done. What a row may say is told in `rule`; here is
+what calls of many rows make of it, and what erasures say.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from stelae.client.intake.blocks import (
     SaidRow,
     Sizes,
     batch_of,
-    check_block_bytes,
     cut_columnar,
     small_blocks,
     weighed,
 )
-from stelae.client.intake.dicts import check_dicts, given_dicts, part_of_dicts, said
+from stelae.client.intake.dicts import given_dicts, part_of_dicts, plain_dicts
 from stelae.client.intake.frames import FramePart, is_frame, part_of_frame, whole_array
 from stelae.client.intake.long import given_long
 from stelae.client.intake.merge import merged_rows
 from stelae.client.intake.rows import GivenRows, behind_each_other, check_given, check_keys, given_frame
+from stelae.client.intake.rule import judged, plain_dict, said_alone
 from stelae.client.intake.shares import shared_out
 from stelae.client.intake.single import PlainPuts
 from stelae.client.intake.values import fit_value
-from stelae.format.block import Block, SmallBlock
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model.arrow_values import array_of
 from stelae.model.errors import InvalidArgument
@@ -42,7 +41,6 @@ from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, 
 from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import Value, check_ts, show
 from stelae.service.blocks import OrderedBlock
-from stelae.storage.checks.blocks import check_block
 from stelae.storage.checks.rules import check_size
 
 
@@ -73,70 +71,14 @@ def key_values(schema: TableSchema, row: Row) -> dict[str, Value]:
     return dict(zip(schema.codec.names, schema.codec.decode(row), strict=True))
 
 
-def mutations_of(
-    schema: TableSchema, row: Mapping[str, Any], ts: int | None = None, names: Names | None = None
-) -> list[Mutation]:
-    """What a put of one dict says: a put of its columns, or of its key alone, and one of each cell. What the whole
-    block must hold (NOT NULL, sizes) is seen to by whoever takes it, who names the row and the column as well."""
-    if not isinstance(row, Mapping):
-        raise InvalidArgument(f"a row is a dict of column to value, not {show(row)}")
-    try:
-        return said(names or Names(schema), row, _time(ts))
-    except InvalidArgument as error:
-        folded = {str(name).casefold(): value for name, value in row.items()}
-        keys = [folded[name.casefold()] for name in schema.codec.names if name.casefold() in folded]
-        if len(keys) < len(schema.key) or str(error).startswith("key column"):
-            raise
-        raise InvalidArgument(f"row {show(keys[0] if len(keys) == 1 else tuple(keys))}: {error}") from None
+def mutations_of(schema: TableSchema, row: Mapping[str, Any], ts: int | None = None) -> list[Mutation]:
+    """What a put of one row says. What the whole block must hold (NOT NULL, sizes) is seen to by whoever takes it, who
+    names the row and the column as well."""
+    return said_alone(Names(schema), plain_dict(row), _time(ts))
 
 
 def _time(ts: int | None) -> Micros | None:
     return None if ts is None else check_ts(ts)
-
-
-class RowEncoder:
-    """What is said of single rows, as blocks that pass `check_block`. Prepared for one schema; may be kept, and used by
-    many threads."""
-
-    def __init__(self, schema: TableSchema, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._schema = schema
-        self._limits = limits
-        self._names = Names(schema, limits)
-        self._plain = PlainPuts(self._names)
-
-    def key(self, key: object) -> Row:
-        """As `key_of`."""
-        found = self._plain.row_of(key)
-        return key_of(self._schema, key, self._limits) if found is None else found
-
-    def put(self, row: Mapping[str, Any], ts: int | None = None) -> Block:
-        """A small block, except of nested values that are too large for one."""
-        plain = self._plain.put(row, _time(ts))
-        if plain is not None:
-            return SmallBlock(self._schema.version, plain)
-        mutations = mutations_of(self._schema, row, ts, self._names)
-        said_row = weighed(mutations[0].row, mutations)
-        if said_row.fits_small(self._limits):
-            return self._checked(said_row)
-        (only,) = blocks_of(self._schema, [row], ts=ts, limits=self._limits)
-        return only.block
-
-    def erase(
-        self,
-        key: object,
-        columns: Sequence[str] | None = None,
-        ts: int | None = None,
-        versions: Sequence[int] | None = None,
-    ) -> SmallBlock:
-        """As `erasures_of`."""
-        mutations = erasures_of(self._schema, key, columns, ts, versions, self._limits)
-        return self._checked(weighed(mutations[0].row, mutations))
-
-    def _checked(self, said_row: SaidRow) -> SmallBlock:
-        check_block_bytes(self._schema, said_row.row, said_row.size_bytes, self._limits)
-        block = SmallBlock(self._schema.version, said_row.mutations)
-        check_block(self._schema, block, self._limits)
-        return block
 
 
 def erasures_of(
@@ -247,7 +189,7 @@ def _given_frames(names: Names, frames: Sequence[FramePart], *, skip_nulls: bool
     return behind_each_other(found)
 
 
-def _parts(rows: Any) -> tuple[FramePart, ...] | list[Mapping[str, Any]]:
+def _parts(rows: Any) -> tuple[FramePart, ...] | list[dict[Any, Any]]:
     """Frames, or a list of dicts."""
     if is_frame(rows):
         return (part_of_frame(rows),)
@@ -255,7 +197,7 @@ def _parts(rows: Any) -> tuple[FramePart, ...] | list[Mapping[str, Any]]:
         raise InvalidArgument(f"rows are a list of dicts or a frame, not {show(rows)}")
     items = list(rows)
     if not items or not is_frame(items[0]):
-        return check_dicts(items)
+        return plain_dicts(items)
     for number, item in enumerate(items):
         if not is_frame(item):
             raise InvalidArgument(f"after {number} frames comes {show(item)}, which is none")
@@ -263,33 +205,24 @@ def _parts(rows: Any) -> tuple[FramePart, ...] | list[Mapping[str, Any]]:
 
 
 def _few_dicts(
-    names: Names, rows: Sequence[Mapping[str, Any]], ts: Micros | None, sizes: Sizes, *, skip_nulls: bool
+    names: Names, rows: Sequence[dict[Any, Any]], ts: Micros | None, sizes: Sizes, *, skip_nulls: bool
 ) -> list[OrderedBlock] | None:
     """Straight to small blocks; None if some row does not fit into one."""
     by_row: dict[Row, SaidRow] = {}
     plain = PlainPuts(names)
     for number, row in enumerate(rows):
-        puts = None if skip_nulls else plain.put(row, ts)
-        if puts is not None:
-            more = weighed(puts[0].row, puts)
-        else:
+        puts: Sequence[Mutation] | None = None if skip_nulls else plain.put(row, ts)
+        if puts is None:
             try:
-                more = _long_way(names, row, ts, sizes.limits, skip_nulls=skip_nulls)
+                puts = judged(names, row.items(), ts, fit_value, skip_nulls=skip_nulls)
             except InvalidArgument as error:
                 raise InvalidArgument(f"row number {number}: {error}") from None
+        more = weighed(puts)
         before = by_row.get(more.row)
         by_row[more.row] = more if before is None else before.followed_by(more)
-    if not all(each.fits_small(sizes.limits) for each in by_row.values()):
+    if not all(each.fits_small for each in by_row.values()):
         return None
     return list(small_blocks(names.schema, [by_row[row] for row in sorted(by_row)], sizes))
-
-
-def _long_way(names: Names, row: Mapping[str, Any], ts: Micros | None, limits: Limits, *, skip_nulls: bool) -> SaidRow:
-    mutations = said(names, row, ts, fit_value, skip_nulls=skip_nulls)
-    more = weighed(mutations[0].row, mutations)
-    if more.fits_small(limits):
-        check_block(names.schema, SmallBlock(names.schema.version, more.mutations), limits)
-    return more
 
 
 def erase_rows_blocks(
@@ -311,7 +244,7 @@ def erase_rows_blocks(
     found = merged_rows(schema, given, limits)
     if len(found.rows) <= small_rows_max:
         rows = [Row(row) for row in found.rows.to_pylist()]
-        return list(small_blocks(schema, [weighed(row, [Erase(row, WholeRow(), until)]) for row in rows], sizes))
+        return list(small_blocks(schema, [weighed([Erase(row, WholeRow(), until)]) for row in rows], sizes))
     batch = batch_of(schema, found.rows, found.keys, (), until)
     block = ColumnarBlock(schema.version, ColumnarOp.ERASE_ROWS, True, batch)
     return cut_columnar(schema, OrderedBlock(block, found.rows), None, sizes)

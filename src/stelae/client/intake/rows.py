@@ -1,8 +1,8 @@
 """Rows of one call as columns: typed keys, values with what is written of them, and cells one beneath the other.
 
-Everything here is in the order in which it was given, so a place in an array is the number of a row in the call. What
-is not written is null. All rules that concern a row by itself are checked here, with that number: types, sizes, keys,
-NOT NULL. What rows with the same key make together is `incoming_merge`'s concern.
+A fast path of `rule`. Everything here is in the order in which it was given, so a place in an array is the number of a
+row in the call. What is not written is null. All rules that concern a row by itself are checked here, with that number:
+types, sizes, keys, NOT NULL. What rows with the same key make together is the concern of `merge`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.client.arguments.names import OTHER_CELLS, Names
-from stelae.client.intake.arrays import check_sizes, fitted
+from stelae.client.intake.arrays import fitted
 from stelae.client.intake.frames import FramePart, Given
+from stelae.client.intake.rule import CELLS, given_twice, null_cell
 from stelae.client.intake.values import array_of_given
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
+from stelae.model.arrow_values import array_of
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import ColumnId
+from stelae.model.ids import ColumnId, Micros
 from stelae.model.limits import Limits
-from stelae.model.mutation import Cell, WholeFamily
+from stelae.model.mutation import Cell, Mutation, Put, PutCell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
-from stelae.storage.checks.rules import missing_column, null_written, required_columns
+from stelae.model.values import show
+from stelae.storage.checks.arrays import any_of, first_lacking
+from stelae.storage.checks.rules import null_written
+from stelae.storage.checks.sizes import first_oversized
 from stelae.storage.merge.order import Flags, Ints
 
-CELLS = t.Map(t.String(), t.Binary())
-NO_NULL_CELL = "a cell has no NULL: erase it, or leave it untouched with nulls='skip'"
+_BINARY, _TEXT = t.Binary(), t.String()
 
 Written: TypeAlias = Flags | bool
 """In which rows a column is written: in these, in all, or in none."""
@@ -80,10 +84,12 @@ def given_frame(names: Names, part: FramePart, first_row: int, *, skip_nulls: bo
     for name, given in part.columns:
         match names.meaning(name):
             case KeyColumn() as key:
-                _check_once(name, key.id in keys)
+                if key.id in keys:
+                    raise given_twice(name)
                 keys[key.id] = typed(key.type, given, f"key column {key.name!r}", first_row)
             case Column() as column:
-                _check_once(name, column.id in columns)
+                if column.id in columns:
+                    raise given_twice(name)
                 values = typed(column.type, given, f"column {column.name!r}", first_row)
                 columns[column.id] = GivenColumn(column, values, _valid(values) if skip_nulls else True)
             case Cell(family, qualifier):
@@ -93,7 +99,34 @@ def given_frame(names: Names, part: FramePart, first_row: int, *, skip_nulls: bo
                 maps = typed(CELLS, given, f"column {name!r}", first_row)
                 cells.append(map_cells(names, family_, maps, first_row))
     found = tuple(keys_in_order(names.schema, keys))
-    return GivenRows(part.count, found, tuple(columns.values()), side_by_side(cells, first_row, skip_nulls=skip_nulls))
+    beside = side_by_side(names, cells, first_row, skip_nulls=skip_nulls)
+    return GivenRows(part.count, found, tuple(columns.values()), beside)
+
+
+def given_row(schema: TableSchema, mutations: Sequence[Mutation]) -> tuple[GivenRows, Micros | None]:
+    """One row as what was said of it, which are puts of one time; and that time."""
+    keys = zip(schema.key, schema.codec.decode(mutations[0].row), strict=True)
+    columns: list[GivenColumn] = []
+    cells: list[PutCell] = []
+    ts: Micros | None = None
+    for mutation in mutations:
+        match mutation:
+            case Put(_, values, ts):
+                for id_, value in values:
+                    _, column = schema.column_by_id(id_)
+                    columns.append(GivenColumn(column, array_of(column.type, [value]), True))
+            case PutCell(_, _, _, _, ts):
+                cells.append(mutation)
+            case _:
+                raise InvalidArgument(f"{show(mutation)} is no put")
+    beside = GivenCells(
+        np.zeros(len(cells), np.int64),
+        pa.array([cell.family for cell in cells], pa.string()),
+        pa.array([cell.qualifier for cell in cells], pa.string()),
+        pa.array([cell.value for cell in cells], pa.binary()),
+    )
+    typed_keys = tuple(array_of(key.type, [value]) for key, value in keys)
+    return GivenRows(1, typed_keys, tuple(columns), beside if cells else None), ts
 
 
 def keys_in_order(schema: TableSchema, keys: dict[ColumnId, pa.Array]) -> Iterable[pa.Array]:
@@ -101,11 +134,6 @@ def keys_in_order(schema: TableSchema, keys: dict[ColumnId, pa.Array]) -> Iterab
         if column.id not in keys:
             raise InvalidArgument(f"key column {column.name!r} is missing")
         yield keys[column.id]
-
-
-def _check_once(name: object, is_known: bool) -> None:
-    if is_known:
-        raise InvalidArgument(f"column {name!r} is given twice (case does not count)")
 
 
 def _valid(values: pa.Array) -> Written:
@@ -144,16 +172,22 @@ def map_cells(names: Names, family: WholeFamily, maps: pa.Array, first_row: int)
     return GivenCells(owners, families, qualifiers, items)
 
 
-def side_by_side(cells: Sequence[GivenCells], first_row: int, *, skip_nulls: bool) -> GivenCells | None:
-    """The cells of several columns, row by row; within a row as the columns come."""
+def side_by_side(names: Names, cells: Sequence[GivenCells], first_row: int, *, skip_nulls: bool) -> GivenCells | None:
+    """The cells of several columns, row by row; within a row as the columns come. A cell without a value is refused, or
+    left out: then its qualifier is still one that may be."""
     if not cells:
         return None
     whole = cells[0] if len(cells) == 1 else _concatenated(cells, [0] * len(cells))
+    place = first_oversized(_TEXT, whole.qualifier, names.limits.row_bytes_max)
+    if place is not None:
+        raise InvalidArgument(
+            f"row number {first_row + whole.owners[place]}: a qualifier of family {str(whole.family[place])!r} "
+            f"has more than the {names.limits.row_bytes_max} bytes allowed"
+        )
     if whole.value.null_count:
         if not skip_nulls:
             place = pc.index(whole.value.is_null(), True).as_py()
-            row = first_row + whole.owners[place]
-            raise InvalidArgument(f"row number {row}: column {_column_name(whole, place)}: {NO_NULL_CELL}")
+            raise InvalidArgument(f"row number {first_row + whole.owners[place]}: {null_cell(_cell(whole, place))}")
         whole = taken_cells(whole, np.flatnonzero(whole.value.is_valid().to_numpy(zero_copy_only=False)))
     return taken_cells(whole, np.argsort(whole.owners, kind="stable")) if len(cells) > 1 else whole
 
@@ -210,10 +244,7 @@ def flags_of(written: Written, count: int) -> Flags:
 
 def any_written(given: GivenRows) -> Flags:
     """Rows that write some column."""
-    flags = np.zeros(given.count, np.bool_)
-    for each in given.columns:
-        flags |= each.written
-    return flags
+    return any_of((flags_of(each.written, given.count) for each in given.columns), given.count)
 
 
 def rows_with_cells(given: GivenRows) -> Flags:
@@ -231,16 +262,20 @@ def bare_rows(given: GivenRows) -> Flags:
 
 
 def check_given(schema: TableSchema, given: GivenRows, limits: Limits) -> None:
-    """What holds for every row by itself."""
+    """What `storage.checks.mutations` says of every row by itself, but for its bytes: `merge.encoded_rows` sees to
+    those. InvalidArgument names the row by its number."""
     check_keys(schema, given)
     for each in given.columns:
-        check_sizes(each.values, limits.value_bytes_max, f"column {each.column.name!r}", 0)
-        if not each.column.nullable:
-            _refuse(
-                flags_of(each.written, given.count) & ~flags_of(_valid(each.values), given.count),
-                null_written(each.column),
-            )
-    _check_required(schema, given)
+        what = f"column {each.column.name!r}"
+        _check_sizes(each.column.type, each.values, limits.value_bytes_max, what)
+        if not each.column.nullable and each.values.null_count:
+            nulls = ~flags_of(_valid(each.values), given.count)
+            _refuse(flags_of(each.written, given.count) & nulls, null_written(each.column))
+    written = {each.column.id: flags_of(each.written, given.count) for each in given.columns}
+    lacking = first_lacking(schema, written, bare_rows(given))
+    if lacking is not None:
+        place, why = lacking
+        raise InvalidArgument(f"row number {place}: {why}")
     if given.cells is not None:
         _check_cell_sizes(given.cells, limits)
 
@@ -259,41 +294,21 @@ def check_keys(schema: TableSchema, given: GivenRows) -> None:
             _refuse(pc.is_nan(values).to_numpy(zero_copy_only=False), f"{where}: a key cannot be NaN")
 
 
-def _check_required(schema: TableSchema, given: GivenRows) -> None:
-    demanding = [(group, needed) for group in schema.groups if (needed := required_columns(group))]
-    if not demanding:
-        return
-    written = {each.column.id: each.written for each in given.columns}
-    for group, needed in demanding:
-        mine = [each for each in given.columns if schema.column_by_id(each.column.id)[0].id == group.id]
-        touched = any_written(GivenRows(given.count, (), tuple(mine)))
-        if group.id == schema.existence_group.id:
-            touched |= bare_rows(given)
-        for column in needed:
-            _refuse(touched & ~flags_of(written.get(column.id, False), given.count), missing_column(column, group))
+def _check_sizes(type_: t.ColumnType, values: pa.Array, limit: int, what: str) -> None:
+    place = first_oversized(type_, values, limit)
+    if place is not None:
+        raise InvalidArgument(f"row number {place}: {what} has more than the {limit} bytes allowed")
 
 
 def _check_cell_sizes(cells: GivenCells, limits: Limits) -> None:
-    place = _first_above(cells.qualifier, limits.row_bytes_max)
+    place = first_oversized(_BINARY, cells.value, limits.value_bytes_max)
     if place is not None:
+        cell = _cell(cells, place)
         raise InvalidArgument(
-            f"row number {cells.owners[place]}: a qualifier of family {str(cells.family[place])!r} "
-            f"has more than the {limits.row_bytes_max} bytes allowed"
-        )
-    place = _first_above(cells.value, limits.value_bytes_max)
-    if place is not None:
-        raise InvalidArgument(
-            f"row number {cells.owners[place]}: column {_column_name(cells, place)} "
+            f"row number {cells.owners[place]}: column '{cell.family}:{cell.qualifier}' "
             f"has more than the {limits.value_bytes_max} bytes allowed"
         )
 
 
-def _first_above(values: pa.Array, limit: int) -> int | None:
-    if values.nbytes <= limit:
-        return None
-    wrong = pc.greater(pc.binary_length(values), limit).to_numpy(zero_copy_only=False)
-    return int(np.argmax(wrong)) if wrong.any() else None
-
-
-def _column_name(cells: GivenCells, place: int) -> str:
-    return repr(f"{cells.family[place]}:{cells.qualifier[place]}")
+def _cell(cells: GivenCells, place: int) -> Cell:
+    return Cell(cells.family[place].as_py(), cells.qualifier[place].as_py())

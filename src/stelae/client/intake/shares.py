@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.client.intake.blocks import SaidRow, Sizes, batch_of, cut_columnar, small_blocks, weighed
-from stelae.client.intake.merge import MergedRows
-from stelae.client.intake.rows import GivenColumn, flags_of, taken_cells
+from stelae.client.intake.merge import MergedRows, merged_rows
+from stelae.client.intake.rows import GivenColumn, flags_of, given_row, taken_cells
 from stelae.format import layout
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model.arrow_values import values_of
@@ -48,6 +48,15 @@ class _Share:
 def shared_out(schema: TableSchema, found: MergedRows, ts: Micros | None, sizes: Sizes) -> list[OrderedBlock]:
     """All blocks. InvalidArgument for a row that no block can hold."""
     return _Sharing(schema, found, ts, sizes).blocks()
+
+
+def blocks_of_row(schema: TableSchema, mutations: Sequence[Mutation], sizes: Sizes) -> list[OrderedBlock]:
+    """Of puts of one row, which were checked: a small block, except of nested values that are too large for one."""
+    said = weighed(mutations)
+    if said.fits_small:
+        return list(small_blocks(schema, [said], sizes))
+    given, ts = given_row(schema, mutations)
+    return shared_out(schema, merged_rows(schema, given, sizes.limits), ts, sizes)
 
 
 class _Sharing:
@@ -74,7 +83,7 @@ class _Sharing:
         rows = iter(self._said(np.concatenate([share.places for share in few]) if few else np.zeros(0, np.intp)))
         for share in few:
             mine = list(islice(rows, len(share.places)))
-            light = np.array([row.fits_small(self._sizes.limits) for row in mine], np.bool_)
+            light = np.array([row.fits_small for row in mine], np.bool_)
             said += [row for row, is_light in zip(mine, light.tolist(), strict=True) if is_light]
             if not light.all():
                 columnar.append(replace(share, places=share.places[~light]))
@@ -162,7 +171,7 @@ class _Sharing:
             values = tuple([(id_, values[number]) for id_, values, written in columns if written[number]])
             mutations += [Put(Row(row), values, self._ts)] if values else []
             mutations += [PutCell(Row(row), *cell) for cell in cells.get(place, ())]
-            said.append(weighed(Row(row), mutations))
+            said.append(weighed(mutations))
         return said
 
     def _cells_of(self, places: Positions) -> dict[int, list[tuple[str, str, bytes, Micros | None]]]:

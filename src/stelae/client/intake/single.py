@@ -1,255 +1,318 @@
-"""One dict, the short way.
+"""One row at a time: the rule's fast path for it, and its blocks.
 
-Most dicts are plain: not many names, all of columns and cells as they are declared, and values that are neither nested
-nor large. `PlainPuts` turns those into puts by one lookup and one check for each name, and leaves all others to `said`
-and to `check_block`, which alone say what is wrong. What it takes is bounded so that a block of it is never too large.
+Most rows are plain: names of key columns and columns, and perhaps of cells, with values that are not large. They come
+in shapes, too: the same names in the same order, again and again. What follows from the names alone is worked out once
+for each shape (which columns they are, that each stands once, that none is missing which a put must write), and what
+follows from the kinds of values once for each combination of kinds. What is left to do for a row is to look at sizes
+and ranges, and to make the kept form of values that are not in it already.
 
-Dicts come in shapes: the same names in the same order, again and again. What follows from the names alone is worked out
-once for each shape that is met, and what is left to see is that the values are of the plainest kinds.
+`PlainPuts` never refuses: it gives what `rule.judged` gives, or None, and then the row goes to `rule`, which alone says
+what is wrong. What it takes is bounded so that a block of it is never too large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from stelae.client.arguments.names import Names
+from stelae.client.intake.blocks import SaidRow, Sizes, weighed
+from stelae.client.intake.rule import judged_alone, plain_dict
+from stelae.client.intake.shares import blocks_of_row
+from stelae.format.block import NESTED_BYTES_MAX, SmallBlock
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import ColumnId, Micros, Row
+from stelae.model.ids import Micros, Row
+from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Cell, Mutation, Put, PutCell
-from stelae.model.schema import Column, ColumnsGroup, KeyColumn
-from stelae.model.values import Value, coerce
+from stelae.model.schema import Column, KeyColumn, TableSchema
+from stelae.model.values import Value, check_ts, coerce
+from stelae.service.blocks import OrderedBlock
 from stelae.storage.checks.rules import required_columns
+from stelae.storage.checks.sizes import SIZE_OF_PACKED_MAX, packed_bytes
 
-_NAMES_MAX = 256
+_SHAPES_MAX = 64
+_CELLS_MAX = 256
+"""So many names may a row with cells have, if it is plain."""
+
+_CELLS_MET_MAX = 4_096
 _FAMILY_BYTES_MAX = 2_048
 """The name of a family, the times and the lengths: no mutation has more of them."""
 
+_VALUE_BYTES = 32
+"""A value in a block has no more bytes besides its own."""
+
+_NONE = type(None)
+_ALWAYS_KEPT: dict[t.ColumnType, type] = {t.Bool(): bool, t.Float(64): float}
+"""Kinds of values that are kept as they are."""
+
 _Fit = Callable[[Any], Value]
-_SHAPES_MAX = 64
+_Plan = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, _Fit], ...]]
+"""Where values of a row are text, bytes, ints (with the limit of their range), and such that must be made to fit."""
 
 
 class _NotPlain(Exception):
-    """Nothing is said by it: the row goes the long way."""
+    """Nothing is said by it: the row goes to the rule."""
+
+
+class SinglePuts:
+    """Puts of single rows as blocks. Prepared for one schema; may be kept, and used by many threads."""
+
+    def __init__(self, schema: TableSchema, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._schema = schema
+        self._version = schema.version
+        self._names = Names(schema, limits)
+        self._sizes = Sizes(limits)
+        self._plain = PlainPuts(self._names)
+
+    def blocks(self, row: Mapping[str, Any], ts: int | None) -> Sequence[OrderedBlock]:
+        """What a put of one row says, checked."""
+        time = None if ts is None else check_ts(ts)
+        given = row if type(row) is dict else plain_dict(row)
+        plain = self._plain.put(given, time)
+        if plain is not None:
+            return (OrderedBlock(SmallBlock(self._version, plain)),)
+        return blocks_of_row(self._schema, judged_alone(self._names, given, time), self._sizes)
+
+    def said(self, row: Mapping[str, Any], ts: int | None) -> SaidRow:
+        """The same, to be put into a block with others."""
+        time, given = None if ts is None else check_ts(ts), plain_dict(row)
+        plain = self._plain.put(given, time)
+        return weighed(judged_alone(self._names, given, time) if plain is None else plain)
 
 
 class PlainPuts:
     """Prepared for one schema; may be kept, and used by many threads."""
 
     def __init__(self, names: Names) -> None:
-        schema, limits = names.schema, names.limits
+        limits = names.limits
         self._names = names
-        self._codec = schema.codec
-        self._row_bytes_max = limits.row_bytes_max
-        self._value_bytes_max = min(limits.value_bytes_max, limits.block_bytes_max // 4 // _NAMES_MAX)
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._cells: dict[str, Cell] = {}
         # Rows and qualifiers of so many mutations have at most half of a block, and values a quarter.
-        named_bytes_max = _NAMES_MAX * (_FAMILY_BYTES_MAX + 5 * limits.row_bytes_max)
-        self._names_max = _NAMES_MAX if named_bytes_max <= limits.block_bytes_max // 2 else 0
-        self._key_name = schema.codec.names[0] if len(schema.key) == 1 else None
-        self._is_text = schema.codec.types == (t.String(),) and not schema.hashed
-        self._shapes: dict[tuple[str, ...], _Shape | None] = {}
-        is_single = len(schema.key) == 1 and not schema.hashed
-        self._key_kind = {t.String(): str, t.Binary(): bytes}.get(schema.key[0].type) if is_single else None
-        groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
-        self._declared = {column.name: column for group in groups for column in group.columns}
-        self._met: dict[str, tuple[ColumnId, _Fit] | KeyColumn] = {key.name: key for key in schema.key}
-        self._demands = [
-            (
-                frozenset(column.id for column in group.columns),
-                frozenset(column.id for column in needed),
-                group.id == schema.existence_group.id,
-            )
-            for group in groups
-            if (needed := required_columns(group))
-        ]
+        named_bytes_max = _CELLS_MAX * (_FAMILY_BYTES_MAX + 5 * limits.row_bytes_max)
+        self._cells_max = _CELLS_MAX if named_bytes_max <= limits.block_bytes_max // 2 else 0
+        self._cell_bytes_max = min(limits.value_bytes_max, limits.block_bytes_max // 4 // _CELLS_MAX)
 
-    def row_of(self, key: object) -> Row | None:
-        """None if the key is not plain text, or too long."""
-        if not self._is_text or type(key) is not str:
-            return None
-        try:
-            row = key.encode()
-        except UnicodeEncodeError:
-            return None
-        return Row(row) if len(row) <= self._row_bytes_max else None
-
-    def put(self, row: Mapping[str, Any], ts: Micros | None) -> tuple[Mutation, ...] | None:
-        """What the dict says, which `check_block` would let pass; None says nothing."""
-        if type(row) is not dict or len(row) > self._names_max:
-            return None
+    def put(self, row: dict[Any, Any], ts: Micros | None) -> tuple[Mutation, ...] | None:
+        """What the row says, checked; None: ask the rule."""
         names = tuple(row)
-        shape = self._shapes.get(names)
-        if shape is not None:
-            put = shape.put(row, ts)
-            if put is not None:
-                return (put,)
-        met = self._met
-        values: list[tuple[ColumnId, Value]] = []
+        shape = self._shapes.get(names) or self._new_shape(names)
+        if shape is None:
+            return self._put_with_cells(row, ts)
+        if shape.lacks_columns:
+            return None
+        put = shape.put(row, ts)
+        return None if put is None else (put,)
+
+    def _put_with_cells(self, row: dict[Any, Any], ts: Micros | None) -> tuple[Mutation, ...] | None:
+        if len(row) > self._cells_max:
+            return None
+        others: dict[Any, Any] = {}
         cells: dict[Cell, bytes] = {}
-        last = 0
-        in_order = True
+        met = self._cells
+        for name, value in row.items():
+            cell = met.get(name) or self._new_cell(name)
+            if cell is None:
+                others[name] = value
+            elif type(value) is not bytes or len(value) > self._cell_bytes_max or cell in cells:
+                return None
+            else:
+                cells[cell] = value
+        names = tuple(others)
+        shape = self._shapes.get(names) or self._new_shape(names)
+        if shape is None or not cells or (shape.lacks_columns and not shape.is_key_alone):
+            return None
+        put = shape.put(others, ts)
+        if put is None:
+            return None
+        encoded = put.row
+        puts = [PutCell(encoded, cell.family, cell.qualifier, data, ts) for cell, data in cells.items()]
+        return tuple(puts) if shape.is_key_alone else (put, *puts)
+
+    def _new_cell(self, name: object) -> Cell | None:
+        """None if the name is no cell's, or one that the rule refuses."""
+        if type(name) is not str or ":" not in name:
+            return None
         try:
-            encoded = self._encoded(row)
-            for name, value in row.items():
-                place = met.get(name) or self._place(name)
-                if type(place) is tuple:
-                    id_, fit = place
-                    values.append((id_, fit(value)))
-                    in_order = in_order and last < id_
-                    last = id_
-                elif type(place) is Cell:
-                    if type(value) is not bytes or len(value) > self._value_bytes_max or place in cells:
-                        return None
-                    cells[place] = value
-        except (InvalidArgument, KeyError, _NotPlain):
+            found = self._names.cell(name)
+        except InvalidArgument:
             return None
-        if not in_order:
-            values.sort(key=_id)
-        if self._demands and not self._has_required(values, keeps_row=not cells):
-            return None
-        puts = (Put(encoded, tuple(values), ts),) if values or not cells else ()
-        if not cells:
-            if names not in self._shapes:
-                self._keep_shape(names, in_order=in_order)
-            return puts
-        return (*puts, *[PutCell(encoded, cell.family, cell.qualifier, data, ts) for cell, data in cells.items()])
-
-    def _keep_shape(self, names: tuple[str, ...], *, in_order: bool) -> None:
-        """Of a dict without cells that was found to be plain."""
-        if len(self._shapes) >= _SHAPES_MAX:
-            self._shapes = {}
-        columns = [self._declared[name] for name in names if name in self._declared]
-        is_plain = in_order and all(_kind(column.type) is not None for column in columns)
-        self._shapes[names] = None
-        if is_plain and columns and self._key_kind is not None and len(names) == len(columns) + 1:
-            at = names.index(self._codec.names[0])
-            self._shapes[names] = _Shape(at, self._key_kind, columns, self._row_bytes_max, self._value_bytes_max)
-
-    def _place(self, name: str) -> tuple[ColumnId, _Fit] | Cell:
-        column = self._declared.get(name)
-        if column is None:
-            return self._names.cell(name)
-        found = self._met[name] = column.id, _fit(column, self._value_bytes_max)
+        if len(self._cells) >= _CELLS_MET_MAX:
+            self._cells.clear()
+        self._cells[name] = found
         return found
 
-    def _encoded(self, row: Mapping[str, Any]) -> Row:
-        if self._key_name is None:
-            key: tuple[Any, ...] = tuple([row[name] for name in self._codec.names])
-        else:
-            only = row[self._key_name]
-            found = self.row_of(only)
-            if found is not None:
-                return found
-            key = (only,)
-        encoded = self._codec.encode(self._codec.check(key))
-        if len(encoded) > self._row_bytes_max:
-            raise _NotPlain
-        return encoded
-
-    def _has_required(self, values: list[tuple[ColumnId, Value]], *, keeps_row: bool) -> bool:
-        ids = {id_ for id_, _ in values}
-        return all(
-            needed <= ids
-            for columns, needed, is_home in self._demands
-            if not ids.isdisjoint(columns) or (is_home and keeps_row and not ids)
-        )
+    def _new_shape(self, names: tuple[Any, ...]) -> _Shape | None:
+        """None if some name is not that of a column, or one is there twice, or a key column is not."""
+        places: list[KeyColumn | Column] = []
+        for name in names:
+            if type(name) is not str or ":" in name:
+                return None
+            try:
+                place = self._names.meaning(name)
+            except InvalidArgument:
+                return None
+            if not isinstance(place, KeyColumn | Column):
+                return None
+            places.append(place)
+        schema, limits = self._names.schema, self._names.limits
+        ids = {place.id for place in places}
+        if len(ids) < len(names) or any(key.id not in ids for key in schema.key):
+            return None
+        if limits.row_bytes_max + _VALUE_BYTES * (len(names) + 2) > limits.block_bytes_max // 2:
+            return None
+        if len(self._shapes) >= _SHAPES_MAX:
+            self._shapes.clear()
+        shape = self._shapes[names] = _Shape(schema, places, limits)
+        return shape
 
 
 class _Shape:
-    """Dicts of one key column, of text or bytes, and columns in the order of their ids."""
+    """Rows of the same key columns and columns, in one order."""
 
-    __slots__ = ("_bytes_max", "_ids", "_ints", "_key_at", "_kinds", "_row_bytes_max", "_sized", "_texts")
+    __slots__ = (
+        "_bytes_max",
+        "_codec",
+        "_ids",
+        "_in_order",
+        "_key_at",
+        "_key_kind",
+        "_keys_at",
+        "_nested_bytes_max",
+        "_places",
+        "_plans",
+        "_row_bytes_max",
+        "is_key_alone",
+        "lacks_columns",
+    )
 
-    def __init__(
-        self, key_at: int, key_kind: type, columns: Sequence[Column], row_bytes_max: int, bytes_max: int
-    ) -> None:
-        kinds = [_kind(column.type) for column in columns]
-        self._key_at = key_at
-        self._kinds = (*kinds[:key_at], key_kind, *kinds[key_at:])
-        self._ids = tuple(column.id for column in columns)
-        self._sized = tuple(at for at, kind in enumerate(kinds) if kind in (str, bytes))
-        self._texts = tuple(at for at, kind in enumerate(kinds) if kind is str)
-        self._ints = tuple(
-            (at, 1 << (column.type.bits - 1)) for at, column in enumerate(columns) if isinstance(column.type, t.Int)
-        )
-        self._row_bytes_max = row_bytes_max
-        self._bytes_max = bytes_max
+    def __init__(self, schema: TableSchema, places: Sequence[KeyColumn | Column], limits: Limits) -> None:
+        columns = [place for place in places if isinstance(place, Column)]
+        ids = [column.id for column in columns]
+        self._places = tuple(places)
+        self._plans: dict[tuple[type, ...], _Plan] = {}
+        self._codec = schema.codec
+        self._keys_at = tuple(places.index(key) for key in schema.key)
+        self._key_at = self._keys_at[0]
+        is_own_row = len(schema.key) == 1 and not schema.hashed
+        self._key_kind = {t.String(): str, t.Binary(): bytes}.get(schema.key[0].type) if is_own_row else None
+        self._ids = tuple(sorted(ids))
+        self._in_order = None if ids == sorted(ids) else itemgetter(*[ids.index(id_) for id_ in self._ids])
+        self.is_key_alone = not columns
+        self.lacks_columns = _lacks_columns(schema, frozenset(ids))
+        nested = sum(not isinstance(column.type, t.KeyType) for column in columns)
+        self._row_bytes_max = limits.row_bytes_max
+        # All values together have a quarter of a block, and those that are nested half of what small blocks take.
+        self._bytes_max = min(limits.value_bytes_max, limits.block_bytes_max // 4 // len(places))
+        largest = min(self._bytes_max, limits.value_bytes_max // SIZE_OF_PACKED_MAX)
+        self._nested_bytes_max = min(largest, NESTED_BYTES_MAX // 2 // max(nested, 1))
 
     def put(self, row: dict[str, Any], ts: Micros | None) -> Put | None:
-        """None if some value is of another kind than its column, or large, or not ASCII: then it goes the other way."""
+        """None if some value is none of its column, or large."""
         values = list(row.values())
-        if tuple(map(type, values)) != self._kinds:
+        kinds = tuple(map(type, values))
+        plan = self._plans.get(kinds) or self._new_plan(kinds)
+        if plan is None:
             return None
-        key = values.pop(self._key_at)
-        if type(key) is str:
-            if not key.isascii():
+        texts, blobs, ints, others = plan
+        for at in texts:
+            text = values[at]
+            if len(text) > self._bytes_max or not (text.isascii() or _fits_in(text, self._bytes_max)):
                 return None
-            key = key.encode()
-        if len(key) > self._row_bytes_max:
-            return None
-        for at in self._sized:
+        for at in blobs:
             if len(values[at]) > self._bytes_max:
                 return None
-        for at in self._texts:
-            if not values[at].isascii():
-                return None
-        for at, limit in self._ints:
+        for at, limit in ints:
             if not -limit <= values[at] < limit:
                 return None
-        return Put(Row(key), tuple(zip(self._ids, values)), ts)  # noqa: B905
-
-
-def _kind(type_: t.ColumnType) -> type | None:
-    """The kind of Python value that is kept as it is; None if there is no such."""
-    match type_:
-        case t.String():
-            return str
-        case t.Binary():
-            return bytes
-        case t.Int():
-            return int
-        case t.Float(64):
-            return float
-        case _:
+        try:
+            for at, fit in others:
+                values[at] = fit(values[at])
+            if self._key_kind is None:
+                encoded = self._encoded(values)
+            else:
+                key = values.pop(self._key_at)
+                encoded = key.encode() if self._key_kind is str else key
+        except (InvalidArgument, UnicodeEncodeError, _NotPlain):
             return None
+        if len(encoded) > self._row_bytes_max:
+            return None
+        if self._in_order is not None:
+            values = self._in_order(values)
+        return Put(encoded, tuple(zip(self._ids, values)), ts)  # noqa: B905
+
+    def _encoded(self, values: list[Any]) -> Row:
+        """The row of the key, which is taken out of the values."""
+        codec = self._codec
+        encoded = codec.encode(codec.check(tuple([values[at] for at in self._keys_at])))
+        for at in sorted(self._keys_at, reverse=True):
+            del values[at]
+        return encoded
+
+    def _new_plan(self, kinds: tuple[type, ...]) -> _Plan | None:
+        texts: list[int] = []
+        blobs: list[int] = []
+        ints: list[tuple[int, int]] = []
+        others: list[tuple[int, _Fit]] = []
+        for at, (place, kind) in enumerate(zip(self._places, kinds, strict=True)):
+            if isinstance(place, KeyColumn):
+                if self._key_kind is not None and kind is not self._key_kind:
+                    return None
+                continue
+            match place.type:
+                case _ if kind is _NONE:
+                    if not place.nullable:
+                        return None
+                case t.String() if kind is str:
+                    texts.append(at)
+                case t.Binary() if kind is bytes:
+                    blobs.append(at)
+                case t.Int(bits) if kind is int:
+                    ints.append((at, 1 << (bits - 1)))
+                case type_ if _ALWAYS_KEPT.get(type_) is kind:
+                    pass
+                case _:
+                    others.append((at, _fit(place, self._bytes_max, self._nested_bytes_max)))
+        if len(self._plans) >= _SHAPES_MAX:
+            self._plans.clear()
+        plan = self._plans[kinds] = tuple(texts), tuple(blobs), tuple(ints), tuple(others)
+        return plan
 
 
-def _id(written: tuple[ColumnId, Value]) -> ColumnId:
-    return written[0]
+def _lacks_columns(schema: TableSchema, written: frozenset[int]) -> bool:
+    """Whether a put of these columns, or of the key alone, lacks one that it must write."""
+    for group in schema.groups:
+        needed = {column.id for column in required_columns(group)}
+        mine = {column.id for column in getattr(group, "columns", ())}
+        is_touched = bool(written & mine) or (not written and group.id == schema.existence_group.id)
+        if is_touched and not needed <= written:
+            return True
+    return False
 
 
-def _fit(column: Column, size_max: int) -> _Fit:
+def _fits_in(text: str, bytes_max: int) -> bool:
+    try:
+        return len(text.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        return False
+
+
+def _fit(column: Column, bytes_max: int, nested_bytes_max: int) -> _Fit:
     """What makes the kept form of a value."""
-    other = _fit_any(column, size_max)
-    match column.type:
-        case t.String():
-            return lambda value: (
-                value if type(value) is str and value.isascii() and len(value) <= size_max else other(value)
-            )
-        case t.Binary():
-            return lambda value: value if type(value) is bytes and len(value) <= size_max else other(value)
-        case t.Int(bits):
-            limit = 1 << (bits - 1)
-            return lambda value: value if type(value) is int and -limit <= value < limit else other(value)
-        case t.Float(64):
-            return lambda value: value if type(value) is float else other(value)
-        case _:
-            return other
-
-
-def _fit_any(column: Column, size_max: int) -> _Fit:
     type_, where = column.type, f"column {column.name!r}"
-    is_nested = isinstance(type_, t.Array | t.Struct | t.Map | t.Vector)
 
-    def fit(value: Any) -> Value:
-        if value is None and column.nullable:
-            return None
-        if value is None or is_nested:
-            raise _NotPlain
+    def fit_plain(value: Any) -> Value:
         kept = coerce(type_, value, where)
-        if (type(kept) is str and len(kept.encode()) > size_max) or (type(kept) is bytes and len(kept) > size_max):
+        if (type(kept) is str and not _fits_in(kept, bytes_max)) or (type(kept) is bytes and len(kept) > bytes_max):
             raise _NotPlain
         return kept
 
-    return fit
+    def fit_nested(value: Any) -> Value:
+        kept = coerce(type_, value, where)
+        if packed_bytes(kept) > nested_bytes_max:
+            raise _NotPlain
+        return kept
+
+    return fit_plain if isinstance(type_, t.KeyType) else fit_nested

@@ -1,7 +1,7 @@
 """Columns of Python values, from dicts and from frames that hold objects, as Arrow arrays in their column's form.
 
-Values go by `coerce`, one at a time, except where all of them have the very type that Arrow and `coerce` agree on. As
-in frames, floats that are whole numbers fit int columns.
+A fast path of `rule`: values go by `fit_value`, one at a time, except where all of them have the very type that Arrow
+and `coerce` agree on. As in frames, floats that are whole numbers fit int columns.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ _NONE = type(None)
 
 
 def fit_value(type_: t.ColumnType, value: Any, where: str) -> Value:
-    """The kept form of a value that is not None."""
-    if isinstance(type_, t.Int) and _is_whole_float(value):
-        value = int(value)
-    return coerce(type_, value, where)
+    """The kept form of a value that is not None: `coerce`, with whole floats for ints."""
+    return coerce(type_, native_int(value) if isinstance(type_, t.Int) else value, where)
 
 
-def _is_whole_float(value: Any) -> bool:
-    of_numpy = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and value.dtype.kind == "f"
-    return (of_numpy or isinstance(value, float)) and bool(value.is_integer())
+def native_int(value: Any) -> Any:
+    """Python's int where numpy's, or a float that is a whole number, stands for it; any other value as it is."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0 or value.dtype.kind not in "iuf":
+        return value
+    return int(value) if value.is_integer() else value
 
 
 def array_of_given(type_: t.ColumnType, values: Sequence[Any], what: str, first_row: int) -> pa.Array:

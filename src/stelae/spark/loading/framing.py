@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stelae.client.arguments.names import Names
-from stelae.client.intake.long import long_names
+from stelae.client.intake.rule import long_names
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, nearest
 from stelae.model.ids import Micros, TableId

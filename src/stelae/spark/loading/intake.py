@@ -175,13 +175,9 @@ class Intake:
         return given
 
     def _rows(self, given: GivenRows) -> dict[str, pa.Array]:
-        """The key columns and the rows they make. The two zeros are one key."""
-        keys = [
-            pc.add(values, pa.scalar(0.0, values.type)) if isinstance(type_, t.Float) else values
-            for type_, values in zip(self._schema.codec.types, given.keys, strict=True)
-        ]
-        found = dict(zip(self._schema.codec.names, keys, strict=True))
-        return found | {layout.ROW: encoded_rows(self._schema, keys, DEFAULT_LIMITS)}
+        """The key columns and the rows they make."""
+        keys, rows = encoded_rows(self._schema, given, DEFAULT_LIMITS)
+        return dict(zip(self._schema.codec.names, keys, strict=True)) | {layout.ROW: rows}
 
     def _puts(self, given: GivenRows, place: Ints) -> dict[GroupId, pa.Table]:
         rows = self._rows(given)
@@ -204,7 +200,8 @@ class Intake:
         arrays = rows | {each.column.name: each.values for each in mine}
         if spec.has_kind:
             arrays[layout.KIND] = pa.array(np.where(written, Kind.PUT, SAYS_NOTHING).astype(np.int8))
-            arrays[layout.MASK] = _masks([*(flags_of(each.written, given.count) for each in mine), bare])
+            flags = [*(flags_of(each.written, given.count) for each in mine), bare]
+            arrays[layout.MASK] = layout.masks_of(flags, given.count, len(mine))
         table = _table(run_spec(spec), arrays, place, self._shape.ts, given.count)
         return table if spec.has_kind or written.all() else table.filter(pa.array(written))
 
@@ -258,7 +255,7 @@ class Intake:
                 continue
             arrays = rows | {layout.KIND: pa.array(kinds)}
             arrays |= {each.name: pa.nulls(count, to_arrow(t.parse_type(each.type))) for each in spec.columns}
-            arrays[layout.MASK] = _masks([np.zeros(count, np.bool_)] * (len(spec.columns) + 1))
+            arrays[layout.MASK] = layout.masks_of([], count, len(spec.columns))
             found[id_] = _table(run_spec(spec), arrays, place, self._shape.ts, count)
         return found
 
@@ -269,17 +266,6 @@ def _without_misfits(batch: pa.Table) -> pa.Table:
         place = pc.index(reasons.is_valid(), True).as_py()
         raise InvalidArgument(f"row number {place}: {reasons[place].as_py()}")
     return batch.drop_columns([MISFIT])
-
-
-def _masks(flags: Sequence[Flags]) -> pa.Array:
-    """Of each record the flags of its columns, and last that it says its key alone, as `layout` has them."""
-    count, width = len(flags[0]), layout.mask_bytes(len(flags) - 1)
-    bits = np.zeros((count, 8 * width), np.uint8)
-    for place, each in enumerate(flags):
-        bits[:, place] = each
-    packed = np.packbits(bits, axis=1, bitorder="little")
-    offsets = (np.arange(count + 1) * width).astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(packed)])
 
 
 def _table(

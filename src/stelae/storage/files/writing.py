@@ -146,18 +146,6 @@ def to_batch(slab: Slab, spec: FragmentSpec, codec: KeyCodec) -> pa.RecordBatch:
     if layout.KIND in schema.names:
         arrays[layout.KIND] = pa.array(np.zeros(len(slab), np.int8) if slab.kinds is None else slab.kinds)
     if layout.MASK in schema.names:
-        arrays[layout.MASK] = _masks(slab, len(spec.columns))
+        flags = [column.flags(len(slab)) for column in slab.columns]
+        arrays[layout.MASK] = layout.masks_of(flags, len(slab), len(spec.columns))
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
-
-
-def _masks(slab: Slab, columns: int) -> pa.Array:
-    """One bit per column, and one for a put of the key alone: where the slab has it, it is the last."""
-    width = layout.mask_bytes(columns)
-    bits = np.zeros((len(slab), width * 8), np.uint8)
-    for place, column in enumerate(slab.columns):
-        bits[:, place] = column.flags(len(slab))
-    packed = np.packbits(bits, axis=1, bitorder="little")
-    offsets = (np.arange(len(slab) + 1) * width).astype(np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(slab), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(packed))]
-    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal as PyDecimal
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stelae.client.api.rows import found_row
 from stelae.client.arguments import names as names_module
 from stelae.client.arguments.names import Names
-from stelae.client.intake.mutations import RowEncoder, blocks_of, erasures_of, key_of, mutations_of
-from stelae.client.intake.single import PlainPuts
-from stelae.format.block import NESTED_BYTES_MAX, SMALL_MUTATIONS_MAX, SmallBlock, encode_block
+from stelae.client.intake.mutations import blocks_of, key_of, mutations_of
+from stelae.client.intake.single import PlainPuts, SinglePuts
+from stelae.format.block import NESTED_BYTES_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Micros, Row
+from stelae.model.ids import Micros, Row, Txn
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Mutation
 from stelae.model.schema import TableSchema
@@ -87,13 +89,18 @@ def the_long_way(schema: TableSchema, row: dict[Any, Any], ts: int | None) -> li
     return mutations
 
 
+def in_one_block(schema: TableSchema, puts: SinglePuts, row: dict[Any, Any], ts: int | None) -> list[Mutation]:
+    (only,) = puts.blocks(row, ts)
+    return mutations_in(schema, only.block)
+
+
 @settings(max_examples=tries(600))
 @given(st.data(), st.sampled_from(sorted(SCHEMAS)), st.sampled_from([None, 5]))
 def test_a_put_says_what_the_long_way_says(data: st.DataObject, which: str, ts: int | None) -> None:
     schema = SCHEMAS[which]
-    encoder, rows = RowEncoder(schema), data.draw(st.lists(any_row(schema), min_size=1, max_size=3))
+    puts, rows = SinglePuts(schema), data.draw(st.lists(any_row(schema), min_size=1, max_size=3))
     for row in rows:
-        short = outcome(lambda row=row: mutations_in(schema, encoder.put(row, ts)))  # type: ignore[misc]
+        short = outcome(lambda row=row: in_one_block(schema, puts, row, ts))  # type: ignore[misc]
         assert short == outcome(lambda row=row: the_long_way(schema, row, ts))  # type: ignore[misc]
 
 
@@ -114,21 +121,21 @@ PLAINEST_OTHERS: dict[str, tuple[Any, ...]] = {
 @settings(max_examples=tries(40))
 @given(st.data(), st.permutations(sorted(PLAINEST_VALUES)))
 def test_a_shape_that_was_met_before_is_not_trusted_with_other_values(data: st.DataObject, names: list[str]) -> None:
-    encoder = RowEncoder(PLAINEST)
+    puts = SinglePuts(PLAINEST)
     kept = [name for name in names if name == "id" or data.draw(st.booleans())]
     in_order = [name for name in PLAINEST_VALUES if name in kept]
     for order in (kept, in_order):
         plain = {name: PLAINEST_VALUES[name] for name in order}
         others = [{**plain, name: value} for name in order for value in PLAINEST_OTHERS[name]]
         for row in (plain, *others, plain):
-            short = outcome(lambda row=row: mutations_in(PLAINEST, encoder.put(row, 5)))  # type: ignore[misc]
+            short = outcome(lambda row=row: in_one_block(PLAINEST, puts, row, 5))  # type: ignore[misc]
             assert short == outcome(lambda row=row: the_long_way(PLAINEST, row, 5))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("name", ["t", "b"])
 def test_a_shape_that_was_met_before_takes_no_larger_values(name: str) -> None:
     plain = PlainPuts(Names(PLAINEST))
-    size = DEFAULT_LIMITS.block_bytes_max // 4 // 256
+    size = DEFAULT_LIMITS.block_bytes_max // 4 // len(PLAINEST_VALUES)
     assert plain.put(PLAINEST_VALUES, None) is not None
     assert plain.put({**PLAINEST_VALUES, name: PLAINEST_VALUES[name] * size}, None) is not None
     assert plain.put({**PLAINEST_VALUES, name: PLAINEST_VALUES[name] * (size + 1)}, None) is None
@@ -171,7 +178,15 @@ def test_whole_floats_fit_int_keys_of_many_rows(small_rows_max: int) -> None:
         (STRICT, {"id": "a", "name": "x"}),
         (STRICT, {"id": "a", "age": 1}),
         (STRICT, {"id": "a", "f:q": b""}),
-        (EVERYTHING, {name: value for name, value in every_type()[0].items() if not isinstance(value, list | dict)}),
+        (USERS, {"ID": "ann", "NAME": "x"}),
+        (USERS, {"id": "ann", "name": "x" * 70_000}),
+        (USERS, {"id": "ann", "name": "ü" * 40_000}),
+        (USERS, {"id": "ann", "name": None, "CLICK:a": b"1"}),
+        (PAIR, {"note": None, "PLACE": 7, "number": 1, "area": "a"}),
+        (EVERYTHING, every_type()[0]),
+        (EVERYTHING, every_type()[1]),
+        (EVERYTHING, every_type()[2]),
+        (EVERYTHING, {"id": 1, "binary": bytearray(70_000)}),
     ],
     ids=lambda value: ascii(value)[:50] if isinstance(value, dict) else "",
 )
@@ -183,16 +198,15 @@ def test_plain_rows_go_the_short_way(schema: TableSchema, row: dict[str, Any]) -
 @pytest.mark.parametrize(
     "schema, row",
     [
-        (USERS, OrderedDict(id="ann")),
         (USERS, {"name": "Ann"}),
-        (USERS, {"ID": "ann"}),
-        (USERS, {"id": "ann", "NAME": "x"}),
+        (USERS, {"id": "ann", "ID": "bob"}),
+        (USERS, {"id": "ann", "name": "x", "NAME": "x"}),
         (USERS, {"id": "ann", "click": {"a": b"1"}}),
         (USERS, {"id": "ann", "click:a": b"1", "CLICK:a": b"2"}),
         (USERS, {"id": "ann", "click:a": bytearray(b"1")}),
         (USERS, {"id": "ann", "click:a": b"x" * 70_000}),
-        (USERS, {"id": "ann", "name": "x" * 70_000}),
-        (USERS, {"id": "ann", "name": "ü" * 40_000}),
+        (USERS, {"id": "ann", "name": "x" * (2**23 + 1)}),
+        (USERS, {"id": "ann", "name": "ü" * (2**22 + 1)}),
         (USERS, {"id": "a" * 5_000}),
         (USERS, {"id": "\ud800"}),
         (USERS, {"id": "ann", "age": None}),
@@ -200,8 +214,8 @@ def test_plain_rows_go_the_short_way(schema: TableSchema, row: dict[str, Any]) -
         (USERS, {"id": "ann"} | {f"click:{i}": b"" for i in range(300)}),
         (STRICT, {"id": "a"}),
         (STRICT, {"id": "a", "note": "x"}),
-        (EVERYTHING, {"id": 1, "ints": []}),
-        (EVERYTHING, {"id": 1, "binary": bytearray(70_000)}),
+        (EVERYTHING, {"id": 1, "ints": [0] * 2**20}),
+        (EVERYTHING, {"id": 1, "binary": bytearray(2**23 + 1)}),
     ],
     ids=lambda value: ascii(value)[:40] if isinstance(value, dict) else "",
 )
@@ -211,8 +225,11 @@ def test_other_rows_go_the_long_way(schema: TableSchema, row: dict[Any, Any]) ->
 
 def test_where_blocks_are_small_nothing_is_plain() -> None:
     row = {"id": "ann", "name": "x"}
-    assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**23))).put(row, None) is None
-    assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**24))).put(row, None) is not None
+    with_cells = row | {"click:a": b""}
+    assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**13))).put(row, None) is None
+    assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**14))).put(row, None) is not None
+    assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**23))).put(with_cells, None) is None
+    assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**24))).put(with_cells, None) is not None
 
 
 def test_the_largest_plain_row_fits_into_a_block() -> None:
@@ -247,56 +264,50 @@ WIDE = declare({"id": "string"}, [columns("g", {f"c{i}": "binary" for i in range
 )
 def test_what_is_too_large_names_the_row(row: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidArgument, match=complaint):
-        RowEncoder(WIDE).put(row)
+        SinglePuts(WIDE).blocks(row, None)
 
 
 def test_large_nested_values_go_columnar() -> None:
     items = list(range(2**31 - 250_000, 2**31))
     assert 5 * len(items) > NESTED_BYTES_MAX
-    block = RowEncoder(WIDE).put({"id": "a", "items": items, "c0": b"x"}, ts=5)
+    (only,) = SinglePuts(WIDE).blocks({"id": "a", "items": items, "c0": b"x"}, 5)
+    block = only.block
     assert isinstance(block, ColumnarBlock)
     check_block(WIDE, block)
     expected = held(WIDE, mutations_of(WIDE, {"id": "a", "items": items, "c0": b"x"}, 5))
     is_same = held(WIDE, mutations_in(WIDE, block)) == expected
     assert is_same, "not shown: it is long"
     with pytest.raises(InvalidArgument, match=r"row 'a': column 'items'\[0\]: 1\.0 \(float\) is not a int32"):
-        RowEncoder(WIDE).put({"id": "a", "items": [1.0, *items]})
+        SinglePuts(WIDE).blocks({"id": "a", "items": [1.0, *items]}, None)
 
 
 def test_a_time_is_checked_first() -> None:
     with pytest.raises(InvalidArgument, match=r"ts: 1\.5 is not a time"):
-        RowEncoder(USERS).put({"id": "ann"}, ts=1.5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("key", ["ann", "", "größe", ("ann",), {"ID": "ann"}, np.str_("ann"), "\ud800", "a" * 4097, 7])
-def test_keys(key: Any) -> None:
-    assert outcome(lambda: RowEncoder(USERS).key(key)) == outcome(lambda: key_of(USERS, key))
-    assert outcome(lambda: RowEncoder(HASHED).key(key)) == outcome(lambda: key_of(HASHED, key))
-    assert outcome(lambda: RowEncoder(HASHED_TEXT).key(key)) == outcome(lambda: key_of(HASHED_TEXT, key))
+        SinglePuts(USERS).blocks({"id": "ann"}, 1.5)  # type: ignore[arg-type]
 
 
 def test_the_longest_key_is_a_setting() -> None:
-    encoder = RowEncoder(USERS, Limits(row_bytes_max=3))
-    assert encoder.key("abc") == b"abc"
-    for refused in (lambda: encoder.key("abcd"), lambda: encoder.put({"id": "abcd"}), lambda: encoder.erase("abcd")):
-        with pytest.raises(InvalidArgument, match="4 bytes; at most 3"):
-            refused()
+    puts = SinglePuts(USERS, Limits(row_bytes_max=3))
+    assert len(puts.blocks({"id": "abc"}, None)) == 1
+    with pytest.raises(InvalidArgument, match="row 'abcd': the row has 4 bytes; at most 3"):
+        puts.blocks({"id": "abcd"}, None)
 
 
 @pytest.mark.parametrize(
-    "given_",
-    [{}, {"ts": 5}, {"columns": ["age", "click:", "view:x"]}, {"columns": ["age"], "versions": [5, 7]}],
-    ids=str,
+    "row",
+    [OrderedDict(id="ann", name="x"), MappingProxyType({"id": "ann", "name": "x"}), found_row({"id": "ann"}, Txn(7))],
+    ids=lambda row: type(row).__name__,
 )
-def test_erasures_are_blocks(given_: dict[str, Any]) -> None:
-    block = RowEncoder(USERS).erase("ann", **given_)
-    assert list(block.mutations) == erasures_of(USERS, "ann", **given_)
-    assert block.schema_version == USERS.version
+def test_any_mapping_is_a_row(row: Mapping[str, Any]) -> None:
+    (only,) = SinglePuts(USERS).blocks(row, None)
+    assert mutations_in(USERS, only.block) == mutations_of(USERS, dict(row))
 
 
-def test_more_versions_than_a_block_says_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match=f"{SMALL_MUTATIONS_MAX + 1} mutations"):
-        RowEncoder(USERS).erase("ann", ["age"], versions=range(SMALL_MUTATIONS_MAX + 1))
+@pytest.mark.parametrize("row", [None, "ann", 7, [("id", "ann")]], ids=str)
+def test_what_is_no_mapping_is_no_row(row: Any) -> None:
+    for put in (SinglePuts(USERS).blocks, SinglePuts(USERS).said):
+        with pytest.raises(InvalidArgument, match="a row is a dict of column to value, not"):
+            put(row, None)
 
 
 def test_names_of_cells_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.intake.arrays import check_sizes, fitted
+from stelae.client.intake.arrays import fitted
 from stelae.client.intake.values import array_of_given, fit_value
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
@@ -263,23 +263,3 @@ def test_python_values_that_do_not_fit(text: str, given_: list[Any], complaint: 
     with pytest.raises(InvalidArgument) as caught:
         array_of_given(parse_type(text), given_, "x", 10)
     assert complaint in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "array, number",
-    [
-        (pa.array(["a" * 10, "b" * 10]), None),
-        (pa.array(["a", "b" * 11, "c" * 12]), 6),
-        (pa.array([b"a" * 9, None, b"b" * 11]), 7),
-        (pa.array([1, 2, 3, 4]), None),
-        (pa.array([[1], [1]], pa.list_(pa.int8())), None),
-        (pa.array([[1], [1] * 20, [1] * 20], pa.list_(pa.int8())), 6),
-    ],
-    ids=shown,
-)
-def test_sizes(array: pa.Array, number: int | None) -> None:
-    if number is None:
-        check_sizes(array, 10, "column 'x'", 5)
-    else:
-        with pytest.raises(InvalidArgument, match=f"^row number {number}: column 'x' has more than the 10 bytes"):
-            check_sizes(array, 10, "column 'x'", 5)

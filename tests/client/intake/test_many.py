@@ -499,7 +499,7 @@ def test_nested_values_too_large_for_small_blocks_go_columnar() -> None:
     blocks = blocks_of(BOTH, rows)
     assert kinds(blocks) == ["small 1", "put 1"]
     checked(BOTH, blocks)
-    with pytest.raises(InvalidArgument, match=r"row 'a': .* put its columns and its cells in two calls"):
+    with pytest.raises(InvalidArgument, match=r"row 'a': .* say it in several calls, columns apart from cells"):
         blocks_of(BOTH, [rows[0] | {"click:a": b""}])
 
 
