@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.api.rows import FoundVersion, found_history, found_row, pandas_of, polars_of, rows_of_batch, table_of
+from stelae.client.api.rows import FoundVersion, found_row, pandas_of, polars_of, rows_of_batch, table_of
 from stelae.model.arrow_values import array_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Micros, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.values import coerce
-from stelae.storage.read.asking import Version
 from stelae.storage.read.scans.rows import output_schema
 from tests.client.samples import EVERYTHING, USERS, WILD, every_type
 from tests.effort import tries
@@ -115,14 +114,6 @@ def test_a_version_says_what_it_is() -> None:
     assert (value, ts, txn, erased) == ("Ann", 5, 77, False)
     assert repr(version) == "Version(value='Ann', ts=5, txn=77, erased=False)"
     assert pickle.loads(pickle.dumps(version)) == version
-
-
-def test_a_history_keeps_its_order() -> None:
-    read = {"name": (Version(Micros(9), TXN, "new"), Version(Micros(5), Txn(3), None)), "click:a": ()}
-    assert found_history(read) == {
-        "name": [FoundVersion("new", Micros(9), TXN), FoundVersion(None, Micros(5), Txn(3))],
-        "click:a": [],
-    }
 
 
 def test_batches_become_one_table() -> None:

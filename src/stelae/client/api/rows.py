@@ -18,7 +18,6 @@ from stelae.model.ids import Micros, Txn
 from stelae.model.schema import WILDCARD, ColumnsGroup, TableSchema
 from stelae.model.types import ColumnType
 from stelae.model.values import Value
-from stelae.storage.read.asking import Version
 
 
 class FoundRow(dict[str, Value]):
@@ -48,11 +47,6 @@ def found_row(values: Mapping[str, Value] | Iterable[tuple[str, Value]], txn: Tx
     row = FoundRow(values)
     row.txn = txn
     return row
-
-
-def found_history(versions: Mapping[str, Iterable[Version]]) -> dict[str, list[FoundVersion]]:
-    """By column and cell: what a point read gives of its versions, in its order."""
-    return {name: [FoundVersion(value, ts, txn) for ts, txn, value in some] for name, some in versions.items()}
 
 
 def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[FoundRow]:

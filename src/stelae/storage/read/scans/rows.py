@@ -36,7 +36,6 @@ from stelae.storage.read.scans.windows import Piece, block_bounds
 from stelae.storage.tablet.parts import LEFT_OVER, declared
 from stelae.storage.tablet.state import TabletState
 
-NO_ROWS = RowRange(b"", b"")
 CELLS_TYPE = pa.map_(pa.string(), pa.binary())
 OTHERS = "*"
 
