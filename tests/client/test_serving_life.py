@@ -639,7 +639,10 @@ def test_every_operation_is_asked() -> None:
 @pytest.mark.parametrize("name", [*ASKED, "submit"])
 def test_an_owner_that_dies_in_the_middle(name: str, dying: Callable[..., RemoteStore]) -> None:
     remote = dying()
-    calls: dict[str, Callable[..., Any]] = {
+    def submit(store: Any, until: Any) -> Any:
+        return store.submit(TABLE, BLOCKS, deadline=until).result()
+
+    calls: dict[str, Callable[..., Any]] = {**ASKED, "submit": submit}
         **ASKED,
         "submit": lambda store, until: store.submit(TABLE, BLOCKS, deadline=until).result(),
     }

@@ -21,7 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.format import layout
-from stelae.format.fragment.bloom import Bloom, bloom_hash
 from stelae.format.fragment.footer import FRAGMENT_VERSION, FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import FragmentWriter
@@ -177,13 +176,6 @@ def test_the_bloom_filter_never_denies_what_is_there_and_mostly_denies_the_rest(
         strange = [row for row in others if row not in rows]
         denied = sum(not reader.may_contain(row, 0) for row in strange)
         assert denied >= 0.8 * len(strange)
-
-
-def test_the_filter_probes_the_same_in_vectors() -> None:
-    rows = [b"%d" % n for n in range(3_000)]
-    bloom = Bloom(random.Random(1).randbytes(32 * 64), "f")
-    hashes = np.array([bloom_hash(row) for row in rows], np.uint64)
-    assert bloom.may_contain_many(hashes).tolist() == [bloom.may_contain(int(h)) for h in hashes]
 
 
 def test_point_reads_open_one_block_and_only_the_columns_asked_for() -> None:

@@ -14,11 +14,11 @@ from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.build import col
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import ColumnRef, Comparator, Compare
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.printer import to_text
+from tests.model.evaluate import evaluate
 
 TYPES: dict[str, t.ColumnType] = {
     "flag": t.Bool(),

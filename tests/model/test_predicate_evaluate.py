@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.predicate.build import col, column, history, row, time
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
+from tests.model.evaluate import evaluate
 from tests.model.test_predicate_samples import moments
 
 DAY, MOMENT, READING = moments()

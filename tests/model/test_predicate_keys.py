@@ -17,12 +17,12 @@ from stelae.model.keys.scalar import Key, KeyCodec
 from stelae.model.predicate import keyranges
 from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.build import col, row
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import ColumnRef, Comparator, Compare, Expr, IsNull, Leaf, Within, combine
 from stelae.model.predicate.keyranges import key_ranges
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
 from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, prefixed, single
+from tests.model.evaluate import evaluate
 from tests.model.test_predicate_samples import trees
 
 DENORMAL, TINY32, MAX32 = 5e-324, 2.0**-149, 3.4028234663852886e38

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN
 from stelae.model.predicate.build import col, column, history, row, time
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import (
     And,
     ColumnRef,
@@ -40,6 +39,7 @@ from stelae.model.predicate.selectors import (
     union_selectors,
 )
 from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, prefixed, single
+from tests.model.evaluate import evaluate
 from tests.model.test_predicate_samples import trees
 
 ROWS = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"ab", b"b", b"\xc3\xa9", b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\0"]

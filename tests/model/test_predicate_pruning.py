@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.predicate.build import col, column
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import Comparator, Compare, Expr, IsNull, Leaf, Not, Within
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.pruning import Bounds, may_match
 from tests.effort import tries
+from tests.model.evaluate import evaluate
 from tests.model.test_predicate_vector import ORDERS, A, edges, leaves_on, one_by_one, tables
 from tests.strategies import KEY_TYPES, key_values
 

@@ -19,7 +19,6 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN
 from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.build import col, column, history, row, time
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import (
     ColumnRef,
     Comparator,
@@ -39,6 +38,7 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.vector import keep, matches, names_of
 from stelae.model.values import datetime_of_micros
 from tests.effort import tries
+from tests.model.evaluate import evaluate
 from tests.model.test_predicate_samples import trees
 from tests.strategies import KEY_TYPES, key_values, values
 

@@ -14,12 +14,12 @@ from stelae.model.arrow_values import array_of
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.build import col
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
 from stelae.model.ranges import RowRange
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_condition
 from tests.effort import tries
+from tests.model.evaluate import evaluate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

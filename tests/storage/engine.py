@@ -666,7 +666,8 @@ def check_engine(engine: Engine, rows: Sequence[Row]) -> None:
             if row in state.rows:
                 sources = [source for memory in state.memories for source in memory.groups.values()]
                 txns = {version.txn for source in sources for version in source.versions_of(row)}
-                assert all(txn > state.flushed_txn(row) for txn in txns), f"{row!r} is in memory and in files"
+                flushed = next((txn for rows, txn in state.flushed if row in rows), Txn(0))
+                assert all(txn > flushed for txn in txns), f"{row!r} is in memory and in files"
     if all(memory.is_empty for memory in shard.memories()):
         assert shard.unflushed_bytes() == shard.wal.queued_bytes
     horizon = shard.horizon(TABLE)

@@ -20,7 +20,6 @@ from stelae.model.errors import NotFound, SnapshotTooOld, TabletAway
 from stelae.model.ids import GroupId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Columns, Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.predicate.binding import check_types
-from stelae.model.predicate.evaluate import evaluate
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ALL_TIME, TimeRange, plan
@@ -39,6 +38,7 @@ from stelae.storage.tablet.state import altered
 from stelae.storage.upkeep.estimate import describe
 from stelae.storage.upkeep.picker import pick_all
 from tests.effort import tries
+from tests.model.evaluate import evaluate
 from tests.storage.engine import TABLE, Engine, expected
 from tests.storage.plain import PlainTable
 from tests.storage.workloads import (

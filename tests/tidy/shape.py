@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from tests.tidy.sources import Source
 
 MODULE_LINES_MAX = 400
+MODULES_MAX = 20
 README_LINES_MAX = 60
 STATEMENTS_MIN = 4
+
+NO_PACKAGES: Mapping[str, str] = {}
+"""Folders and first words of modules that are alike and no package, and why."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -25,17 +29,43 @@ def too_long(source: Source) -> list[str]:
 
 
 def names_with_two_homes(sources: Iterable[Source]) -> list[str]:
-    """A public class or function is defined in one module of the whole package."""
-    homes: dict[str, list[str]] = defaultdict(list)
+    """A public class or function is defined in one module of its room."""
+    homes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for source in sources:
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_") and not _is_overload(node):
-                homes[node.name].append(f"{source.path}:{node.lineno}")
+                homes[source.room, node.name].append(f"{source.path}:{node.lineno}")
     return [
         f"{name} has {len(places)} homes ({', '.join(places)}): keep one, or say in the name what differs"
-        for name, places in sorted(homes.items())
+        for (_, name), places in sorted(homes.items())
         if len({place.partition(":")[0] for place in places}) > 1
     ]
+
+
+def crowded_folders(sources: Iterable[Source]) -> list[str]:
+    """A folder has a number of modules that a reader takes in at a glance."""
+    return [
+        f"{folder}: {len(names)} modules, at most {MODULES_MAX}: give some of them a folder of their own"
+        for folder, names in _folders(sources).items()
+        if len(names) > MODULES_MAX
+    ]
+
+
+def unmade_packages(sources: Iterable[Source], wrong: Mapping[str, str] = NO_PACKAGES) -> list[str]:
+    """Two modules of a folder whose names begin with the same word and go on (`wal_replay`, `wal_segments`) are a
+    package that was not made (`wal/`)."""
+    complaints, found = [], set()
+    for folder, names in _folders(sources).items():
+        alike: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            word, _, rest = name.partition("_")
+            if rest:
+                alike[word].append(name)
+        for word, some in alike.items():
+            found |= {f"{folder}/{word}"} if len(some) > 1 else set()
+            if len(some) > 1 and f"{folder}/{word}" not in wrong:
+                complaints.append(f"{folder}: {', '.join(sorted(some))}: make a package {word}/ of them")
+    return [*complaints, *(f"{each} is excused, and needs no excuse" for each in wrong if each not in found)]
 
 
 def busy_init(source: Source) -> list[str]:
@@ -76,6 +106,16 @@ def bad_room(room: Path) -> list[str]:
     elif len(readme.read_text("utf-8").splitlines()) > README_LINES_MAX:
         complaints.append(f"{room.name}: README.md is longer than {README_LINES_MAX} lines")
     return complaints
+
+
+def _folders(sources: Iterable[Source]) -> dict[str, list[str]]:
+    """The names of the modules in each folder, in those that are finished."""
+    folders: dict[str, list[str]] = defaultdict(list)
+    for source in sources:
+        if not source.is_init and source.is_finished:
+            path = PurePosixPath(source.path)
+            folders[path.parent.as_posix()].append(path.stem)
+    return folders
 
 
 def _is_overload(node: ast.ClassDef | Function) -> bool:

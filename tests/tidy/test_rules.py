@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import effects, shape, suites, texts
+from tests.tidy import effects, shape, suites, texts, uses
 from tests.tidy.sources import Source
 
 Rule = Callable[[Source], list[str]]
@@ -91,13 +91,81 @@ def test_a_long_module_is_found() -> None:
     assert complaints(shape.too_long, "x = 1\n" * 401) == 1
 
 
-def test_a_name_with_two_homes_is_found() -> None:
+def test_a_name_with_two_homes_in_a_room_is_found() -> None:
     one = Source("model/a.py", "class Tablet: ...\ndef _private(): ...\ndef split(): ...")
-    two = Source("storage/b.py", "def _private(): ...\nasync def split(): ...")
+    two = Source("model/keys/b.py", "def _private(): ...\nasync def split(): ...")
+    elsewhere = Source("storage/b.py", "def split(): ...")
     same = Source("model/c.py", "@overload\ndef get(): ...\n@overload\ndef get(x): ...\ndef get(x=1): ...")
-    assert shape.names_with_two_homes([one, same]) == []
-    (complaint,) = shape.names_with_two_homes([one, two, same])
-    assert "split has 2 homes (model/a.py:3, storage/b.py:2)" in complaint
+    assert shape.names_with_two_homes([one, same, elsewhere]) == []
+    (complaint,) = shape.names_with_two_homes([one, two, same, elsewhere])
+    assert "split has 2 homes (model/a.py:3, model/keys/b.py:2)" in complaint
+
+
+def test_a_crowded_folder_is_found() -> None:
+    twenty = [Source(f"wire/{'abcdefghijklmnopqrstuvwxyz'[n]}.py", "") for n in range(20)]
+    others = [Source("wire/__init__.py", ""), Source("wire/frames/a.py", "")]
+    assert shape.crowded_folders([*twenty, *others]) == []
+    (complaint,) = shape.crowded_folders([*twenty, *others, Source("wire/z.py", "")])
+    assert complaint.startswith("wire: 21 modules")
+
+
+def test_a_package_that_was_not_made_is_found() -> None:
+    wal = [Source("storage/wal_replay.py", ""), Source("storage/wal_segments.py", "")]
+    innocent = [Source("storage/wal.py", ""), Source("storage/in_step.py", ""), Source("storage/log/wal_a.py", "")]
+    assert shape.unmade_packages([wal[0], *innocent], {}) == []
+    (complaint,) = shape.unmade_packages([*wal, *innocent], {})
+    assert "wal_replay, wal_segments" in complaint
+    assert shape.unmade_packages([*wal, *innocent], {"storage/wal": "a reason"}) == []
+    assert len(shape.unmade_packages(innocent, {"storage/wal": "a reason"})) == 1
+
+
+def test_a_name_that_nothing_uses_is_found() -> None:
+    defines = Source("model/a.py", "class Dead: ...\nclass Alive: ...\ndef again():\n    return again()\n")
+    imports = Source("storage/b.py", "from stelae.model.a import Alive\nx = Alive()\n")
+    by_module = Source("wire/c.py", "from stelae.model import a as names\nx = names.Dead\n")
+    own = Source("model/d.py", "def used(): ...\ndef _private(): ...\nx = used\n")
+    commands = Source("cli/app.py", "@app.command()\ndef show(): ...\n")
+    sim = Source("sim/clock.py", "class SimClock: ...\n")
+    innocent = [imports, own, commands, sim]
+    found = uses.unused_names([defines, *innocent], {})
+    assert ["Dead" in found[0], "again" in found[1], len(found)] == [True, True, 2]
+    assert len(uses.unused_names([defines, *innocent, by_module], {})) == 1
+    assert len(uses.unused_names([defines, *innocent], {"stelae.model.a.Dead": "a reason"})) == 1
+    assert len(uses.unused_names(innocent, {"stelae.model.d.used": "a reason"})) == 1
+
+
+def test_a_name_that_users_import_is_used() -> None:
+    row = Source("client/api/rows.py", "class FoundRow: ...\n")
+    load = Source("spark/loading/loads.py", "def load(): ...\n")
+    lazily = Source("__init__.py", '_HOMES = {"Row": ("stelae.client.api.rows", "FoundRow")}\ndef open(): ...\n')
+    of_spark = Source("spark/__init__.py", '_HOMES = {"load": "loading.loads"}\n')
+    assert len(uses.unused_names([row, load], {})) == 2
+    assert uses.unused_names([row, load, lazily, of_spark], {}) == []
+
+
+def test_an_adapter_without_a_suite_is_found() -> None:
+    port = Source(
+        "ports/files.py",
+        "class File(Protocol):\n    def read(self) -> bytes: ...\n"
+        "class Files(Protocol):\n    @property\n    def place(self) -> str: ...\n    def open(self) -> File: ...\n",
+    )
+    opened = "class LocalFile:\n    def read(self): ...\n"
+    whole = "class LocalFiles:\n    def __init__(self): self.place = ''\n    def open(self): ...\n"
+    half = "class Half:\n    def open(self): ...\n"
+    adapters = [Source("adapters/local.py", opened + whole + half)]
+    (complaint,) = uses.unproven_adapters(adapters, [port], [Source("test_files.py", "files = SimFiles()")])
+    assert "LocalFiles has all that a Files has" in complaint
+    assert uses.unproven_adapters(adapters, [port], [Source("test_files.py", "files = LocalFiles()")]) == []
+
+
+@pytest.mark.parametrize("text", ['"""Stored."""', '    """How many."""', '        """Safe for threads."""'])
+def test_a_docstring_that_is_a_riddle_is_found(text: str) -> None:
+    assert complaints(texts.riddles, f"x = 1\n{text}\n") == 1
+
+
+@pytest.mark.parametrize("text", ['"""Add the record; return its bytes."""', '"""Made by `Files`."""', "# How many."])
+def test_a_docstring_that_says_something_is_left_alone(text: str) -> None:
+    assert complaints(texts.riddles, text) == 0
 
 
 def test_a_busy_init_is_found() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import effects, shape, suites, texts
+from tests.tidy import effects, shape, suites, texts, uses
 from tests.tidy.sources import PACKAGE, ROOT, TESTS, Source, kept_files, read, rooms
 
 
@@ -20,9 +20,28 @@ def test_modules(rule: Callable[[Source], list[str]]) -> None:
     assert [complaint for source in sources for complaint in rule(source)] == []
 
 
-@pytest.mark.parametrize("rule", [shape.names_with_two_homes, shape.duplicated_bodies])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        shape.names_with_two_homes,
+        shape.duplicated_bodies,
+        shape.crowded_folders,
+        shape.unmade_packages,
+        uses.unused_names,
+    ],
+)
 def test_the_package_as_a_whole(rule: Callable[[Iterable[Source]], list[str]]) -> None:
     assert rule(read(PACKAGE)) == []
+
+
+def test_every_adapter_is_held_to_its_port() -> None:
+    adapters, ports = read(PACKAGE / "adapters"), read(PACKAGE / "ports")
+    assert uses.unproven_adapters(adapters, ports, read(TESTS / "contract")) == []
+
+
+def test_docstrings() -> None:
+    finished = [source for source in read(PACKAGE) if source.is_finished]
+    assert [complaint for source in finished for complaint in texts.riddles(source)] == []
 
 
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: room.name)

@@ -1,8 +1,10 @@
-"""Rules on words: what must not stand in any file of the repository."""
+"""Rules on words: what must not stand in any file of the repository, and docstrings that say too little."""
 
 from __future__ import annotations
 
 import re
+
+from tests.tidy.sources import Source
 
 # Written so that this file does not break its own rule.
 _HOSTS = (r"pypi[.]org", r"files[.]pythonhosted[.]org", r"repo\d?[.]maven[.]\w+", r"(?:repo|conda)[.]anaconda[.]\w+")
@@ -12,6 +14,16 @@ _BANNED = {
     r"\b(?:TOD[O]|FIXM[E]|XX[X])\b": "an unfinished thought: finish it, or open an issue",
     r"^(?:<{7} |>{7} |={7}$)": "a merge conflict",
 }
+_RIDDLE = re.compile(r'^ *"""[A-Za-z]+( [a-z]+){0,2}\."""$')
+
+
+def riddles(source: Source) -> list[str]:
+    """A docstring of one to three words says nothing to a reader in a hurry."""
+    return [
+        f"{source.path}:{number}: {line.strip()}: say what is true and for whom, or leave it out"
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if _RIDDLE.match(line)
+    ]
 
 
 def banned_words(path: str, text: str) -> list[str]:

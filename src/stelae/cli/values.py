@@ -95,7 +95,7 @@ def json_value(type_: t.ColumnType, value: Value) -> Any:
 
 
 def json_versions(type_: t.ColumnType, versions: Sequence[stelae.Version]) -> list[dict[str, Any]]:
-    """Newest first."""
+    """One object for each version, in the order they are given: newest first."""
     return [{"value": json_value(type_, v.value), "ts": datetime_of_micros(v.ts), "txn": v.txn} for v in versions]
 
 

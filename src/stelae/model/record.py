@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
-from typing import TypeAlias
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
@@ -57,9 +56,6 @@ class CellRecord:
     ts: Micros
     kind: Kind
     value: bytes | None = None
-
-
-Record: TypeAlias = ColumnsRecord | CellRecord
 
 
 def columns_order(record: ColumnsRecord) -> tuple[bytes, int, int]:

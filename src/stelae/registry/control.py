@@ -100,7 +100,7 @@ class ServerLink(Protocol):
     async def ask(self, request: ControlRequest) -> TabletReport: ...
 
     async def report(self) -> TabletReport:
-        """The full report."""
+        """Ask the server for all tablets it has, and where each stands."""
         ...
 
 

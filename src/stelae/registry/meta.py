@@ -56,12 +56,6 @@ def meta_row(table: TableId, rows: RowRange) -> Row:
     return Row(f"{table:016x}".encode() + end)
 
 
-def rows_of_table(table: TableId) -> RowRange:
-    """All META rows about a table's tablets."""
-    prefix = f"{table:016x}".encode()
-    return RowRange(prefix + b" ", prefix + b'"')
-
-
 def to_mutations(config: TabletConfig, location: str) -> list[Mutation]:
     """The row as it is to be; cells of groups that are gone go with the whole row, which is written anew."""
     row = meta_row(config.table, config.rows)

@@ -20,7 +20,7 @@ class SchemaVersions:
         self._schemas: dict[TableId, tuple[TableSchema, ...]] = {}
 
     def of(self, table: TableId) -> tuple[TableSchema, ...]:
-        """Oldest first."""
+        """All versions of the table's schema, oldest first; NotFound if the table is not known."""
         try:
             return self._schemas[table]
         except KeyError:

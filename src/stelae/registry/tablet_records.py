@@ -27,7 +27,7 @@ _FIRST_ID = 16
 
 
 class TabletPhase(IntEnum):
-    """Stored."""
+    """How far a tablet has come. The numbers are stored: none may change its meaning."""
 
     PREPARING = 1
     CREATING = 2

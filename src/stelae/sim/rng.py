@@ -1,4 +1,4 @@
-"""Randomness that repeats."""
+"""Random draws that repeat: the `Rng` of a simulated world."""
 
 from __future__ import annotations
 

@@ -17,47 +17,36 @@ from stelae.adapters.etcd import messages as api
 from stelae.adapters.etcd.cluster import CallFailed, EtcdCluster
 from stelae.adapters.etcd.errors import Failure, Fate, failure_of
 from stelae.adapters.etcd.keys import EtcdKeys
+from stelae.adapters.watches import BatchWatch
 from stelae.model.errors import PermissionDenied, StelaeError, Unavailable
 from stelae.ports.metastore import Compacted, KeyDeleted, KeyPut, Revision, WatchBatch
-from stelae.ports.metastore_rules import check_revision, prefix_bytes
 
 _PAUSE_S_MIN = 0.02
 _PAUSE_S_MAX = 1.0
 _TRIES_MAX = 10
 
 
-class EtcdWatch:
-    """Where a watch is: batches received and not yet taken, and the revision after them."""
+class EtcdWatch(BatchWatch):
+    """Made by `EtcdMetastore.watch`."""
 
     def __init__(self, cluster: EtcdCluster, keys: EtcdKeys, prefix: str, from_revision: Revision) -> None:
+        super().__init__(prefix, from_revision)
         self._cluster = cluster
         self._keys = keys
-        self._prefix = prefix
-        self._next = from_revision
-        self._batches: list[WatchBatch] = []
         self._stream: _Stream | None = None
         self._pause_s = _PAUSE_S_MIN
-        self._failed: StelaeError | None = None
 
-    def __aiter__(self) -> EtcdWatch:
-        return self
+    def _check_open(self) -> None:
+        self._cluster.check_open()
 
-    async def __anext__(self) -> WatchBatch:
-        while True:
-            self._cluster.check_open()
-            if self._failed is not None:
-                raise self._failed
-            if self._batches:
-                return self._batches.pop()
-            prefix_bytes(self._prefix)
-            check_revision(self._next)
-            try:
-                await self._receive()
-                self._pause_s = _PAUSE_S_MIN
-            except CallFailed as failed:
-                await self._recover(failed.failure)
-            except (Compacted, PermissionDenied) as error:
-                self._failed = error
+    async def _read_on(self) -> None:
+        try:
+            await self._receive()
+            self._pause_s = _PAUSE_S_MIN
+        except CallFailed as failed:
+            await self._recover(failed.failure)
+        except (Compacted, PermissionDenied) as error:
+            self._failed = error
 
     async def _receive(self) -> None:
         """One answer of the stream. Whatever goes wrong in between, cancellation too, the stream is made again."""

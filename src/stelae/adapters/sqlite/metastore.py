@@ -27,9 +27,10 @@ from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.sqlite import tables as tables
 from stelae.adapters.sqlite.leases import LeaseWatcher
 from stelae.adapters.sqlite.schema import open_connection, reading, sqlite_errors, writing
+from stelae.adapters.watches import BatchWatch
 from stelae.model.errors import Closed, PermissionDenied, Retryable, StelaeError
 from stelae.ports.clock import Clock
-from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome, WatchBatch
+from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome
 from stelae.ports.metastore_rules import (
     check_read_request,
     check_revision,
@@ -282,41 +283,30 @@ class SqliteMetastore:
             await self._writer_or_none.write(store)
 
 
-class SqliteWatch:
-    """Where a watch is: the batches read and not yet taken, and the revision to read on from."""
+class SqliteWatch(BatchWatch):
+    """Made by `SqliteMetastore.watch`."""
 
     def __init__(self, store: SqliteMetastore, prefix: str, from_revision: Revision) -> None:
+        super().__init__(prefix, from_revision)
         self._store = store
-        self._prefix = prefix
-        self._next = from_revision
-        self._batches: list[WatchBatch] = []
-        self._failed: StelaeError | None = None
 
-    def __aiter__(self) -> SqliteWatch:
-        return self
+    def _check_open(self) -> None:
+        self._store._check_open()
 
-    async def __anext__(self) -> WatchBatch:
-        while True:
-            self._store._check_open()
-            if self._failed is not None:
-                raise self._failed
-            if self._batches:
-                return self._batches.pop()
-            prefix_bytes(self._prefix)
-            check_revision(self._next)
-            changed = self._store._changed
-            try:
-                batches, self._next = await self._store._reader.read(
-                    lambda db: tables.read_batches(db, self._prefix, self._next)
-                )
-            except Retryable:
-                await asyncio.sleep(_RETRY_S)
-                continue
-            except Closed:
-                continue
-            except StelaeError as error:
-                self._failed = error
-                continue
-            self._batches = batches[::-1]
-            if not batches:
-                await self._store._changed_after(changed)
+    async def _read_on(self) -> None:
+        changed = self._store._changed
+        try:
+            batches, self._next = await self._store._reader.read(
+                lambda db: tables.read_batches(db, self._prefix, self._next)
+            )
+        except Retryable:
+            await asyncio.sleep(_RETRY_S)
+            return
+        except Closed:
+            return
+        except StelaeError as error:
+            self._failed = error
+            return
+        self._batches = batches[::-1]
+        if not batches:
+            await self._store._changed_after(changed)

@@ -110,7 +110,7 @@ def _odd_series(column: pa.ChunkedArray) -> Any:
 
 
 def polars_of(table: pa.Table) -> Any:
-    """A polars frame."""
+    """The table as a polars frame; polars is imported here, since few need it and it takes long."""
     import polars as pl
 
     return pl.from_arrow(table)

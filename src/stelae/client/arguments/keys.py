@@ -87,7 +87,7 @@ def _int_maker(schema: TableSchema) -> RowMaker:
 
 @runtime_checkable
 class HasTxn(Protocol):
-    """A snapshot."""
+    """Whatever knows its txn, as a snapshot does: it may be given where a txn is asked for."""
 
     @property
     def txn(self) -> int: ...

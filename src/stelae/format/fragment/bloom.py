@@ -8,15 +8,12 @@ has its eight bits set: a filter never says no to what is there.
 from __future__ import annotations
 
 import struct
-from typing import Any
 
-import numpy as np
 import xxhash
 
 from stelae.model.errors import Corruption
 
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
-_SALT_ARRAY = np.array(_SALTS, np.uint32)
 _BLOCK_BYTES = 32
 _BLOCK = struct.Struct("<8I")
 
@@ -31,7 +28,6 @@ class Bloom:
             raise Corruption(f"a Bloom filter of {len(bits)} bytes", file)
         self._bits = bits
         self._count = len(bits) // _BLOCK_BYTES
-        self._words = np.frombuffer(bits, np.uint32).reshape(-1, 8)
 
     @staticmethod
     def parse(data: bytes, file: str) -> Bloom:
@@ -53,9 +49,3 @@ class Bloom:
         words = _BLOCK.unpack_from(self._bits, (((hashed >> 32) * self._count) >> 32) * _BLOCK_BYTES)
         low = hashed & 0xFFFFFFFF
         return all(word >> ((low * salt & 0xFFFFFFFF) >> 27) & 1 for word, salt in zip(words, _SALTS, strict=True))
-
-    def may_contain_many(self, hashes: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        blocks = ((hashes >> np.uint64(32)) * np.uint64(self._count)) >> np.uint64(32)
-        low = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        bits = (low[:, None] * _SALT_ARRAY) >> np.uint32(27)
-        return np.asarray(((self._words[blocks] >> bits) & 1).all(axis=1))

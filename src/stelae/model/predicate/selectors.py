@@ -57,3 +57,9 @@ def intersect_selectors(a: Selectors, b: Selectors) -> Selectors:
 def _covered(selector: ColumnSelector, by: Selectors) -> bool:
     at = bisect_right(by, selector.text, key=lambda s: s.text) - 1
     return at >= 0 and by[at].covers(selector)
+
+
+def selects_of_family(columns: Selectors, family: str) -> bool:
+    """Whether any of them selects a cell of the family."""
+    name = f"{family}:"
+    return any(s.text.startswith(name) or (s.is_prefix and name.startswith(s.text)) for s in columns)

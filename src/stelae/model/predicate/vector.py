@@ -1,4 +1,9 @@
-"""What an expression says of every record of a batch at once: `evaluate`, in Arrow's kernels.
+"""What an expression says of every record of a batch at once, in Arrow's kernels: true, false, or unknown (NULL).
+
+A comparison with NULL or NaN on either side is unknown, `not` of unknown is unknown, `and` and `or` are as in SQL. A
+row matches only if the whole is true, so NaN matches no comparison and no negation of one. `is null` is never unknown,
+and NaN is not NULL. Numbers of all kinds compare by exact value, text by code point, bytes bytewise; -0.0 equals 0.0.
+Nothing else compares across kinds: bool is no number, a date is no timestamp.
 
 A kernel compares a column only with a value of the column's own type, and nothing is cast, so nothing is rounded. A
 literal that is no value of that type (300 for int8, 1.5 for int32, 0.1 for float32, a decimal with too many digits)

@@ -23,7 +23,7 @@ td, th { padding: .25em .8em; text-align: right; border-bottom: 1px solid #ddd; 
 
 
 class Plotted(NamedTuple):
-    """One tablet."""
+    """What is drawn of one tablet."""
 
     label: str
     rows: int

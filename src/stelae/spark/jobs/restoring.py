@@ -252,7 +252,7 @@ def _works(held: HeldTable, ticket: LoadTicket) -> list[RestoreWork]:
 
 
 def written_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
-    """In a task."""
+    """Write the files of one range of one group. Runs in a Spark task."""
     target = _Target(held, ticket)
     state, group = target.state(work.config), target.schema.group(work.group)
     fragments = fragments_of(target.source_root)

@@ -317,7 +317,7 @@ def _of_range(configs: Sequence[TabletConfig], encoded: Sequence[bytes], rows: R
 
 
 def _compare(here: _Side, there: _Side, plan: _Plan, samples: int, work: _Work) -> tuple[bytes, ComparedRows]:
-    """In a task."""
+    """Compare one range of rows on both sides. Runs in a Spark task."""
     with ExitStack() as opened:
         streams = []
         for side, data, selected in zip((here, there), (work.here, work.there), plan.selected, strict=True):

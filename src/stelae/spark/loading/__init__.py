@@ -1,1 +1,1 @@
-"""Frames into tables."""
+"""Loads: frames of Spark become fragments or writes of a table."""

@@ -1,1 +1,1 @@
-"""Tables as frames."""
+"""Reads: a table at one snapshot becomes a frame of Spark."""

@@ -137,7 +137,7 @@ def _finish(plan: TaskPlan, table: str, reports: list[TaskReport], load: LoadOpt
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """One load."""
+    """Writes a frame into a table as one load: Spark calls `write` in tasks, `commit` or `abort` in the driver."""
 
     def __init__(self, said: WriteOptions, ticket: LoadTicket, plan: TaskPlan) -> None:
         self._said = said

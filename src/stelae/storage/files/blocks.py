@@ -89,7 +89,7 @@ class WarmRows:
         self._txn_min, self._txn_max = txns
 
     def newest(self, row: Row, at: Txn, floor: Txn) -> dict[str, Value] | None:
-        """None says nothing."""
+        """The row's newest values; None: this block cannot tell, so take the long way."""
         rows = self._rows
         place = bisect_left(rows, row)
         if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:

@@ -39,7 +39,7 @@ def only_cached() -> Iterator[None]:
 
 
 class Handles:
-    """Safe for threads."""
+    """The files of a store that are open for reading, the least recently used closed first; safe for threads."""
 
     def __init__(self, blobs: BlobStore, open_max: int = OPEN_FILES_MAX) -> None:
         self._blobs = blobs

@@ -128,7 +128,7 @@ class MemoryOfColumns:
         return self._erases or any(block.kind is not Kind.PUT for block in self.blocks)
 
     def add(self, records: Iterable[ColumnsRecord], txn: Txn) -> int:
-        """How many."""
+        """Add the records, all of this txn; return how many there were."""
         count = 0
         for record in records:
             if record.kind is not Kind.PUT:

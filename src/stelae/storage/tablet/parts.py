@@ -73,12 +73,6 @@ def says_existence(part: Part) -> bool:
     return NO_FAMILY in part if isinstance(part, FamilySet) else ROW_EXISTS in part
 
 
-def union(a: Part, b: Part) -> Part:
-    if isinstance(a, FamilySet):
-        return a.union(b) if isinstance(b, FamilySet) else a
-    return a if isinstance(b, FamilySet) else a | b
-
-
 def whole(schema: TableSchema, group: Group) -> Part:
     """All that a source written for the group under the schema may hold."""
     exists = schema.existence_group.id == group.id

@@ -99,9 +99,6 @@ class TabletState:
     def floor_at(self, at: Txn) -> Txn:
         return max((floor for floor in self.floors if floor <= at), default=Txn(0))
 
-    def flushed_txn(self, row: Row) -> Txn:
-        return next((txn for rows, txn in self.flushed if row in rows), Txn(0))
-
 
 def check_state(state: TabletState) -> TabletState:
     """What must always hold; InvalidArgument names what does not."""

@@ -94,7 +94,7 @@ class ConfigSaving:
             return taken
 
     def _changed(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
-        """Under the lock."""
+        """Install the new states and remember to save them. The caller holds the shard's lock."""
         self._shard.install(states, removed)
         self._dirty |= {state.tablet for state in states}
         self._removed |= set(removed)

@@ -77,7 +77,7 @@ class AsyncTable:
         return await self._session.work(self._twin.count, where, **bounds)
 
     async def head(self, count: int = 10) -> list[FoundRow]:
-        """The first rows."""
+        """The first rows by key: see `Table.head`."""
         return await self._session.work(self._twin.head, count)
 
     def scan(self, where: object = None, **options: Any) -> AsyncScan:

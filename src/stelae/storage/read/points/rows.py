@@ -11,7 +11,7 @@ others go through the plain rule.
 from __future__ import annotations
 
 from stelae.model.ids import ColumnId, Row, Txn
-from stelae.model.predicate.selectors import Selectors
+from stelae.model.predicate.selectors import Selectors, selects_of_family
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.values import Value
@@ -140,8 +140,4 @@ def _last_in_file(fragment: Fragment, row: Row) -> Txn:
 def _may_match(group: CellsGroup, columns: Selectors) -> bool:
     if group.wildcard:
         return any(":" in s.text or s.is_prefix for s in columns)
-    return any(
-        s.text.startswith(f"{f.name}:") or (s.is_prefix and f"{f.name}:".startswith(s.text))
-        for f in group.families
-        for s in columns
-    )
+    return any(selects_of_family(columns, family.name) for family in group.families)

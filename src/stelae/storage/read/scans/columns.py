@@ -78,10 +78,7 @@ class ColumnsScan:
         self._windows = plan_windows(self._refs, fragments, question.rows)
         self._pieces = PieceReader(self._windows, keep_blocks or len(self._windows) <= SHORT_WINDOWS_MAX)
         self._executor = fragments.reading
-        self._defaults = [
-            None if column.default is None else array_of(column.type, [column.default])[0]
-            for column in question.columns
-        ]
+        self._defaults = [default_of(column) for column in question.columns]
 
     def chunks(self, *, reverse: bool = False) -> Iterator[ColumnsChunk]:
         return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)

@@ -1,12 +1,5 @@
-"""What an expression says of one row: true, false, or unknown (None). The plain model of all other evaluators.
-
-A comparison with NULL or NaN on either side is unknown, `not` of unknown is unknown, `and` and `or` are as in SQL. A
-row matches only if the whole is true, so NaN matches no comparison and no negation of one. `is null` is never unknown,
-and NaN is not NULL.
-
-Numbers of all kinds compare by exact value, text by code point, bytes bytewise; -0.0 equals 0.0. Nothing else compares
-across kinds: bool is no number, a date is no timestamp.
-"""
+"""What an expression says of one row: true, false, or unknown (None). The plain model that every evaluator of the
+package is held to; the rules are those of `stelae.model.predicate.vector`."""
 
 from __future__ import annotations
 
