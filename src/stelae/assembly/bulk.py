@@ -9,12 +9,12 @@ from stelae.assembly.bulk_files import drop_staged
 from stelae.assembly.bulk_holds import Holds
 from stelae.assembly.bulk_loads import Loads
 from stelae.assembly.opening import Running
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.ids import TableId, Txn
 from stelae.service.jobs import TTL_S_MAX
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import file_name_prefix
 
 _SWEEP_EVERY_MS = 3_600 * 1_000

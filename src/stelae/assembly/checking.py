@@ -19,6 +19,7 @@ import pyarrow as pa
 from stelae.assembly.opening import Running
 from stelae.catalog.check import check_catalog
 from stelae.format import layout
+from stelae.format.fragment.footer import FragmentFile
 from stelae.format.fragment.order import check_order, check_records
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.log import read_log
@@ -27,7 +28,6 @@ from stelae.model.ids import TableId
 from stelae.model.ranges import RowRange, check_cover
 from stelae.registry.tablet_records import TabletPhase
 from stelae.service.reports import CheckReport, Problem, Progress
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import fragment_names
 from stelae.storage.tablet.state import TabletState
 from stelae.tserver.lives import Life

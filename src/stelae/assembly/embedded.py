@@ -23,6 +23,7 @@ from stelae.assembly.maintenance import Maintenance
 from stelae.assembly.opening import Running, StoreSettings, note_closed_log
 from stelae.catalog.commands_tables import CreateTable, TableName
 from stelae.catalog.objects import Table, TableProperties
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Closed, NotCached, NotFound, StelaeError, TabletAway
 from stelae.model.hybrid import pack
 from stelae.model.ids import Row, TableId, Txn
@@ -35,7 +36,6 @@ from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.handles import only_cached
 from stelae.storage.read.asking import Version
 from stelae.storage.shard import Shard

@@ -10,9 +10,9 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.service.jobs import TTL_S_MAX
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.wire.faults import MessageRefused
 from stelae.wire.messages import UNFIT
 

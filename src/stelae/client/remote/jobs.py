@@ -10,12 +10,12 @@ import msgspec
 
 from stelae.client.remote.lines import Lines, LineSettings, answered
 from stelae.client.remote.streams import ItemStream, joined_bodies
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import TableId, Txn
 from stelae.service import messages as m
 from stelae.service import ticket_messages as bulk
 from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.wire.messages import WireMethod
 
 Q = TypeVar("Q", bound=msgspec.Struct)
