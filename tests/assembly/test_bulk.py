@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.format.fragment.footer import FragmentSpec, spec_of
+from stelae.format.fragment.footer import FragmentFile, FragmentSpec, spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, SnapshotTooOld
-from stelae.model.hybrid import micros_of
 from stelae.model.ids import Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.ports.blobs import BlobStore
@@ -29,13 +28,9 @@ from stelae.service.tickets import (
     LoadTicket,
     staging_prefix,
 )
-from stelae.storage.files.blocks import FragmentFile
-from stelae.storage.files.cache import BlockCache
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.files.writing import everything, fragment_spec, shape_of, write_fragment
-from stelae.storage.merge.records import merged_records
-from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.rows import RowScan, ScanRequest
+from stelae.storage.offline.merges import merge_files
+from stelae.storage.offline.scans import scan_part
+from stelae.storage.offline.tablets import HeldTablet, open_fragments
 from stelae.tserver.keeper import FILES_URGENT
 from stelae.tserver.loads import UNDER_WAY_MS
 from tests.assembly.scripts import (
@@ -97,26 +92,34 @@ def load(machine: Machine, store: EmbeddedStore, name: str, job: str, values: di
 
 
 def held_rows(machine: Machine, held: HeldTable) -> dict[int, Any]:
-    fragments = Fragments(machine.blobs, BlockCache(2**20))
+    fragments = open_fragments(machine.blobs)
     found: dict[int, Any] = {}
     everywhere = ScanPredicate()
-    for state in held.states():
-        asking = Asking(held.txn, state.floor_at(held.txn), micros_of(held.txn))
-        for batch in RowScan(state, fragments, ScanRequest(everywhere.rows, everywhere.columns, asking)).batches():
+    for config in held.configs:
+        tablet = HeldTablet.decode(config, held.schema(), held.name)
+        for batch in scan_part(tablet, fragments, everywhere.rows, everywhere.columns, held.txn):
             found |= {each["id"]: each["a"] for each in batch.batch.to_pylist()}
     return found
 
 
 def merged(machine: Machine, ticket: CompactionTicket) -> list[tuple[int, FragmentFile | None]]:
-    fragments = Fragments(machine.blobs, BlockCache(2**20))
-    schema, done = ticket.schema(), []
+    fragments = open_fragments(machine.blobs)
+    done = []
     for work in ticket.works:
-        state = work.state(schema)
-        group, refs = schema.group(work.group), work.refs(state)
-        spec = fragment_spec(ticket.table, schema, group, shape_of(refs, group, fragments))
-        slabs = merged_records(refs, fragments, state.rows, everything(schema, group), work.keeping(schema))
+        tablet = HeldTablet.decode(work.config, ticket.schema(), "a compaction")
         name = f"{ticket.prefix}{work.number:04x}.parquet"
-        done.append((work.number, write_fragment(machine.blobs, name, spec, group, slabs)))
+        file = merge_files(
+            tablet,
+            fragments,
+            machine.blobs,
+            name,
+            work.group,
+            work.files,
+            horizon=work.horizon,
+            floor=work.floor,
+            is_rooted=work.is_rooted,
+        )
+        done.append((work.number, file))
     return done
 
 

@@ -639,13 +639,11 @@ def test_every_operation_is_asked() -> None:
 @pytest.mark.parametrize("name", [*ASKED, "submit"])
 def test_an_owner_that_dies_in_the_middle(name: str, dying: Callable[..., RemoteStore]) -> None:
     remote = dying()
+
     def submit(store: Any, until: Any) -> Any:
         return store.submit(TABLE, BLOCKS, deadline=until).result()
 
     calls: dict[str, Callable[..., Any]] = {**ASKED, "submit": submit}
-        **ASKED,
-        "submit": lambda store, until: store.submit(TABLE, BLOCKS, deadline=until).result(),
-    }
     with pytest.raises(StelaeError) as caught:
         calls[name](remote, None)
     may_repeat = name != "submit" and OPERATIONS[name].is_repeatable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.format.fragment.footer import FragmentSeal, FragmentStats
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.errors import Corruption
 from stelae.model.hybrid import pack
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion, TableId, TabletId, Txn
@@ -21,7 +21,6 @@ from stelae.registry.meta import (
     removal,
     to_mutations,
 )
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.tablet.config import CONFIG_VERSION, SavedRef, TabletConfig
 from stelae.storage.tablet.parts import FamilySet, Naming
 from tests.storage.plain import PlainTable

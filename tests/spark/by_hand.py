@@ -22,10 +22,10 @@ from stelae.spark.loading.fragment_task import (
 )
 from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, check_reports
-from stelae.spark.loading.merging import Twice
 from stelae.spark.loading.overlaps import without_repeats
 from stelae.spark.stores import backend_of, blobs_of
 from stelae.spark.types import spark_schema
+from stelae.storage.offline.sorting import Twice
 
 _numbers = count()
 

@@ -22,6 +22,7 @@ from stelae.spark.reading.plans import NativeRead, PlanLimits, ReadPlan
 from stelae.spark.reading.question import Question, asked_of
 from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
+from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
@@ -33,10 +34,18 @@ def hold(db: Database, at: int | None = None) -> HeldTable:
     return held
 
 
+def remove_files(held: HeldTable) -> None:
+    """From under whoever reads them."""
+    blobs = blobs_of(held.root, writing=True)
+    for tablet in held_tablets(held):
+        for name in tablet.files():
+            blobs.delete(name)
+
+
 def planned(held: HeldTable, limits: PlanLimits = SMALL, **asked: Any) -> tuple[Question, ReadPlan]:
     question = asked_of(held, **asked)
     with closing(fragments_of(held.root)) as fragments:
-        return question, plan_read(question, held.tablet_configs(), fragments, limits)
+        return question, plan_read(question, held_tablets(held), fragments, limits)
 
 
 def carried_out(question: Question, held: HeldTable, plan: ReadPlan) -> pa.Table:
@@ -48,7 +57,7 @@ def carried_out(question: Question, held: HeldTable, plan: ReadPlan) -> pa.Table
 
 
 def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[pa.Table]:
-    seals = {ref.file.name: ref.file.seal for c in held.tablet_configs() for _, refs in c.groups for ref in refs}
+    seals = {name: file.seal for tablet in held_tablets(held) for name, file in tablet.files().items()}
     hidden = {each.file: each.bits for each in read.hidden}
     assert set(hidden) in (set(), set(read.files))
     for name in read.files:

@@ -22,7 +22,8 @@ from pyspark import TaskContext
 
 import stelae
 import stelae.spark
-from stelae.spark import cutting, load_job
+from stelae.spark.loading import cutting
+from stelae.spark.loading import job as load_job
 from stelae.spark.loading.fragment_task import FragmentTask, TaskPlan
 
 JOB = "a job"

@@ -16,7 +16,7 @@ from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.spark.reading import frames as reading
 from stelae.spark.stores import backend_of
-from tests.spark.emulation import SMALL, hold
+from tests.spark.emulation import SMALL, hold, remove_files
 from tests.spark.same import assert_same, plain_rows
 
 if TYPE_CHECKING:
@@ -229,8 +229,7 @@ def test_a_missing_file_is_an_error_whatever_the_session_says(spark: SparkSessio
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     try:
-        for name in held.file_names():
-            (Path(held.root) / name).unlink()
+        remove_files(held)
         with pytest.raises(Exception, match=r"FILE_NOT_EXIST"):
             frame.collect()
     finally:
@@ -243,8 +242,7 @@ def test_a_snapshot_that_was_let_go_is_told_in_words(spark: SparkSession, db: Da
     table.erase("a")
     frame = reading.read(spark, db, "t")
     held = hold(db)
-    for name in held.file_names():
-        (Path(held.root) / name).unlink()
+    remove_files(held)
     with pytest.raises(Exception, match=r"SnapshotTooOld: table 't': the snapshot at .* has been let go"):
         frame.collect()
 

@@ -13,6 +13,7 @@ import pytest
 
 import stelae
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.hybrid import micros_of, to_datetime
 from stelae.model.ids import ColumnId, GroupId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
@@ -26,7 +27,6 @@ from stelae.spark.jobs.manifests import MANIFEST_FILE
 from stelae.spark.jobs.restoring import RestoreWork, restore, written_files
 from stelae.spark.jobs.verifying import verify
 from stelae.spark.stores import fragments_of
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.rows import RowScan, ScanRequest
 from stelae.storage.tablet.state import new_tablet, with_load, with_prepared

@@ -15,7 +15,7 @@ from stelae.format import layout
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import SmallBlock
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
-from stelae.format.fragment.footer import spec_of
+from stelae.format.fragment.footer import FragmentFile, spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of, values_of
@@ -36,7 +36,6 @@ from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effect, Effects, Faults
 from stelae.sim.rng import SimRng
 from stelae.storage.checks.blocks import check_block
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import file_name
 from stelae.storage.log.wal import WalSettings
 from stelae.storage.read.asking import Asking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from stelae.format.fragment.footer import spec_of
+from stelae.format.fragment.footer import FragmentFile, spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.declare import columns, declare
 from stelae.model.errors import Corruption, DiskFull, NotFound
@@ -14,7 +14,6 @@ from stelae.model.ids import Row, TabletId, Txn
 from stelae.model.mutation import Put
 from stelae.model.schema import TableSchema
 from stelae.model.values import Value
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.shard import Commit
 from stelae.storage.tablet.changes import Emptied, Loaded, TableChange, decode_change, encode_change
 from stelae.storage.tablet.state import with_prepared

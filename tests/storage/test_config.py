@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.format.fragment.footer import FragmentSeal, FragmentStats
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.hybrid import TXN_MIN, micros_of
@@ -20,7 +20,6 @@ from stelae.model.ids import TS_MAX, TS_MIN, Epoch, Micros, Row, SchemaVersion, 
 from stelae.model.mutation import Put
 from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
 from stelae.sim.effects import SimCrash
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.tablet.config import (
     CONFIG_VERSION,
     TabletConfig,

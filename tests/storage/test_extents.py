@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.format.fragment.footer import FragmentSeal, FragmentStats
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.ranges import RowRange
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.extents import extent_of, layered
 from stelae.storage.tablet.state import Ref
 from tests.effort import tries

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of, values_of
 from stelae.model.declare import cells, columns, declare
@@ -37,7 +38,7 @@ from stelae.model.schema import CellsGroup, ColumnsGroup, Group
 from stelae.model.values import Value
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.rng import SimRng
-from stelae.storage.files.blocks import Block, FragmentFile
+from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.files.writing import Shape, everything, fragment_spec, write_fragment

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.format.fragment.footer import FragmentSeal, FragmentStats
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import ALL_ROWS
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, Family, Group, KeyColumn, TableSchema
 from stelae.model.types import String
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.tablet.config import config_of, decode_config, encode_config, state_of
 from stelae.storage.tablet.parts import (
     LEFT_OVER,

@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from stelae.format.fragment.footer import spec_of
+from stelae.format.fragment.footer import FragmentFile, spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import GroupId, Row, SchemaVersion, TabletId
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.model.schema import ColumnsGroup, TableSchema
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.fragments import Fragment
 from stelae.storage.memory.columns import MemoryOfColumns
 from stelae.storage.tablet import splitting

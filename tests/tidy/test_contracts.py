@@ -47,6 +47,13 @@ def test_a_room_that_exists_is_not_optional() -> None:
     assert {room for room in layers if not room.startswith("(")} == existing()
 
 
+def test_every_part_of_storage_but_one_is_closed_to_spark() -> None:
+    storage = PACKAGE / "storage"
+    parts = {path.parent.name for path in storage.glob("*/__init__.py")} | {path.stem for path in storage.glob("*.py")}
+    closed = {f"stelae.storage.{part}" for part in parts - {"__init__", "offline"}}
+    assert set(contract("offline")["forbidden_modules"]) == closed
+
+
 def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     """import-linter on a copy of the package, with this repository's contracts."""
     program = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()"
@@ -69,6 +76,12 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
         ("format/bad.py", "from os import path", "stelae.format is not allowed to import os"),
         ("ports/bad.py", "import socket", "stelae.ports is not allowed to import socket"),
         ("adapters/bad.py", "import pyspark.sql", "stelae.adapters is not allowed to import pyspark"),
+        (
+            "spark/bad.py",
+            "import stelae.storage.log.wal",
+            "stelae.spark is not allowed to import stelae.storage.log",
+        ),
+        ("spark/bad.py", "import stelae.storage.shard", "stelae.spark is not allowed to import stelae.storage.shard"),
         ("nowhere/__init__.py", "", "stelae.nowhere"),
     ],
 )

@@ -93,6 +93,8 @@ def _exported(source: Source) -> Iterator[str]:
                         yield f"{module}.{name}"
                     case ast.Constant(value=str(name)), ast.Constant(value=str(module)):
                         yield f"{package}{module}.{name}"
+                    case _:
+                        continue  # another dict
 
 
 def _public(source: Source) -> Iterator[Definition]:

@@ -16,12 +16,9 @@ import msgspec
 
 from stelae.catalog.objects import Table
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.schema import TableSchema
-from stelae.storage.files.blocks import FragmentFile
-from stelae.storage.merge.records import Keeping
-from stelae.storage.tablet.config import TabletConfig, decode_config, state_of
-from stelae.storage.tablet.state import Ref, TabletState
 
 STAGING = "staging/"
 """Where files lie that are written before there is a ticket to write them under: a stream's, until its batch is
@@ -46,9 +43,10 @@ def staged_at_ms(name: str) -> int | None:
 
 
 class HeldTable(msgspec.Struct, frozen=True):
-    """A table at `txn`, in files alone: whoever has this reads it without asking anybody. `root`: the directory that
-    the files' names are relative to. `horizon`: the oldest snapshot that these files can answer for. `store`: which
-    store it is, by a token that no other has."""
+    """A table at `txn`, in files alone: whoever has this reads it without asking anybody. `root`: the URL under which
+    the files lie. `horizon`: the oldest snapshot that these files can answer for. `table` is the table as the catalog
+    had it, `configs` are those of its tablets, in the order of their rows, which they cover without a gap; both are
+    encoded. `store`: which store it is, by a token that no other has."""
 
     ticket: str
     txn: Txn
@@ -67,23 +65,11 @@ class HeldTable(msgspec.Struct, frozen=True):
     def schema(self) -> TableSchema:
         return self.description().schema
 
-    def tablet_configs(self) -> tuple[TabletConfig, ...]:
-        """In the order of their rows, which they cover without a gap."""
-        return tuple(decode_config(each, f"table {self.name!r}") for each in self.configs)
-
-    def states(self) -> tuple[TabletState, ...]:
-        """For `storage.rowscan.RowScan` and `storage.records.merged_records`."""
-        schema = self.schema()
-        return tuple(state_of(config, schema) for config in self.tablet_configs())
-
-    def file_names(self) -> frozenset[str]:
-        return frozenset(name for config in self.tablet_configs() for name in config.files())
-
 
 class LoadTicket(msgspec.Struct, frozen=True):
-    """Files are to be named `prefix` + some hex digits + ".parquet", and written for `schema` without a txn of their
-    own (`has_txn=False`). `starts`: the first rows of the tablets there are now. `committed`: this job has been done
-    already, at that txn; there is nothing to do."""
+    """Files are to be named `prefix` + some hex digits + ".parquet", and written to the store at the URL `root` for
+    `schema` without a txn of their own (`has_txn=False`). `starts`: the first rows of the tablets there are now.
+    `committed`: this job has been done already, at that txn; there is nothing to do."""
 
     ticket: str
     table: TableId
@@ -107,7 +93,8 @@ class LoadedFile(msgspec.Struct, frozen=True):
 
 
 class CompactionWork(msgspec.Struct, frozen=True):
-    """Some files of one group of one tablet. What may be dropped is judged by `horizon`, `floor` and `is_rooted`."""
+    """Some files of one group of one tablet, whose config is in `config`, encoded. What may be dropped is judged by
+    `horizon`, `floor` and `is_rooted`."""
 
     number: int
     config: bytes
@@ -118,16 +105,6 @@ class CompactionWork(msgspec.Struct, frozen=True):
     is_rooted: bool
     records: int
     size_bytes: int
-
-    def state(self, schema: TableSchema) -> TabletState:
-        return state_of(decode_config(self.config, "a compaction"), schema)
-
-    def refs(self, state: TabletState) -> tuple[Ref, ...]:
-        return tuple(r for r in state.refs(self.group) if r.file is not None and r.file.name in self.files)
-
-    def keeping(self, schema: TableSchema) -> Keeping:
-        policy = schema.group(self.group).options.purging_at(self.horizon)
-        return Keeping(self.horizon, self.floor, self.is_rooted, policy)
 
 
 class CompactionTicket(msgspec.Struct, frozen=True):

@@ -12,14 +12,11 @@ from stelae.client.api.database import session_of
 from stelae.client.calls.patient import patient_store
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound
-from stelae.storage.files.cache import BlockCache
-from stelae.storage.files.fragments import Fragments
+from stelae.storage.offline.tablets import Fragments, open_fragments
 
 if TYPE_CHECKING:
     from stelae.client.api.database import Database
     from stelae.service.backend import Backend
-
-_TASK_CACHE_BYTES = 64 * 2**20
 
 
 def backend_of(db: Database) -> Backend:
@@ -52,4 +49,4 @@ def _blobs(root: str, writing: bool) -> LocalBlobStore:
 
 def fragments_of(root: str) -> Fragments:
     """For one task: `close` it at the end."""
-    return Fragments(blobs_of(root), BlockCache(_TASK_CACHE_BYTES))
+    return open_fragments(blobs_of(root))

@@ -20,6 +20,7 @@ import pyarrow as pa
 from stelae.catalog.check import check_catalog
 from stelae.catalog.value import Catalog
 from stelae.format import layout
+from stelae.format.fragment.footer import FragmentFile
 from stelae.format.fragment.order import check_order, check_records
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.log import read_log
@@ -29,7 +30,6 @@ from stelae.model.ranges import RowRange, check_cover
 from stelae.ports.logfiles import LogFiles
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.reports import CheckReport, Problem, Progress
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import fragment_names
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState

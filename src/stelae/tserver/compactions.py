@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound, TabletAway
 from stelae.model.ids import GroupId, TabletId
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, CompactionWork
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
 from stelae.storage.upkeep.upkeep import Merge, Upkeep

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import STAGED_MS_MAX, STAGING, staged_at_ms
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import is_fragment_name
 
 

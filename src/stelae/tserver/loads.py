@@ -19,6 +19,7 @@ from threading import RLock
 import msgspec
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, TabletAway
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.ranges import RowRange
@@ -27,7 +28,6 @@ from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import Attempt, LoadRecord, read_loads, remove_load, write_load
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.changes import Loaded
 from stelae.storage.tablet.opening import since

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import file_name_prefix
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep

@@ -22,7 +22,7 @@ from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
-from stelae.format.fragment.footer import FragmentSeal
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal
 from stelae.format.fragment.reader import FragmentReader
 from stelae.model.errors import AlreadyExists, Conflict, Corruption, InvalidArgument, NotFound
 from stelae.model.hybrid import millis_of, to_datetime
@@ -46,7 +46,7 @@ from stelae.spark.jobs.manifests import (
     manifest_of,
 )
 from stelae.spark.stores import backend_of, blobs_of
-from stelae.storage.files.blocks import FragmentFile
+from stelae.spark.tickets import held_tablets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,7 +219,7 @@ def _named(earlier: list[FoundBackup], there: Mapping[str, int]) -> dict[tuple[s
 
 
 def _files_of(held: HeldTable) -> dict[str, FragmentFile]:
-    return {ref.file.name: ref.file for config in held.tablet_configs() for _, refs in config.groups for ref in refs}
+    return {name: file for tablet in held_tablets(held) for name, file in tablet.files().items()}
 
 
 def _copy(source_root: str, root: str, work: _CopyWork) -> BackedFile:

@@ -8,6 +8,7 @@ job that ends early has compacted some of the table and left the rest as it was;
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,16 +18,14 @@ import msgspec
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.display import shown_bytes
-from stelae.model.ranges import RowRange
+from stelae.format.fragment.footer import FragmentFile
 from stelae.service.reports import Progress
 from stelae.service.tickets import CompactionTicket, CompactionWork
 from stelae.spark.driver.progress import Advance, Renewal, Summary, released, shown_seconds
 from stelae.spark.driver.tasks import run_tasks
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
-from stelae.storage.files.blocks import FragmentFile
-from stelae.storage.files.writing import everything, fragment_spec, shape_of, write_fragment
-from stelae.storage.merge.records import merged_records
-from stelae.storage.tablet.state import Ref
+from stelae.spark.tickets import tablet_to_merge
+from stelae.storage.offline.merges import merge_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,23 +134,17 @@ def _counted(
 
 def _merge(ticket: CompactionTicket, work: CompactionWork) -> _Merged:
     """In a task: what `storage.upkeep` does in the store."""
-    schema = ticket.schema()
-    refs = work.refs(work.state(schema))
-    group = schema.group(work.group)
-    fragments = fragments_of(ticket.root)
-    try:
-        spec = fragment_spec(ticket.table, schema, group, shape_of(refs, group, fragments))
-        wanted, keeping = everything(schema, group), work.keeping(schema)
-        slabs = merged_records(refs, fragments, rows_of_refs(refs), wanted, keeping)
-        name = f"{ticket.prefix}{SystemRng().token(8).hex()}.parquet"
-        file = write_fragment(blobs_of(ticket.root, writing=True), name, spec, group, slabs)
-    finally:
-        fragments.close()
+    name = f"{ticket.prefix}{SystemRng().token(8).hex()}.parquet"
+    with closing(fragments_of(ticket.root)) as fragments:
+        file = merge_files(
+            tablet_to_merge(ticket, work),
+            fragments,
+            blobs_of(ticket.root, writing=True),
+            name,
+            work.group,
+            work.files,
+            horizon=work.horizon,
+            floor=work.floor,
+            is_rooted=work.is_rooted,
+        )
     return _Merged(work.number, file)
-
-
-def rows_of_refs(refs: tuple[Ref, ...]) -> RowRange:
-    """From the first row of any to the last."""
-    stops = [ref.rows.stop for ref in refs]
-    start = min(ref.rows.start for ref in refs)
-    return RowRange(start, None if None in stops else max(stop for stop in stops if stop is not None))

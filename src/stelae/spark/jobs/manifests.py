@@ -23,7 +23,7 @@ from stelae.model.schema import ColumnsGroup
 from stelae.model.values import show
 from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import HeldTable
-from stelae.storage.tablet.config import TabletConfig, encode_config
+from stelae.spark.tickets import held_tablets
 
 MANIFEST_VERSION = 1
 MANIFEST_FILE = "manifest.json"
@@ -107,23 +107,8 @@ def manifest_of(held: HeldTable, files: Sequence[BackedFile], incremental_to: Tx
         incremental_to=incremental_to,
         files=tuple(files),
         description=held.table,
-        configs=tuple(msgspec.Raw(encode_config(_renamed(config, names))) for config in held.tablet_configs()),
+        configs=tuple(msgspec.Raw(tablet.renamed(names).encode()) for tablet in held_tablets(held)),
     )
-
-
-def _renamed(config: TabletConfig, names: dict[str, str]) -> TabletConfig:
-    """With the names that files have in the backup, and without loads that nobody sees yet."""
-    groups = tuple(
-        (
-            group,
-            tuple(
-                msgspec.structs.replace(ref, file=msgspec.structs.replace(ref.file, name=names[ref.file.name]))
-                for ref in refs
-            ),
-        )
-        for group, refs in config.groups
-    )
-    return msgspec.structs.replace(config, groups=groups, prepared=())
 
 
 def encode_manifest(manifest: BackupManifest) -> bytes:

@@ -1,10 +1,9 @@
 """Restoring: what a backup shows at a snapshot becomes the content of a table, all of it or nothing.
 
-Tasks read the backup as the store reads its own files, and judge everything at the snapshot: what was erased or purged
-by then is left out, and so are the erasures themselves; what is left keeps its own times, so histories survive. Of two
-versions with one time only the later is left: they differed by their txn alone, and all of a load has one. The files
-are written for the target's schema, in which columns are found by their ids: in place, renamed ones get their data and
-dropped ones are left out; a new table has the schema, the policies and the cuts of the backup.
+Tasks read the backup as the store reads its own files, and write what it shows at the snapshot, histories included
+(`storage/offline/snapshots`). The files are written for the target's schema, in which columns are found by their ids:
+in place, renamed ones get their data and dropped ones are left out; a new table has the schema, the policies and the
+cuts of the backup.
 
 The files are a load: they become visible at one txn. In place, it hides what the table held before from later reads,
 and earlier snapshots still show it. A new table whose load does not come to its end is dropped.
@@ -12,44 +11,33 @@ and earlier snapshots still show it. A new table whose load does not come to its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
-from stelae.format.fragment.footer import FragmentSpec, Nulls, spec_of
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError
-from stelae.model.hybrid import micros_of, to_datetime
+from stelae.model.hybrid import to_datetime
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.ranges import RowRange
-from stelae.model.schema import ColumnsGroup, Group
 from stelae.service.reports import Progress
 from stelae.service.tables import CreateAsk, TableInfo
 from stelae.service.tickets import HeldTable, LoadedFile, LoadTicket
 from stelae.spark.driver.progress import Advance, Renewal, Summary, released, shown_seconds
 from stelae.spark.driver.tasks import run_tasks
 from stelae.spark.jobs.manifests import BackupManifest, absolute, backups_of_table, covering
+from stelae.spark.loading.fragment_task import new_name
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.files.writing import everything, shape_of, write_fragment
-from stelae.storage.merge.order import Flags
-from stelae.storage.merge.pick import first_of_each, gathered
-from stelae.storage.merge.records import Keeping, merged_records
-from stelae.storage.merge.slab import Slab, SlabColumn
-from stelae.storage.read.asking import Asking
-from stelae.storage.read.markers import MarkersScan
-from stelae.storage.tablet.config import decode_config, state_of
-from stelae.storage.tablet.parts import LEFT_OVER
-from stelae.storage.tablet.state import TabletState, altered
+from stelae.spark.tickets import held_tablets
+from stelae.storage.offline.snapshots import SnapshotPart, write_snapshot
+from stelae.storage.offline.tablets import HeldTablet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +133,7 @@ def _creation(held: HeldTable, name: str) -> CreateAsk:
     """The table as it was, without the policies that judged what is now left out."""
     table = held.description()
     groups = tuple(replace(group, options=replace(group.options, past=())) for group in table.schema.groups)
-    cuts = tuple(Row(config.rows.start) for config in held.tablet_configs()[1:])
+    cuts = tuple(Row(tablet.rows.start) for tablet in held_tablets(held)[1:])
     return CreateAsk(name, replace(table.schema, groups=groups), cuts, properties=table.properties)
 
 
@@ -217,22 +205,6 @@ class RestoreWork(NamedTuple):
     size_bytes: int
 
 
-class _Target:
-    """In a task: from where, at which snapshot, under which schema; and what it is to become."""
-
-    def __init__(self, held: HeldTable, ticket: LoadTicket) -> None:
-        self.source_root = held.root
-        self.at = held.txn
-        self.source_schema = held.schema()
-        self.table = ticket.table
-        self.schema = ticket.schema()
-        self.root = ticket.root
-        self.prefix = ticket.prefix
-
-    def state(self, config: bytes) -> TabletState:
-        return altered(state_of(decode_config(config, "a backup"), self.source_schema), self.schema)
-
-
 class _Written(NamedTuple):
     files: tuple[LoadedFile, ...]
     size_bytes: int
@@ -241,99 +213,20 @@ class _Written(NamedTuple):
 def _works(held: HeldTable, ticket: LoadTicket) -> list[RestoreWork]:
     """One for each group of each stretch of rows that lies in one tablet, there and here."""
     works = []
-    for data, config in zip(held.configs, held.tablet_configs(), strict=True):
-        cuts = sorted({config.rows.start, *(start for start in ticket.starts if start in config.rows)})
-        files = {ref.file.name: ref.file.seal.size_bytes for _, refs in config.groups for ref in refs}
-        for start, stop in zip(cuts, [*cuts[1:], config.rows.stop], strict=True):
+    for data, tablet in zip(held.configs, held_tablets(held), strict=True):
+        cuts = sorted({tablet.rows.start, *(start for start in ticket.starts if start in tablet.rows)})
+        for start, stop in zip(cuts, [*cuts[1:], tablet.rows.stop], strict=True):
             for group in ticket.schema().groups:
-                size = sum(files.values()) // (len(cuts) * len(ticket.schema().groups))
+                size = tablet.size_bytes // (len(cuts) * len(ticket.schema().groups))
                 works.append(RestoreWork(data, RowRange(start, stop), group.id, size))
     return works
 
 
 def written_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
-    """Write the files of one range of one group. Runs in a Spark task."""
-    target = _Target(held, ticket)
-    state, group = target.state(work.config), target.schema.group(work.group)
-    fragments = fragments_of(target.source_root)
-    try:
-        sources = [_visible(target, state, group, work.rows, fragments)]
-        if state.refs(LEFT_OVER) and group.id == target.schema.existence_group.id:
-            sources.append(_left_over(target, state, group, work.rows, fragments))
-        written = []
-        for spec, slabs in sources:
-            name = f"{target.prefix}{SystemRng().token(8).hex()}.parquet"
-            file = write_fragment(blobs_of(target.root, writing=True), name, spec, group, slabs)
-            written += [] if file is None else [LoadedFile(group.id, file)]
-    finally:
-        fragments.close()
-    return _Written(tuple(written), work.size_bytes)
-
-
-def _visible(
-    target: _Target, state: TabletState, group: Group, rows: RowRange, fragments: Fragments
-) -> tuple[FragmentSpec, Iterator[Slab]]:
-    """What the group shows at the snapshot, all versions of it."""
-    at, floor = target.at, state.floor_at(target.at)
-    refs = [ref for ref in state.refs(group.id) if ref.file is not None and ref.rows.overlaps(rows)]
-    policy = next((g.options.purging_at(at) for g in target.source_schema.groups if g.id == group.id), None)
-    keeping = Keeping(at, floor, is_rooted=True, policy=policy)
-    slabs = merged_records(refs, fragments, rows, everything(target.schema, group), keeping)
-    is_complete = shape_of(refs, group, fragments).is_complete and isinstance(group, ColumnsGroup)
-    return _spec(target, group, is_complete=is_complete), map(once_each_time, (s.within(floor, at) for s in slabs))
-
-
-def _spec(target: _Target, group: Group, *, is_complete: bool) -> FragmentSpec:
-    nulls: Nulls = "written" if is_complete else "masked"
-    return spec_of(target.table, target.schema, group, nulls=nulls, has_kind=False, has_txn=False)
-
-
-def once_each_time(slab: Slab) -> Slab:
-    """Of the puts of one key at one time, one record: each column as the latest txn wrote it. They are in order, the
-    latest first, and hold no erasures."""
-    slab = replace(slab, kinds=None)
-    if len(slab) < 2:
-        return slab
-    begins = np.ones(len(slab), np.bool_)
-    begins[1:] = (slab.ts[1:] != slab.ts[:-1]) | _differs(slab.rows)
-    for name in slab.cell or ():
-        begins[1:] |= _differs(name)
-    if begins.all():
-        return slab
-    ids = np.cumsum(begins, dtype=np.int64)
-    starts = np.flatnonzero(begins)
-    columns = []
-    for column in slab.columns:
-        first = first_of_each(ids, column.flags(len(slab)), len(starts))
-        values = None if column.values is None else gathered(column.values, column.values.type, first)
-        columns.append(SlabColumn(values, first >= 0))
-    return replace(slab.take(starts), columns=tuple(columns))
-
-
-def _differs(values: pa.Array) -> Flags:
-    """Whether each is another than the one before it."""
-    codes = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    flags: Flags = codes[1:] != codes[:-1]
-    return flags
-
-
-def _left_over(
-    target: _Target, state: TabletState, group: Group, rows: RowRange, fragments: Fragments
-) -> tuple[FragmentSpec, Iterator[Slab]]:
-    """Rows that only exist, by puts in files of another kind than the group that says so now; at the snapshot's own
-    time."""
-    asking = Asking(target.at, state.floor_at(target.at), micros_of(target.at))
-    kept, erasing = state.refs(LEFT_OVER), state.refs(group.id)
-    found = MarkersScan(kept, erasing, fragments, rows, asking, group.options).chunks()
-    return _spec(target, group, is_complete=False), (_markers(group, chunk.rows, target.at) for chunk in found)
-
-
-def _markers(group: Group, rows: pa.Array, at: Txn) -> Slab:
-    """Puts of these keys alone."""
-    count = len(rows)
-    ts, txn = np.full(count, micros_of(at), np.int64), np.full(count, at, np.int64)
-    if isinstance(group, ColumnsGroup):
-        unwritten = tuple(SlabColumn(None, written=False) for _ in group.columns)
-        return Slab(rows, ts, txn, None, (*unwritten, SlabColumn(None, written=True)))
-    nothing = pa.array([b""] * count, pa.binary())
-    return Slab(rows, ts, txn, None, (SlabColumn(pa.nulls(count, pa.binary()), written=True),), (nothing, nothing))
+    """In a task."""
+    tablet = HeldTablet.decode(work.config, held.schema(), "a backup", read_as=ticket.schema())
+    part = SnapshotPart(tablet, work.group, work.rows, held.txn, ticket.table)
+    blobs = blobs_of(ticket.root, writing=True)
+    with closing(fragments_of(held.root)) as fragments:
+        files = write_snapshot(part, fragments, blobs, lambda: new_name(ticket.prefix))
+    return _Written(tuple(LoadedFile(work.group, file) for file in files), work.size_bytes)

@@ -7,26 +7,21 @@ in several, the records of each are counted. A file's bytes are shared in propor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import pyarrow.compute as pc
 
 from stelae.adapters.clock import SystemClock
 from stelae.client.api.display import html_table, shown_bytes
 from stelae.client.arguments.keys import txn_of
-from stelae.format import layout
-from stelae.format.fragment.reader import bounds
 from stelae.model.errors import InvalidArgument
-from stelae.model.hybrid import micros_of, to_datetime
+from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Row, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import RangeSet
-from stelae.model.record import Kind
 from stelae.model.schema import TableSchema
 from stelae.service.reports import Progress
 from stelae.service.tickets import HeldTable
@@ -34,10 +29,9 @@ from stelae.spark.driver.progress import Advance, Renewal, released
 from stelae.spark.driver.tasks import run_tasks
 from stelae.spark.jobs.plots import Plotted, table_plot
 from stelae.spark.stores import backend_of, fragments_of
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.rows import RowScan, ScanRequest
-from stelae.storage.tablet.config import SavedRef, TabletConfig, decode_config, state_of
+from stelae.spark.tickets import held_tablets
+from stelae.storage.offline.scans import count_records, scan_part
+from stelae.storage.offline.tablets import HeldTablet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,7 +185,8 @@ def stats(
     backend: Any = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
-        works = [_Work(data, _size(config)) for data, config in zip(held.configs, held.tablet_configs(), strict=True)]
+        tablets = held_tablets(held)
+        works = [_Work(data, tablet.size_bytes) for data, tablet in zip(held.configs, tablets, strict=True)]
         advance = Advance(progress, sum(work.size_bytes for work in works))
         found: list[TabletStatistics] = []
 
@@ -208,9 +203,9 @@ def stats(
             size_bytes=lambda work: work.size_bytes,
             beat=Renewal(backend, [held.ticket]),
         )
-        files = {ref.file.name for config in held.tablet_configs() for _, refs in config.groups for ref in refs}
-    tablets = tuple(sorted(found, key=lambda each: each.start))
-    result = TableStatistics(info.name, held.txn, len(held.schema().groups), len(files), tablets)
+        files = {name for tablet in tablets for name in tablet.files()}
+    counts = tuple(sorted(found, key=lambda each: each.start))
+    result = TableStatistics(info.name, held.txn, len(held.schema().groups), len(files), counts)
     return replace(result, seconds=clock.monotonic_s() - started_s)
 
 
@@ -219,27 +214,25 @@ class _Work(NamedTuple):
     size_bytes: int
 
 
-def _size(config: TabletConfig) -> int:
-    return sum(ref.file.seal.size_bytes for _, refs in config.groups for ref in refs)
-
-
 def _counted(held: HeldTable, work: _Work) -> tuple[TabletStatistics, int]:
     """In a task: one tablet."""
-    config, schema = decode_config(work.config, f"table {held.name!r}"), held.schema()
+    schema = held.schema()
+    tablet = HeldTablet.decode(work.config, schema, f"table {held.name!r}")
     with closing(fragments_of(held.root)) as fragments:
-        rows = sum(_visible_rows(config, schema, fragments, held.txn))
+        seen = scan_part(tablet, fragments, RangeSet.of([tablet.rows]), ALL_COLUMNS, held.txn)
+        rows = sum(len(batch.rows) for batch in seen)
         records = erasures = size_bytes = 0
         # A file may have parts in several groups; its records are the same ones.
-        refs = {(ref.file.name, ref.rows.start): ref for _, some in config.groups for ref in some}
+        refs = {(ref.file.name, ref.rows.start): ref for ref in tablet.refs()}
         for ref in refs.values():
-            inside, erased = _inside(ref, fragments)
+            inside, erased = count_records(ref, fragments)
             records, erasures = records + inside, erasures + erased
             size_bytes += ref.file.seal.size_bytes * inside // max(1, ref.file.stats.records)
     return (
         TabletStatistics(
-            tablet=config.tablet,
-            start=config.rows.start,
-            begins=_words(schema, config.rows.start),
+            tablet=tablet.tablet,
+            start=tablet.rows.start,
+            begins=_words(schema, tablet.rows.start),
             rows=rows,
             records=records,
             erasures=erasures,
@@ -248,32 +241,6 @@ def _counted(held: HeldTable, work: _Work) -> tuple[TabletStatistics, int]:
         ),
         work.size_bytes,
     )
-
-
-def _visible_rows(config: TabletConfig, schema: TableSchema, fragments: Fragments, at: Txn) -> Iterator[int]:
-    state = state_of(config, schema)
-    asking = Asking(at, state.floor_at(at), micros_of(at))
-    for batch in RowScan(state, fragments, ScanRequest(RangeSet.of([config.rows]), ALL_COLUMNS, asking)).batches():
-        yield len(batch.rows)
-
-
-def _inside(ref: SavedRef, fragments: Fragments) -> tuple[int, int]:
-    """How many records of the file are in the rows that count, and how many of them erase."""
-    stats = ref.file.stats
-    if not stats.records or (stats.first_row in ref.rows and stats.last_row in ref.rows):
-        return stats.records, stats.erasures
-    fragment = fragments.of(ref.file)
-    reader = fragment.reader
-    columns = [name for name in reader.schema.names if name in (fragment.point, layout.KIND)]
-    records = erasures = 0
-    for block in reader.blocks_of(ref.rows):
-        batch = reader.read_block(block, columns).combine_chunks().to_batches()[0]
-        low, high = bounds(layout.rows_of(reader.codec, batch), ref.rows)
-        records += high - low
-        if layout.KIND in columns:
-            kinds = batch.column(layout.KIND).slice(low, high - low)
-            erasures += int(pc.not_equal(kinds, int(Kind.PUT)).true_count)
-    return records, erasures
 
 
 def _words(schema: TableSchema, row: bytes) -> str:

@@ -25,7 +25,7 @@ from stelae.catalog.objects import Table
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.views import TableView
 from stelae.model.errors import Corruption, InvalidArgument, NotFound
-from stelae.model.hybrid import micros_of, to_datetime
+from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.ranges import RangeSet, RowRange
@@ -38,12 +38,9 @@ from stelae.spark.driver.tasks import run_tasks
 from stelae.spark.jobs.comparing import ComparedRows, Comparison, RowDifference, RowStream, SomeRows, wider
 from stelae.spark.jobs.manifests import absolute, backup_key, backups_of_table, covering, found_backups
 from stelae.spark.stores import backend_of, fragments_of
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.rows import RowScan, ScanRequest
-from stelae.storage.read.scans.shapes import output_schema
-from stelae.storage.tablet.config import TabletConfig, decode_config, state_of
-from stelae.storage.tablet.state import altered
+from stelae.spark.tickets import held_tablets
+from stelae.storage.offline.scans import output_schema, scan_part
+from stelae.storage.offline.tablets import Fragments, HeldTablet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -296,28 +293,27 @@ class _Work(NamedTuple):
 
 def _works(here: HeldTable, there: HeldTable) -> list[_Work]:
     """One for each stretch of rows that lies in one tablet of each."""
-    configs = [held.tablet_configs() for held in (here, there)]
-    starts = sorted({config.rows.start for each in configs for config in each})
+    tablets = [held_tablets(held) for held in (here, there)]
+    starts = sorted({tablet.rows.start for each in tablets for tablet in each})
     works = []
     for start, stop in zip(starts, [*starts[1:], None], strict=True):
         rows = RowRange(start, stop)
-        mine, size = _of_range(configs[0], here.configs, rows)
-        other, other_size = _of_range(configs[1], there.configs, rows)
+        mine, size = _of_range(tablets[0], here.configs, rows)
+        other, other_size = _of_range(tablets[1], there.configs, rows)
         works.append(_Work(rows, mine, other, size + other_size))
     return works
 
 
-def _of_range(configs: Sequence[TabletConfig], encoded: Sequence[bytes], rows: RowRange) -> tuple[bytes, int]:
+def _of_range(tablets: Sequence[HeldTablet], encoded: Sequence[bytes], rows: RowRange) -> tuple[bytes, int]:
     """The tablet that has the rows, and how many bytes lie in files that may have some of them."""
-    for config, data in zip(configs, encoded, strict=True):
-        if rows.start in config.rows:
-            refs = [ref for _, refs in config.groups for ref in refs if ref.rows.overlaps(rows)]
-            return data, sum(ref.file.seal.size_bytes for ref in refs)
+    for tablet, data in zip(tablets, encoded, strict=True):
+        if rows.start in tablet.rows:
+            return data, sum(ref.file.seal.size_bytes for ref in tablet.refs() if ref.rows.overlaps(rows))
     raise Corruption(f"no tablet has the row {rows.start!r}", "the list of tablets")
 
 
 def _compare(here: _Side, there: _Side, plan: _Plan, samples: int, work: _Work) -> tuple[bytes, ComparedRows]:
-    """Compare one range of rows on both sides. Runs in a Spark task."""
+    """In a task."""
     with ExitStack() as opened:
         streams = []
         for side, data, selected in zip((here, there), (work.here, work.there), plan.selected, strict=True):
@@ -330,10 +326,8 @@ def _compare(here: _Side, there: _Side, plan: _Plan, samples: int, work: _Work) 
 
 
 def _scanned(side: _Side, data: bytes, fragments: Fragments, rows: RowRange, columns: Selectors) -> Iterator[SomeRows]:
-    own, schema, at = side.held.schema(), side.table.schema, side.held.txn
-    state = state_of(decode_config(data, "what is verified"), own)
-    if schema.version != own.version:
-        state = altered(state, schema)
-    request = ScanRequest(RangeSet.of([rows]), columns, Asking(at, state.floor_at(at), micros_of(at)))
-    for found in RowScan(state, fragments, request).batches():
+    own, schema = side.held.schema(), side.table.schema
+    read_as = schema if schema.version != own.version else None
+    tablet = HeldTablet.decode(data, own, "what is verified", read_as)
+    for found in scan_part(tablet, fragments, RangeSet.of([rows]), columns, side.held.txn):
         yield found.rows, found.batch

@@ -7,8 +7,7 @@ group. A task that fails or is not needed leaves files that nothing refers to. N
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,21 +16,15 @@ import pyarrow as pa
 
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
-from stelae.format import layout
-from stelae.format.fragment.footer import FragmentSpec
-from stelae.format.fragment.reader import FragmentReader
-from stelae.format.fragment.writer import FragmentWriter
-from stelae.model.errors import Overloaded
+from stelae.format.fragment.footer import FragmentFile, FragmentSpec
 from stelae.model.ids import GroupId, Row
-from stelae.model.schema import Group
-from stelae.ports.blobs import BlobStore, BlobWriter
-from stelae.ports.executor import Executor
+from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import LoadedFile
 from stelae.spark.loading.bad_rows import SHOWN_MAX, BadRow, shown_rows, sifted, write_aside
 from stelae.spark.loading.intake import FrameShape, Intake, run_spec
-from stelae.spark.loading.merging import Twice, first_at, merged, sorted_run, unique
 from stelae.spark.stores import blobs_of
-from stelae.storage.files.blocks import FragmentFile
+from stelae.storage.offline.sorting import Twice, merged, sorted_run, unique
+from stelae.storage.offline.writing import FileCutter, read_run
 
 RUN_BYTES = 96 * 2**20
 """So much may wait in memory; sorting it takes about four times as much for a moment."""
@@ -219,13 +212,12 @@ class _Writing:
         waiting, self._waiting[group] = self._waiting[group], []
         if waiting:
             spec = run_spec(self._specs[group])
-            cutter = FileCutter(self._plan, self._blobs, self._plan.shape.schema.group(group), spec, ())
-            self._runs[group] += [each.file for each in cutter.written(sorted_run(spec, waiting))]
+            written = write_files(self._plan, self._blobs, group, spec, sorted_run(spec, waiting), ())
+            self._runs[group] += [each.file for each in written]
 
     def files(self) -> Iterator[LoadedFile]:
         """Sorted, cut, finished. The runs are gone then."""
         for group, spec in self._specs.items():
-            cutter = FileCutter(self._plan, self._blobs, self._plan.shape.schema.group(group), spec, self._plan.starts)
             waiting, self._waiting[group] = self._waiting[group], []
             runs = self._runs[group]
             if not runs:
@@ -234,99 +226,26 @@ class _Writing:
                 readers = [read_run(self._blobs, file) for file in runs]
                 more = [sorted_run(spec, waiting)] if waiting else []
                 stream = merged(spec, [*readers, *more], self._twice[group])
-            yield from cutter.written(stream)
+            yield from write_files(self._plan, self._blobs, group, spec, stream, self._plan.starts)
             for file in runs:
                 self._blobs.delete(file.name)
 
 
-def read_run(
-    blobs: BlobStore, file: FragmentFile, place: int | None = None, columns: Sequence[str] | None = None
-) -> Iterator[pa.Table]:
-    """The records of a sorted file with their rows; those of a finished one all get one place in the frame."""
-    blob = blobs.open(file.name)
-    try:
-        reader = FragmentReader(blob, file.seal)
-        for table in reader.scan(columns=columns):
-            if layout.ROW not in table.column_names:
-                rows = [layout.rows_of(reader.codec, batch) for batch in table.to_batches()]
-                table = table.append_column(layout.ROW, pa.chunked_array(rows, pa.binary()))
-            if place is not None:
-                table = table.append_column(layout.TXN, pa.repeat(pa.scalar(place, pa.int64()), table.num_rows))
-            names = [layout.ROW, *(name for name in table.column_names if name != layout.ROW)]
-            yield pa.Table.from_arrays([table.column(name) for name in names], names=names)
-    finally:
-        blob.close()
-
-
 def new_name(prefix: str) -> str:
-    """Of a file that is of a load by its prefix, and like no other's."""
+    """A name for a file of a load, like no other's: it begins as the load's do."""
     return f"{prefix}{SystemRng().token(12).hex()}.parquet"
 
 
-class FileCutter:
-    """Sorted records of one group into files, a new one where a tablet begins. While a file is on its way to the disk,
-    the next one is written."""
-
-    def __init__(
-        self, plan: TaskPlan, blobs: BlobStore, group: Group, spec: FragmentSpec, starts: tuple[Row, ...]
-    ) -> None:
-        self._plan = plan
-        self._blobs = blobs
-        self._group = group
-        self._spec = spec
-        self._starts = starts
-        self._names = spec.arrow_schema().names
-        self._schema = spec.arrow_schema()
-        self._open: tuple[str, BlobWriter, FragmentWriter] | None = None
-        self._files: list[tuple[LoadedFile, Future[None] | None]] = []
-
-    def written(self, tables: Iterable[pa.Table]) -> Iterator[LoadedFile]:
-        """All of them, when all are durable."""
-        with closing(ThreadExecutor(_COMMITTING, _COMMITTING)) as commits:
-            try:
-                self._cut(tables, commits)
-            except BaseException:
-                if self._open is not None:
-                    self._open[1].abort()
-                raise
-            for file, committed in self._files:
-                if committed is not None:
-                    committed.result()
-                yield file
-
-    def _cut(self, tables: Iterable[pa.Table], commits: Executor) -> None:
-        tablet = 0
-        for table in tables:
-            rows = table.column(layout.ROW)
-            begin = 0
-            while begin < len(rows):
-                first = rows[begin].as_py()
-                while tablet < len(self._starts) and self._starts[tablet] <= first:
-                    tablet += 1
-                    self._finish(commits)
-                stop = len(rows) if tablet == len(self._starts) else first_at(rows, self._starts[tablet], begin)
-                self._write(table.slice(begin, stop - begin))
-                begin = stop
-        self._finish(commits)
-
-    def _write(self, table: pa.Table) -> None:
-        if self._open is None:
-            name = new_name(self._plan.prefix)
-            sink = self._blobs.create(name)
-            self._open = name, sink, FragmentWriter(sink, self._spec, self._group.options)
-        chosen = table.select(self._names).combine_chunks()
-        for batch in chosen.to_batches():
-            self._open[2].write(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
-
-    def _finish(self, commits: Executor) -> None:
-        if self._open is None:
-            return
-        name, sink, writer = self._open
-        footer, seal = writer.close()
-        self._open = None
-        committed = None
-        try:
-            committed = commits.submit(sink.commit)
-        except Overloaded:
-            sink.commit()
-        self._files.append((LoadedFile(self._group.id, FragmentFile(name, seal, footer.stats)), committed))
+def write_files(
+    plan: TaskPlan,
+    blobs: BlobStore,
+    group: GroupId,
+    spec: FragmentSpec,
+    tables: Iterable[pa.Table],
+    starts: tuple[Row, ...],
+) -> Iterator[LoadedFile]:
+    """Write sorted records of one group to files of the load, cut at `starts`. Each is durable when it is given out."""
+    with closing(ThreadExecutor(_COMMITTING, _COMMITTING)) as commits:
+        cutter = FileCutter(blobs, plan.shape.schema.group(group), spec, starts, lambda: new_name(plan.prefix), commits)
+        for file in cutter.write(tables):
+            yield LoadedFile(group, file)

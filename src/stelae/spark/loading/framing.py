@@ -17,7 +17,7 @@ from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import check_ts, show
 from stelae.spark.loading.intake import FrameShape
 from stelae.spark.types import column_type
-from stelae.storage.checks.rules import missing_column, required_columns
+from stelae.storage.offline.rules import missing_column, required_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

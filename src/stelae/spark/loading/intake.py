@@ -44,7 +44,7 @@ from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.mutation import Cell, WholeFamily
 from stelae.model.record import Kind
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Group, TableSchema
-from stelae.storage.merge.order import Flags, Ints, Positions
+from stelae.storage.offline.sorting import SAYS_NOTHING, Flags, Ints, Positions
 
 SEQUENCE = "__stelae_sequence"
 """A frame's own column with the place of each row, where that counts."""
@@ -56,9 +56,6 @@ MISFIT = "__stelae_misfit"
 """A frame's own column that says of a row why it cannot be what the table wants, where whoever read it knows."""
 
 OWN_COLUMNS = (SEQUENCE, ERASED, MISFIT)
-
-SAYS_NOTHING = Kind.ERASE_VERSION
-"""Marks, until the mentions of a row are sorted out, a record that says nothing. Loads have no such erasures."""
 
 
 @dataclass(frozen=True)

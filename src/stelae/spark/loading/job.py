@@ -33,7 +33,7 @@ from stelae.spark.loading.framing import chosen, shape_of_frame
 from stelae.spark.loading.intake import ERASED, OWN_COLUMNS, SEQUENCE, FrameShape
 from stelae.spark.loading.mutation_task import MutationTask
 from stelae.spark.stores import backend_of
-from stelae.storage.checks.rules import shown_row
+from stelae.storage.offline.rules import shown_row
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from stelae.model.hybrid import micros_of
 from stelae.model.ids import GroupId, Txn
 from stelae.spark.loading.fragment_task import Sifting, TaskPlan, TaskReport, encode_report
 from stelae.spark.loading.intake import SEQUENCE, Intake
-from stelae.spark.loading.merging import Twice, unique
+from stelae.storage.offline.sorting import Twice, unique
 
 _PUT_ROWS = 10_000
 

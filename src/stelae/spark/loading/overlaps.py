@@ -14,8 +14,9 @@ import msgspec
 from stelae.format import layout
 from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import LoadedFile
-from stelae.spark.loading.fragment_task import FileCutter, TaskPlan, TaskReport, new_name, read_run
-from stelae.spark.loading.merging import Twice, merged
+from stelae.spark.loading.fragment_task import TaskPlan, TaskReport, new_name, write_files
+from stelae.storage.offline.sorting import Twice, merged
+from stelae.storage.offline.writing import read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,8 @@ def _count(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile], twic
 def _merged(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile]) -> Iterator[LoadedFile]:
     group = cluster[0].loaded.group
     spec = plan.shape.file_specs[group]
-    cutter = FileCutter(plan, blobs, plan.shape.schema.group(group), spec, plan.starts)
     runs = [read_run(blobs, each.loaded.file, each.part) for each in cluster]
-    yield from cutter.written(merged(spec, runs, Twice()))
+    yield from write_files(plan, blobs, group, spec, merged(spec, runs, Twice()), plan.starts)
 
 
 def taken_over(plan: TaskPlan, blobs: BlobStore, files: Sequence[LoadedFile]) -> list[LoadedFile]:

@@ -18,6 +18,7 @@ from stelae.spark.reading.question import Question, asked_of
 from stelae.spark.source.reader import PLAN_OPTION, HeldParts, encode_parts
 from stelae.spark.source.source import StelaeSource
 from stelae.spark.stores import backend_of, fragments_of
+from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> Data
     """What is asked of a table that somebody holds for as long as the frame is used."""
     limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
     with closing(fragments_of(held.root)) as fragments:
-        plan = plan_read(question, held.tablet_configs(), fragments, limits, natively=is_plain_place(held.root))
+        plan = plan_read(question, held_tablets(held), fragments, limits, natively=is_plain_place(held.root))
     return planned_frame(spark, question, plan)
 
 

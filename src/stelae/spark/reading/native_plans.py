@@ -1,8 +1,8 @@
 """Which rows Spark may read from the files as they are.
 
-A stretch of a tablet's rows is *clean* for a question if the files that have records of it are *plain*, by the same
-rule that lets a scan pass on blocks as they lie there (`storage`): each record is exactly what is seen of its row. One
-such file is read as it is; several, each newer than the one below, without the records that a newer one hides.
+Where a stretch of a tablet's rows is *clean* for a question (`storage/offline/plain`), each record of a file is exactly
+what is seen of its row. One such file is read as it is; several, each newer than the one below, without the records
+that a newer one hides.
 
 Files with the same columns under the same names and types are read together, each once. Where only some rows of a file
 are wanted, a filter on the row says which; files under one filter must not have rows inside it that are not theirs to
@@ -14,25 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_condition
-from stelae.spark.reading.hidden import HiddenPlaces, Places
 from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, PlanLimits
 from stelae.spark.reading.question import Question
 from stelae.spark.reading.shapes import columns_of, native_shape
-from stelae.spark.reading.tablets import PlannedTablet, may_have_markers
-from stelae.storage.files.blocks import FragmentFile
-from stelae.storage.files.extents import layered, rows_of_file
-from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
-from stelae.storage.read.scans.shapes import output_schema
-from stelae.storage.read.scans.windows import Piece, ScanWindow
-from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
-from stelae.storage.tablet.state import Ref
+from stelae.spark.reading.tablets import PlannedTablet
+from stelae.storage.offline.hidden import HiddenPlaces, Places
+from stelae.storage.offline.plain import FileShare, PlainFile, clean_stretches, rows_of_file
+from stelae.storage.offline.scans import output_schema
 
 RANGES_MAX = 16
 """Of one filter: Spark tries them one after the other for every row."""
@@ -62,16 +57,16 @@ class Unit:
 
     tablet: PlannedTablet
     stretches: tuple[Stretch, ...]
-    layers: tuple[tuple[RowRange, tuple[Ref, ...]], ...] = ()
+    layers: tuple[tuple[RowRange, tuple[PlainFile, ...]], ...] = ()
 
     @property
     def size_bytes(self) -> int:
         return sum(stretch.size_bytes for stretch in self.stretches)
 
     def hidden(self) -> Iterator[tuple[str, Places]]:
-        for whole, refs in self.layers:
+        for whole, files in self.layers:
             for rows in self.tablet.asked.intersect(RangeSet.of([whole])):
-                yield from _hidden.of(refs, self.tablet.fragments, rows).items()
+                yield from _hidden.of(files, self.tablet.fragments, rows).items()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,50 +164,30 @@ def native_group(question: Question) -> ColumnsGroup | None:
 
 
 def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
-    question, state = tablet.question, tablet.state
-    existing = question.schema.existence_group
-    if any(ref.file is not None for ref in state.refs(LEFT_OVER)):
-        return
-    if existing is not group and any(may_have_markers(ref) for ref in state.refs(existing.id)):
-        return
+    question = tablet.question
     names = set(output_schema(question.schema, question.read).names)
     columns = tuple(column for column in group.columns if column.name in names)
-    asking = question.asking(state)
-    asked = ColumnsQuestion(state.rows, columns, existing is group, asking, group.options.purging_at(asking.at))
-    pieces = {id(ref): _plain_piece(tablet, ref, asked) for ref in state.refs(group.id)}
-    single: dict[int, list[RowRange]] = {}
-    stacked: dict[int, list[RowRange]] = {}
-    layers: list[tuple[RowRange, tuple[Ref, ...]]] = []
-    for rows, refs in layered(state.refs(group.id)):
-        found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
-        found.sort(key=lambda piece: piece.fragment.file.txn_min)
-        if len(found) < len(refs) or not all(lies_over(new, old, asked) for old, new in pairwise(found)):
-            continue
-        for piece in found:
-            (single if len(found) == 1 else stacked).setdefault(id(piece.ref), []).append(rows)
-        if len(found) > 1 and not tablet.asked.intersect(RangeSet.of([rows])).is_empty:
-            layers.append((rows, tuple(piece.ref for piece in found)))
+    single: dict[PlainFile, list[RowRange]] = {}
+    stacked: dict[PlainFile, list[RowRange]] = {}
+    layers: list[tuple[RowRange, tuple[PlainFile, ...]]] = []
+    clean = clean_stretches(tablet.tablet, tablet.fragments, group, columns, question.job.txn, question.predicate.time)
+    for rows, files in clean:
+        for file in files:
+            (single if len(files) == 1 else stacked).setdefault(file, []).append(rows)
+        if len(files) > 1 and not tablet.asked.intersect(RangeSet.of([rows])).is_empty:
+            layers.append((rows, files))
 
-    def stretches(of: Mapping[int, Iterable[RowRange]]) -> Iterator[Stretch]:
-        for id_, ranges in of.items():
-            piece, rows = pieces[id_], tablet.asked.intersect(RangeSet.of(ranges))
-            if piece is not None and not rows.is_empty:
-                shape = native_shape(piece, columns)
-                yield Stretch(piece.fragment.file, shape, rows, tablet.share_bytes(piece.ref, rows))
+    def stretches(of: Mapping[PlainFile, Iterable[RowRange]]) -> Iterator[Stretch]:
+        for plain, ranges in of.items():
+            rows = tablet.asked.intersect(RangeSet.of(ranges))
+            if not rows.is_empty:
+                share = FileShare(plain.ref, plain.file, tablet.fragments)
+                yield Stretch(plain.file, native_shape(plain, columns), rows, share.bytes_in(rows))
 
     for stretch in stretches(single):
         yield Unit(tablet, (stretch,))
     if layers:
         yield Unit(tablet, tuple(stretches(stacked)), tuple(layers))
-
-
-def _plain_piece(tablet: PlannedTablet, ref: Ref, asked: ColumnsQuestion) -> Piece | None:
-    if ref.file is None or isinstance(ref.part, FamilySet):
-        return None
-    fragment = tablet.fragments.of(ref.file)
-    piece = Piece(ref, fragment, range(1), ref.rows)
-    is_same_key = fragment.spec.codec().types == tablet.question.schema.codec.types
-    return piece if is_same_key and is_plain(piece, asked, ScanWindow(asked.rows, (piece,), ())) else None
 
 
 @dataclass(slots=True)

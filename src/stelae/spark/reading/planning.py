@@ -1,6 +1,6 @@
 """How a table is read: which rows by Spark itself, which after a merge, and in what parts the latter.
 
-What is not read natively (see `planning_native`) is cut at the beginnings of blocks and packed, in the order of rows,
+What is not read natively (see `native_plans`) is cut at the beginnings of blocks and packed, in the order of rows,
 to parts of about equal size: each costs a task, however little is in it.
 """
 
@@ -13,20 +13,19 @@ from stelae.spark.reading.native_plans import native_reads
 from stelae.spark.reading.plans import MergedPart, PlanLimits, ReadPlan, TabletPart
 from stelae.spark.reading.question import Question
 from stelae.spark.reading.tablets import PlannedTablet
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.tablet.config import TabletConfig, encode_config, narrowed
+from stelae.storage.offline.tablets import Fragments, HeldTablet
 
 
 def plan_read(
     question: Question,
-    configs: Sequence[TabletConfig],
+    held: Sequence[HeldTablet],
     fragments: Fragments,
     limits: PlanLimits,
     *,
     natively: bool = True,
 ) -> ReadPlan:
     """`natively` False: everything is merged."""
-    tablets = [PlannedTablet(question, config, fragments) for config in configs]
+    tablets = [PlannedTablet(question, each, fragments) for each in held]
     tablets = [tablet for tablet in tablets if not tablet.asked.is_empty]
     native = native_reads(question, tablets, limits) if natively else ()
     return ReadPlan(native, tuple(_merged(tablets, limits)))
@@ -65,4 +64,4 @@ def _cut(tablet: PlannedTablet, rows: RangeSet, size_bytes: int, full: int) -> I
 
 def _part(tablet: PlannedTablet, rows: RangeSet) -> TabletPart:
     hull = RowRange(rows.ranges[0].start, rows.ranges[-1].stop)
-    return TabletPart(encode_config(narrowed(tablet.config, hull)), rows.ranges)
+    return TabletPart(tablet.tablet.within(hull).encode(), rows.ranges)

@@ -17,22 +17,17 @@ from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.scans import ScanPlan, plan_scan
 from stelae.client.calls.views import RowShape, TableView
 from stelae.model.errors import InvalidArgument
-from stelae.model.hybrid import micros_of
 from stelae.model.ids import Txn
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import SCAN_HISTORY_MAX, ScanPredicate, plan
 from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
 from stelae.model.predicate.vector import names_of
-from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
 from stelae.model.values import show
 from stelae.service.scans import bind
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import HeldTable
-from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.rows import ScanRequest
-from stelae.storage.tablet.state import TabletState
 
 
 class ReadJob(msgspec.Struct, frozen=True):
@@ -86,13 +81,6 @@ class Question:
     def is_newest(self) -> bool:
         """The newest values, in columns of their own."""
         return self.predicate.history is None and self.job.cells == "map"
-
-    def asking(self, state: TabletState) -> Asking:
-        txn = self.job.txn
-        return Asking(txn, state.floor_at(txn), micros_of(txn), self.predicate.time)
-
-    def request(self, state: TabletState, rows: RangeSet) -> ScanRequest:
-        return ScanRequest(rows, self.predicate.columns, self.asking(state), self.where)
 
 
 def asked_of(

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stelae.format import layout
 from stelae.model import types as t
 from stelae.model.predicate.expr import Special
 from stelae.model.schema import Column
 from stelae.spark.reading.conditions import NotExact, SqlColumn, quoted, sql_literal, sql_type
 from stelae.spark.reading.plans import NativeShape, StoredColumn
 from stelae.spark.reading.question import Question
-from stelae.storage.read.scans.windows import Piece
+from stelae.storage.offline.plain import PlainFile
 
 
-def native_shape(piece: Piece, columns: Iterable[Column]) -> NativeShape:
-    fragment, stored = piece.fragment, []
+def native_shape(file: PlainFile, columns: Iterable[Column]) -> NativeShape:
+    stored = []
     for column in columns:
-        known = fragment.columns.get(column.id)
-        if known is None or column.id not in piece.ref.part:  # type: ignore[operator]
-            stored.append(StoredColumn(column, None, column.type))
-        else:
-            stored.append(StoredColumn(column, *known))
-    spec = fragment.spec
-    row_type = t.Binary() if fragment.point == layout.ROW else spec.codec().types[0]
-    return NativeShape(tuple(key.name for key in spec.key), tuple(stored), fragment.point, row_type)
+        known = file.stored(column)
+        stored.append(StoredColumn(column, None, column.type) if known is None else StoredColumn(column, *known))
+    return NativeShape(file.key_names, tuple(stored), *file.row_column)
 
 
 def columns_of(shape: NativeShape, question: Question) -> Mapping[str, SqlColumn]:

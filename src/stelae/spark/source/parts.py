@@ -6,7 +6,6 @@ Batches are put together until they are large: each one costs Spark and the way 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -18,11 +17,8 @@ from stelae.model.ids import Row
 from stelae.model.ranges import RangeSet
 from stelae.spark.reading.plans import MergedPart, TabletPart
 from stelae.spark.reading.question import Question
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.read.points.rows import RowReader
-from stelae.storage.read.scans.rows import RowBatch, RowScan
-from stelae.storage.tablet.config import decode_config, state_of
-from stelae.storage.tablet.state import TabletState
+from stelae.storage.offline.scans import RowBatch, history_reader, scan_part
+from stelae.storage.offline.tablets import Fragments, HeldTablet
 
 BATCH_ROWS = 256 * 1024
 BATCH_BYTES = 64 * 2**20
@@ -43,15 +39,23 @@ def part_batches(
 
 
 def _tablet(question: Question, part: TabletPart, fragments: Fragments) -> Iterator[pa.RecordBatch]:
-    state = files_only(state_of(decode_config(part.config, f"table {question.job.name!r}"), question.schema))
-    scan = question.scan
-    rows = RowScan(state, fragments, question.request(state, RangeSet(part.rows))).batches()
+    tablet = HeldTablet.decode(part.config, question.schema, f"table {question.job.name!r}")
+    scan, predicate = question.scan, question.predicate
+    rows = scan_part(
+        tablet,
+        fragments,
+        RangeSet(part.rows),
+        predicate.columns,
+        question.job.txn,
+        where=question.where,
+        time=predicate.time,
+    )
     if question.is_newest:
         names = scan.batch_schema.names
         for found in rows:
             yield found.batch if found.batch.schema.names == names else found.batch.select(names)
         return
-    histories = _Histories(question, state, fragments)
+    histories = _Histories(question, tablet, fragments)
     for found in rows:
         keys = found.batch.select(scan.key_names)
         if scan.cells == "long":
@@ -60,19 +64,12 @@ def _tablet(question: Question, part: TabletPart, fragments: Fragments) -> Itera
             yield versions_batch(question.schema, scan.shape, keys, histories.of(found))
 
 
-def files_only(state: TabletState) -> TabletState:
-    """Without its memory, which is empty here: then nothing is read on its account."""
-    groups = ((id_, tuple(ref for ref in refs if ref.file is not None)) for id_, refs in state.groups)
-    return replace(state, groups=tuple((id_, refs) for id_, refs in groups if refs))
-
-
 class _Histories:
     """The versions of rows, one by one, as the client reads them."""
 
-    def __init__(self, question: Question, state: TabletState, fragments: Fragments) -> None:
+    def __init__(self, question: Question, tablet: HeldTablet, fragments: Fragments) -> None:
         predicate = question.predicate
-        self._reader = RowReader(state, fragments, predicate.columns)
-        self._asking = question.asking(state)
+        self._read = history_reader(tablet, fragments, predicate.columns, question.job.txn, predicate.time)
         self._limit = predicate.history or 1
         self._shape = question.scan.shape
 
@@ -82,7 +79,7 @@ class _Histories:
         return [self._versions(Row(row)) for row in found.rows.to_pylist()]
 
     def _versions(self, row: Row) -> dict[str, list[FoundVersion]]:
-        return versions_of(self._reader.history(row, self._asking, self._limit) or {}, self._shape)
+        return versions_of(self._read(row, self._limit), self._shape)
 
 
 def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -33,6 +33,7 @@ from stelae.spark.reading.plans import MergedPart, PlanLimits
 from stelae.spark.reading.question import Question, ReadJob, asked_of
 from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, fragments_of, opened
+from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def held_parts(options: Mapping[str, str], columns: list[str] | None = None) -> 
                 cells=asked.get("cells") or "map",
             )
             with closing(fragments_of(held.root)) as fragments:
-                plan = plan_read(question, held.tablet_configs(), fragments, PlanLimits(), natively=False)
+                plan = plan_read(question, held_tablets(held), fragments, PlanLimits(), natively=False)
         except BaseException:
             backend.release(held.ticket)
             raise

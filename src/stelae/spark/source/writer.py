@@ -29,10 +29,10 @@ from stelae.spark.loading.bad_rows import drop_others
 from stelae.spark.loading.fragment_task import TaskPlan, TaskReport, decode_report, encode_report, written_fragments
 from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, aside_of, check_reports, patiently, random_job
-from stelae.spark.loading.merging import Twice
 from stelae.spark.loading.mutation_task import put_part
 from stelae.spark.loading.overlaps import taken_over, without_repeats
 from stelae.spark.stores import backend_of, blobs_of, opened
+from stelae.storage.offline.sorting import Twice
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ranges import RowRange
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.tablet.state import Ref
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from stelae.format import layout
-from stelae.format.fragment.footer import FragmentSpec
+from stelae.format.fragment.footer import FragmentFile, FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import point_column
 from stelae.model.ids import ColumnId
@@ -24,7 +24,7 @@ from stelae.model.ranges import RowRange
 from stelae.model.types import Binary, String, parse_type
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
-from stelae.storage.files.blocks import Block, BlockShape, FragmentFile
+from stelae.storage.files.blocks import Block, BlockShape
 from stelae.storage.files.cache import BlockKey, CachePriority
 from stelae.storage.files.handles import Handles
 from stelae.storage.merge.slab import as_bytes

@@ -6,9 +6,9 @@ the first three are read into the cache as far as it goes; the rest come on dema
 
 from __future__ import annotations
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import ColumnId, TabletId
 from stelae.model.schema import ColumnsGroup, Group
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.cache import CachePriority, preloads, priority_of
 from stelae.storage.files.fragments import Fragment
 from stelae.storage.shard import Shard

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.format import layout
-from stelae.format.fragment.footer import FragmentSpec, Nulls, spec_of
+from stelae.format.fragment.footer import FragmentFile, FragmentSpec, Nulls, spec_of
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.arrow import to_arrow
 from stelae.model.ids import TableId, Txn
@@ -20,7 +20,6 @@ from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, Group, TableSchema
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.merge.select import Wanted, WantedCells, WantedColumns
 from stelae.storage.merge.slab import Slab

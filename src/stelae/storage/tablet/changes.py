@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption
 from stelae.model.ids import GroupId, Txn
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.tablet.state import PreparedLoad, Ref, TabletState, with_floor, with_load
 
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import msgspec
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.ids import Epoch, GroupId, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.tablet.parts import FamilySet, Naming
 from stelae.storage.tablet.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import Row
 from stelae.model.ranges import ALL_ROWS, RowRange
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.memory.memory import Memory, MemoryGroup
 from stelae.storage.merge.order import extent

@@ -22,12 +22,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import TXN_MIN, micros_of
 from stelae.model.ids import Epoch, GroupId, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.memory.memory import Memory, MemoryGroup
 from stelae.storage.tablet.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, FamilySet, Naming, Part, carry, place, whole
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import Group, TableSchema
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.writing import (
     Shape,
     everything,

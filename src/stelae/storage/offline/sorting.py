@@ -22,12 +22,27 @@ import pyarrow.compute as pc
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentSpec
 from stelae.model.record import Kind
-from stelae.spark.loading.intake import SAYS_NOTHING
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_records, shared_bytes
 from stelae.storage.merge.pick import first_of_each, gathered
 
+__all__ = [
+    "SAMPLES_MAX",
+    "SAYS_NOTHING",
+    "Flags",
+    "Ints",
+    "Positions",
+    "Twice",
+    "first_at",
+    "merged",
+    "sorted_run",
+    "unique",
+]
+
 SLICE_ROWS = 65_536
 SAMPLES_MAX = 5
+
+SAYS_NOTHING = Kind.ERASE_VERSION
+"""Marks, until the mentions of a row are sorted out, a record that says nothing. Loads have no such erasures."""
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from stelae.format.fragment.footer import FragmentSpec, spec_of
 from stelae.model.declare import declare
 from stelae.model.ids import TableId
 from stelae.model.record import Kind
-from stelae.spark.loading.intake import SAYS_NOTHING
-from stelae.spark.loading.merging import SAMPLES_MAX, Twice, first_at, merged, sorted_run, unique
+from stelae.storage.offline.sorting import SAMPLES_MAX, SAYS_NOTHING, Twice, first_at, merged, sorted_run, unique
 from tests.effort import tries
 
 _SCHEMA = declare({"k": "binary"}, [stelae.columns("g", {"v": "int64"}), stelae.cells("c", families=["f"])])

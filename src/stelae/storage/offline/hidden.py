@@ -1,7 +1,7 @@
 """Rows of a file that newer files hide, by their places in it.
 
-Where plain files lie over each other, the newest record of each row is all that is seen of it. So Spark can read all of
-the files as they are, if it leaves out of each the records of rows that a newer one has too. Which they are is found by
+Where plain files lie over each other, the newest record of each row is all that is seen of it. So all of the files can
+be read as they are, if the records of rows that a newer one has too are left out of each. Which they are is found by
 reading the rows alone, block by block, where a newer file has some; it is kept for the next read of the same files.
 """
 
@@ -20,8 +20,8 @@ from stelae.model.ranges import RowRange
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import extent
 from stelae.storage.merge.overlay import overlaid
+from stelae.storage.offline.plain import PlainFile
 from stelae.storage.read.scans.windows import Piece, PieceReader, ScanWindow, plan_windows, run_ahead
-from stelae.storage.tablet.state import Ref
 
 Places = npt.NDArray[np.int64]
 
@@ -36,12 +36,12 @@ class HiddenPlaces:
         self._bytes = 0
         self._lock = Lock()
 
-    def of(self, refs: Sequence[Ref], fragments: Fragments, rows: RowRange) -> dict[str, Places]:
-        """By file, in order. `refs` are plain, oldest first, each lying over the one before."""
-        at = (tuple(ref.file.name for ref in refs if ref.file is not None), rows)
+    def of(self, files: Sequence[PlainFile], fragments: Fragments, rows: RowRange) -> dict[str, Places]:
+        """By the file's name, in order. The files come as `clean_stretches` gives them."""
+        at = (tuple(each.file.name for each in files), rows)
         found = self._found.get(at)
         if found is None:
-            found = hidden_places(refs, fragments, rows)
+            found = hidden_places(files, fragments, rows)
             with self._lock:
                 self._bytes += _size_bytes(found) - _size_bytes(self._found.pop(at, {}))
                 self._found[at] = found
@@ -54,11 +54,12 @@ def _size_bytes(found: Mapping[str, Places]) -> int:
     return sum(places.nbytes for places in found.values())
 
 
-def hidden_places(refs: Sequence[Ref], fragments: Fragments, rows: RowRange) -> dict[str, Places]:
+def hidden_places(files: Sequence[PlainFile], fragments: Fragments, rows: RowRange) -> dict[str, Places]:
+    refs = [each.ref for each in files]
     windows = [window for window in plan_windows(refs, fragments, rows) if len(window.pieces) > 1]
     pieces = PieceReader(windows, keep=False)
     order = {id(ref): number for number, ref in enumerate(refs)}
-    starts = {ref.file.name: _starts(fragments.of(ref.file)) for ref in refs if ref.file is not None}
+    starts = {each.file.name: _starts(each.fragment) for each in files}
 
     def work(window: ScanWindow) -> list[tuple[str, Places]]:
         newest_first = sorted(window.pieces, key=lambda piece: order[id(piece.ref)], reverse=True)

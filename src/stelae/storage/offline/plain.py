@@ -1,0 +1,140 @@
+"""Which files of a held tablet may be read as they lie there, and how much of them lies in which rows.
+
+A stretch of rows is *clean* if the files that have records of it are *plain*, by the same rule that lets a scan pass on
+blocks as they are: each record is exactly what is seen of its row. Where several plain files lie over each other, each
+newer than the one below, that holds of the newest record of each row (see `hidden`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stelae.format import layout
+from stelae.format.fragment.footer import FragmentFile
+from stelae.model import types as t
+from stelae.model.ids import Txn
+from stelae.model.predicate.plan import TimeRange
+from stelae.model.predicate.selectors import Selectors
+from stelae.model.ranges import RangeSet, RowRange
+from stelae.model.schema import WILDCARD, Column, ColumnsGroup
+from stelae.storage.files.extents import extent_of, layered, rows_of_file
+from stelae.storage.files.fragments import Fragment, Fragments
+from stelae.storage.offline.tablets import HeldTablet
+from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
+from stelae.storage.read.scans.shapes import output_schema
+from stelae.storage.read.scans.windows import Piece, ScanWindow
+from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
+from stelae.storage.tablet.state import Ref
+
+__all__ = ["FileShare", "PlainFile", "clean_stretches", "needed_files", "rows_of_file"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainFile:
+    """A file each of whose records is exactly what is seen of its row, unless a newer file has the row, too."""
+
+    ref: Ref
+    fragment: Fragment
+
+    @property
+    def file(self) -> FragmentFile:
+        return self.fragment.file
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """What the key columns are called in the file."""
+        return tuple(key.name for key in self.fragment.spec.key)
+
+    @property
+    def row_column(self) -> tuple[str, t.ColumnType]:
+        """The column of the file that a row is found by, and its type."""
+        point = self.fragment.point
+        return point, t.Binary() if point == layout.ROW else self.fragment.spec.codec().types[0]
+
+    def stored(self, column: Column) -> tuple[str, t.ColumnType] | None:
+        """The name and type that a column of the table has in the file; None: it is not there, its default is read."""
+        known = self.fragment.columns.get(column.id)
+        is_read = not isinstance(self.ref.part, FamilySet) and column.id in self.ref.part
+        return known if is_read else None
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare:
+    """A file of a tablet that a scan looks into, and how much of it lies in which rows."""
+
+    ref: Ref
+    file: FragmentFile
+    fragments: Fragments
+
+    @property
+    def rows(self) -> RowRange:
+        """The rows that it reaches into, of those that are the tablet's."""
+        return extent_of(self.ref)
+
+    def bytes_in(self, rows: RangeSet) -> int:
+        """About how many of its bytes lie in the rows."""
+        inside = rows.intersect(RangeSet.of([self.rows]))
+        if inside.is_empty:
+            return 0
+        if inside.covers(RangeSet.of([rows_of_file(self.file)])):
+            return self.file.seal.size_bytes
+        fragment = self.fragments.of(self.file)
+        blocks = {block for each in inside for block in fragment.reader.blocks_of(each)}
+        return self.file.seal.size_bytes * len(blocks) // max(1, len(fragment.starts))
+
+    def cuts_in(self, rows: RangeSet) -> list[bytes]:
+        """Where its blocks begin, inside the rows."""
+        starts = self.fragments.of(self.file).starts
+        return [start for start in starts if start in rows and start in self.ref.rows]
+
+
+def needed_files(tablet: HeldTablet, fragments: Fragments, columns: Selectors) -> tuple[FileShare, ...]:
+    """The files that a scan of these columns looks into."""
+    schema, state = tablet.shown_schema, tablet.state
+    names = set(output_schema(schema, columns).names)
+    groups = []
+    for group in schema.groups:
+        members = group.columns if isinstance(group, ColumnsGroup) else group.families
+        is_open = not isinstance(group, ColumnsGroup) and group.wildcard and WILDCARD in names
+        marks = group.id == schema.existence_group.id and any(_may_have_markers(ref) for ref in state.refs(group.id))
+        if is_open or marks or any(member.name in names for member in members):
+            groups.append(group.id)
+    found = [ref for id_ in (*groups, LEFT_OVER) for ref in state.refs(id_)]
+    return tuple(FileShare(ref, ref.file, fragments) for ref in found if ref.file is not None)
+
+
+def clean_stretches(
+    tablet: HeldTablet, fragments: Fragments, group: ColumnsGroup, columns: Sequence[Column], at: Txn, time: TimeRange
+) -> Iterator[tuple[RowRange, tuple[PlainFile, ...]]]:
+    """Stretches of rows, in order, in which these columns of a group are to be had from files as they are, and the
+    files, the oldest first: all of a row's newest record in them counts, and nothing else."""
+    state, existing = tablet.state, tablet.shown_schema.existence_group
+    if state.refs(LEFT_OVER):
+        return
+    if existing.id != group.id and any(_may_have_markers(ref) for ref in state.refs(existing.id)):
+        return
+    asking, policy = tablet.asking(at, time), group.options.purging_at(at)
+    asked = ColumnsQuestion(state.rows, tuple(columns), existing.id == group.id, asking, policy)
+    pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}
+    files = {id_: PlainFile(piece.ref, piece.fragment) for id_, piece in pieces.items() if piece is not None}
+    for rows, refs in layered(state.refs(group.id)):
+        found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
+        found.sort(key=lambda piece: piece.fragment.file.txn_min)
+        if len(found) == len(refs) and all(lies_over(new, old, asked) for old, new in pairwise(found)):
+            yield rows, tuple(files[id(piece.ref)] for piece in found)
+
+
+def _plain_piece(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: ColumnsQuestion) -> Piece | None:
+    if ref.file is None or isinstance(ref.part, FamilySet):
+        return None
+    fragment = fragments.of(ref.file)
+    piece = Piece(ref, fragment, range(1), ref.rows)
+    is_same_key = fragment.spec.codec().types == tablet.shown_schema.codec.types
+    return piece if is_same_key and is_plain(piece, asked, ScanWindow(asked.rows, (piece,), ())) else None
+
+
+def _may_have_markers(ref: Ref) -> bool:
+    """Whether a put of a key alone may be in the file: it says how many it has."""
+    return ref.file is not None and bool(ref.file.stats.markers or not ref.file.stats.rows)

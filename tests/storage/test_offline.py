@@ -1,0 +1,147 @@
+"""What jobs do with the files of a table: the same as the server would show, from bytes alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from stelae.model.declare import columns, declare
+from stelae.model.errors import Corruption
+from stelae.model.ids import Row, TabletId, Txn
+from stelae.model.mutation import Erase, Put, WholeRow
+from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
+from stelae.storage.offline.merges import merge_files
+from stelae.storage.offline.plain import clean_stretches, needed_files
+from stelae.storage.offline.scans import count_records, history_reader, scan_part
+from stelae.storage.offline.snapshots import SnapshotPart, write_snapshot
+from stelae.storage.offline.tablets import HeldTablet, open_fragments
+from tests.storage.engine import TABLE, Engine
+
+SCHEMA = declare({"k": "string"}, [columns("g", {"v": "int64"})])
+(V,) = SCHEMA.groups[0].columns  # type: ignore[union-attr]
+TABLET = TabletId(1)
+
+
+def row(number: int) -> Row:
+    return Row(f"{number:03}".encode())
+
+
+def put(engine: Engine, values: dict[int, int]) -> Txn:
+    """Durable, and in a file of its own."""
+    ((txn, _),) = engine.write([Put(row(at), ((V.id, value),)) for at, value in values.items()])
+    engine.flush(TABLET)
+    return txn
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine(SCHEMA)
+
+
+def held(engine: Engine, tablet: TabletId = TABLET) -> HeldTablet:
+    """As a ticket carries it."""
+    engine.upkeep.save()
+    return HeldTablet.decode(engine.configs.saved[tablet], SCHEMA, "a ticket")
+
+
+def shown(engine: Engine, tablet: HeldTablet, at: Txn, rows: RangeSet = EVERYTHING) -> dict[str, Any]:
+    batches = scan_part(tablet, open_fragments(engine.blobs), rows, ALL_COLUMNS, at)
+    return {each["k"]: each["v"] for batch in batches for each in batch.batch.to_pylist()}
+
+
+def test_tickets_are_values_that_need_no_storage() -> None:
+    program = "import stelae.service.tickets, sys; print([m for m in sys.modules if m.startswith('stelae.storage')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_held_tablet_shows_what_the_server_does(engine: Engine) -> None:
+    first = put(engine, {at: at for at in range(10)})
+    second = put(engine, {3: 33, 12: 12})
+    tablet = held(engine)
+    assert shown(engine, tablet, first) == {f"{at:03}": at for at in range(10)}
+    assert shown(engine, tablet, second)["003"] == 33
+    assert shown(engine, tablet, second, RangeSet.of([RowRange(row(10), None)])) == {"012": 12}
+    read = history_reader(tablet, open_fragments(engine.blobs), ALL_COLUMNS, second)
+    assert [version.value for version in read(row(3), 5)["v"]] == [33, 3]
+    assert read(row(99), 5) == {}
+
+
+def test_bytes_that_are_no_config_are_refused_by_name() -> None:
+    with pytest.raises(Corruption, match="a ticket"):
+        HeldTablet.decode(b"no config", SCHEMA, "a ticket")
+
+
+def test_a_part_keeps_only_the_files_it_needs(engine: Engine) -> None:
+    first = put(engine, {at: at for at in range(10)})
+    put(engine, {20: 20})
+    tablet = held(engine)
+    assert len(tablet.files()) == 2
+    assert tablet.size_bytes == sum(file.seal.size_bytes for file in tablet.files().values())
+    assert len(tablet.at(first).files()) == 1
+    part = HeldTablet.decode(tablet.within(RowRange(row(5), row(8))).encode(), SCHEMA, "a part")
+    assert shown(engine, part, engine.visible) == {"005": 5, "006": 6, "007": 7}
+
+
+def test_a_tablet_over_renamed_copies(engine: Engine) -> None:
+    put(engine, {1: 1})
+    tablet = held(engine)
+    ((name, file),) = tablet.files().items()
+    moved = tablet.renamed({name: "copies/a.parquet"})
+    assert moved.files() == {"copies/a.parquet": file.__class__("copies/a.parquet", file.seal, file.stats)}
+
+
+def test_files_are_merged_as_upkeep_merges_them(engine: Engine) -> None:
+    put(engine, {at: at for at in range(10)})
+    engine.write([Erase(row(4), WholeRow())])
+    engine.flush(TABLET)
+    tablet = held(engine)
+    before = shown(engine, tablet, engine.visible)
+    names = tuple(tablet.files())
+
+    def merge(name: str, horizon: Txn) -> Any:
+        fragments = open_fragments(engine.blobs)
+        group = SCHEMA.groups[0].id
+        return merge_files(
+            tablet, fragments, engine.blobs, name, group, names, horizon=horizon, floor=Txn(0), is_rooted=True
+        )
+
+    kept = merge("fragments/0/a.parquet", Txn(0))
+    assert (kept.stats.records, kept.stats.erasures) == (11, 1)
+    left = merge("fragments/0/b.parquet", engine.visible)
+    assert (left.stats.records, left.stats.erasures, len(before)) == (9, 0, 9)
+
+
+def test_a_snapshot_is_written_as_a_load_wants_it(engine: Engine) -> None:
+    first = put(engine, {1: 1, 2: 2})
+    put(engine, {2: 22, 3: 3})
+    names = iter(["a", "b"])
+    part = SnapshotPart(held(engine), SCHEMA.groups[0].id, RowRange(b"", None), first, TABLE)
+    (file,) = write_snapshot(part, open_fragments(engine.blobs), engine.blobs, lambda: f"fragments/0/{next(names)}")
+    assert (file.stats.records, file.stats.txn_max) == (2, 0)
+    assert (file.stats.first_row, file.stats.last_row) == (row(1), row(2))
+
+
+def test_files_that_lie_over_each_other_are_clean_and_in_order(engine: Engine) -> None:
+    put(engine, {at: at for at in range(10)})
+    put(engine, {3: 33})
+    tablet, fragments = held(engine), open_fragments(engine.blobs)
+    time = tablet.asking(engine.visible).time
+    stretches = list(clean_stretches(tablet, fragments, SCHEMA.groups[0], [V], engine.visible, time))  # type: ignore[arg-type]
+    assert [len(files) for _, files in stretches] == [1, 2, 1]
+    old, new = stretches[1][1]
+    assert old.file.txn_max < new.file.txn_min
+    assert old.stored(V) == ("v", V.type)
+    assert {share.file.name for share in needed_files(tablet, fragments, ALL_COLUMNS)} == set(tablet.files())
+
+
+def test_records_are_counted_within_the_rows_of_a_reference(engine: Engine) -> None:
+    put(engine, {at: at for at in range(10)})
+    engine.split(TABLET, row(4))
+    fragments = open_fragments(engine.blobs)
+    counts = [count_records(ref, fragments) for tablet in (2, 3) for ref in held(engine, TabletId(tablet)).refs()]
+    assert counts == [(4, 0), (6, 0)]
