@@ -35,6 +35,7 @@ from stelae.service.blocks import OrderedBlock
 from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.files.blocks import FragmentFile
@@ -157,6 +158,12 @@ class FakeBackend(FakeBulk):
 
     def truncate(self, table: TableId) -> Txn:
         return self._told("truncate", table)
+
+    def spaces(self) -> SpacesInfo:
+        return self._told("spaces")
+
+    def change_spaces(self, ask: SpacesAsk) -> SpacesInfo:
+        return self._told("change_spaces", ask)
 
     def write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None = None) -> Txn:
         return self.submit(table, blocks, max_txn).result()

@@ -28,11 +28,13 @@ from stelae.model.hybrid import pack
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
+from stelae.registry.spaces import spaces_of
 from stelae.service.backend import Pin, Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import AlterZoneAsk, SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.files.blocks import FragmentFile
@@ -174,6 +176,18 @@ class EmbeddedStore:
         self.running.keeper.grew(state.tablet for state in self._shard.of_table(table))
         self.on_grown()
         return txn
+
+    def spaces(self) -> SpacesInfo:
+        self._check_open()
+        return spaces_of(self.running.catalog.latest)
+
+    def change_spaces(self, ask: SpacesAsk) -> SpacesInfo:
+        with self._visit():
+            found = spaces_of(self._loop.run(self.running.master.change_spaces(ask)))
+        if isinstance(ask, AlterZoneAsk):  # tablets may be too large now, or too small
+            self.running.keeper.grew(self._shard.tablets())
+            self.on_grown()
+        return found
 
     # -- writing
 

@@ -22,6 +22,7 @@ from stelae.service.blocks import OrderedBlock
 from stelae.service.jobs import BulkBackend
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk as AlterAsk
 from stelae.service.tables import CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.storage.read.asking import Version
@@ -75,6 +76,15 @@ class Backend(BulkBackend, Protocol):
     def recall(self, name: str, new_name: str | None = None) -> TableInfo: ...
 
     def truncate(self, table: TableId) -> Txn: ...
+
+    def spaces(self) -> SpacesInfo:
+        """The namespaces and zones there are."""
+        ...
+
+    def change_spaces(self, ask: SpacesAsk) -> SpacesInfo:
+        """Make, alter or drop a namespace or a zone; all of them as they are then. Returns when the change counts for
+        everybody. NotFound suggests the nearest name; InvalidSchema says what stands against it."""
+        ...
 
     # -- writing
 

@@ -13,6 +13,7 @@ REFUSED = (
     "drop",
     "recall",
     "truncate",
+    "change_spaces",
     "write",
     "submit",
     "flush",
