@@ -103,12 +103,10 @@ def test_the_nearest_namespace_is_suggested(db: stelae.Database) -> None:
 
 
 def test_a_store_in_one_process_has_one_replica(db: stelae.Database) -> None:
-    for call in (
-        lambda: db.create_zone("fast", replicas=3, min_replicas=2),
-        lambda: db.alter_zone("default", replicas=2),
-    ):
-        with pytest.raises(stelae.InvalidArgument, match="one replica of each tablet; more need a cluster"):
-            call()
+    with pytest.raises(stelae.InvalidArgument, match="one replica of each tablet; more need a cluster"):
+        db.create_zone("fast", replicas=3, min_replicas=2)
+    with pytest.raises(stelae.InvalidArgument, match="zone 'default': replicas 2: this store has one server"):
+        db.alter_zone("default", replicas=2)
     assert list(db.zones()) == ["default"]
     assert db.alter_zone("default", replicas=1).replicas == 1
 
@@ -170,9 +168,10 @@ def test_they_are_there_again_after_reopening(tmp_path: Path) -> None:
         spaces = db.namespaces(), db.zones()
     with stelae.open(tmp_path / "s", read_only=True) as db:
         assert (db.namespaces(), db.zones()) == spaces
-        for call in (lambda: db.create_namespace("x"), lambda: db.drop_zone("fast")):
-            with pytest.raises(stelae.PermissionDenied):
-                call()
+        with pytest.raises(stelae.PermissionDenied):
+            db.create_namespace("x")
+        with pytest.raises(stelae.PermissionDenied):
+            db.drop_zone("fast")
 
 
 def test_in_an_event_loop(tmp_path: Path) -> None:
