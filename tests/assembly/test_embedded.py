@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.catalog.commands_spaces import CreateZone, RenameZone
+from stelae.client.intake.mutations import blocks_of
+from stelae.model.declare import columns, declare
 from stelae.model.errors import Closed, DiskFull, InvalidArgument, NotFound, TabletAway, Unavailable
 from stelae.model.ids import TableId
 from stelae.registry.control import UnloadTable
-from stelae.service.tables import AlterAsk
+from stelae.service.spaces import AlterZoneAsk, CreateZoneAsk, DropZoneAsk
+from stelae.service.tables import AlterAsk, CreateAsk
+from stelae.storage.upkeep.serializer import SerializerSettings
+from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import Place, row
 
 WORK: dict[str, Callable[[EmbeddedStore, TableId], object]] = {
@@ -57,14 +62,32 @@ def test_rows_where_no_tablet_begins_are_not_joined_at(place: Place) -> None:
 
 
 def test_what_is_known_of_a_table_follows_its_zone(place: Place) -> None:
-    run, catalog = place.store.world.loop.run, place.store.catalog
     info = place.create()
-    run(catalog.execute(CreateZone("fast")))
+    place.store.change_spaces(CreateZoneAsk("fast"))
     place.store.alter("t", AlterAsk(zone="fast"))
     assert place.store.info(info.id).zone == "fast"
-    run(catalog.execute(RenameZone("fast", "quick")))
+    place.store.change_spaces(AlterZoneAsk("fast", rename="quick"))
     assert place.store.info(info.id).zone == "quick"
     assert place.store.info(info.id) is place.store.find("t"), "the same as long as nothing changes"
+
+
+def test_tablets_are_cut_when_their_zone_says_that_they_are_too_large() -> None:
+    place = Place(settings=replace(SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings())))
+    schema = declare({"id": "int64"}, [columns("data", {"a": "binary"}, compression="none")])
+    info = place.store.create(CreateAsk("t", schema))
+    place.store.write(info.id, blocks_of(schema, [{"id": key, "a": bytes([key % 256]) * 5_000} for key in range(500)]))
+    place.store.flush(info.id)
+    while place.store.compact_step():
+        pass
+    assert len(place.store.tablets(info.id)) == 1
+    woken: list[bool] = []
+    place.store.wakes.grown = lambda: woken.append(True)
+    place.store.change_spaces(AlterZoneAsk("default", tablet_bytes=2**20))
+    assert woken
+    while place.store.compact_step():
+        pass
+    assert len(place.store.tablets(info.id)) == 2
+    place.close()
 
 
 def test_everything_is_refused_after_the_end() -> None:
@@ -81,6 +104,8 @@ def test_everything_is_refused_after_the_end() -> None:
         lambda: place.put(info.id, 1),
         lambda: place.get(info.id, 1),
         place.store.names,
+        place.store.spaces,
+        lambda: place.store.change_spaces(DropZoneAsk("fast")),
         place.store.check,
         place.store.pin,
     ]

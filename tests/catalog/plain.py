@@ -19,9 +19,17 @@ def require(holds: bool) -> None:
 
 @dataclass
 class PlainTable:
+    """`homes`: the group of each column."""
+
     zone: str
     columns: dict[str, str] = field(default_factory=dict)
     families: list[str] = field(default_factory=list)
+    homes: dict[str, str] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=lambda: ["data"])
+
+    def judge(self) -> None:
+        require(len(set(self.groups)) == len(self.groups))
+        require(all(group in self.homes.values() for group in self.groups))
 
 
 @dataclass
@@ -31,21 +39,36 @@ class PlainCatalog:
     default_zone: str = "default"
     tables: dict[tuple[str, str], PlainTable] = field(default_factory=dict)
     dropped: list[tuple[str, str, PlainTable]] = field(default_factory=list)
-    indexes: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def end_batch(self) -> None:
+        for table in self.tables.values():
+            table.judge()
+
+    def add_group(self, at: tuple[str, str], group: str) -> None:
+        table = self._table(at)
+        table.groups.append(group)
+
+    def drop_group(self, at: tuple[str, str], group: str) -> None:
+        table = self._table(at)
+        require(group in table.groups)
+        table.groups.remove(group)
+        table.columns = {name: type_ for name, type_ in table.columns.items() if table.homes[name] != group}
+        table.homes = {name: home for name, home in table.homes.items() if home != group}
+
+    def move_columns(self, at: tuple[str, str], columns: tuple[str, ...], group: str) -> None:
+        table = self._table(at)
+        require(group in table.groups and all(column in table.columns for column in columns))
+        table.homes |= dict.fromkeys(columns, group)
 
     def run(self, verb: str, *arguments: Any) -> None:
         getattr(self, verb)(*arguments)
 
     def _free(self, namespace: str, name: str) -> None:
         require(namespace in self.namespaces and (namespace, name) not in self.tables)
-        require((namespace, name) not in self.indexes)
 
     def _table(self, at: tuple[str, str]) -> PlainTable:
         require(at in self.tables)
         return self.tables[at]
-
-    def _indexed(self, at: tuple[str, str]) -> set[str]:
-        return {column for index in self.indexes.values() if index["table"] == at for column in index["columns"]}
 
     def create_namespace(self, name: str) -> None:
         require(name not in self.namespaces)
@@ -86,14 +109,16 @@ class PlainCatalog:
         self._free(namespace, name)
         require(zone is None or zone in self.zones)
         self.tables[namespace, name] = PlainTable(
-            zone or self.default_zone, {"name": "string", "age": "int32"}, ["click"]
+            zone or self.default_zone,
+            {"name": "string", "age": "int32"},
+            ["click"],
+            {"name": "data", "age": "data"},
         )
 
     def drop_table(self, namespace: str, name: str) -> None:
         table = self._table((namespace, name))
         del self.tables[namespace, name]
         self.dropped.append((namespace, name, table))
-        self.indexes = {at: index for at, index in self.indexes.items() if index["table"] != (namespace, name)}
 
     def recall_table(self, namespace: str, name: str, new: str | None) -> None:
         found = [i for i, (n, t, _) in enumerate(self.dropped) if (n, t) == (namespace, name)]
@@ -111,68 +136,52 @@ class PlainCatalog:
         if (namespace, name) == (new_namespace, new):
             return
         self._free(new_namespace, new)
-        require(namespace == new_namespace or not self._indexed((namespace, name)))
         del self.tables[namespace, name]
         self.tables[new_namespace, new] = table
-        for index in self.indexes.values():
-            if index["table"] == (namespace, name):
-                index["table"] = (new_namespace, new)
 
     def add_column(self, at: tuple[str, str], column: str, type_: str) -> None:
         table = self._table(at)
         require(column not in table.columns and column not in table.families and column != "id")
         table.columns[column] = type_
+        table.homes[column] = "data"
+        require("data" in table.groups)
+        table.judge()
 
     def drop_column(self, at: tuple[str, str], column: str) -> None:
         table = self._table(at)
-        require(column in table.columns and column not in self._indexed(at) and len(table.columns) > 1)
-        del table.columns[column]
+        require(column in table.columns)
+        del table.columns[column], table.homes[column]
+        table.judge()
 
     def widen_column(self, at: tuple[str, str], column: str, type_: str) -> None:
         table = self._table(at)
         old = table.columns.get(column)
-        require(old in WIDER and WIDER[type_] >= WIDER[str(old)] and column not in self._indexed(at))
-        table.columns[column] = type_
+        require(old in WIDER and WIDER[type_] >= WIDER[str(old)])
+        if old != type_:
+            table.columns[column] = type_
+            table.judge()
 
     def rename_column(self, at: tuple[str, str], column: str, new: str) -> None:
         table = self._table(at)
         require(column in table.columns)
         require(new == column or (new not in table.columns and new not in table.families and new != "id"))
+        if new == column:
+            return
         table.columns = {new if name == column else name: type_ for name, type_ in table.columns.items()}
-        for index in self.indexes.values():
-            if index["table"] == at:
-                index["columns"] = [new if name == column else name for name in index["columns"]]
+        table.homes = {new if name == column else name: home for name, home in table.homes.items()}
+        table.judge()
 
     def add_family(self, at: tuple[str, str], family: str) -> None:
         table = self._table(at)
         require(family not in table.families and family not in table.columns)
         table.families.append(family)
+        table.judge()
 
     def drop_family(self, at: tuple[str, str], family: str) -> None:
         table = self._table(at)
         require(family in table.families and len(table.families) > 1)
         table.families.remove(family)
-
-    def create_index(self, name: str, at: tuple[str, str], columns: tuple[str, ...]) -> None:
-        table = self._table(at)
-        self._free(at[0], name)
-        require(bool(columns) and len(set(columns)) == len(columns) and set(columns) <= set(table.columns))
-        self.indexes[at[0], name] = {"table": at, "columns": list(columns), "status": "registered"}
-
-    def step_index(self, at: tuple[str, str], before: str, after: str) -> None:
-        require(at in self.indexes and self.indexes[at]["status"] in (before, after))
-        self.indexes[at]["status"] = after
-
-    def drop_index(self, at: tuple[str, str]) -> None:
-        require(at in self.indexes)
-        if self.indexes[at]["status"] in ("registered", "building"):
-            del self.indexes[at]
-        else:
-            self.indexes[at]["status"] = "stopping"
-
-    def remove_index(self, at: tuple[str, str]) -> None:
-        require(at in self.indexes and self.indexes[at]["status"] == "stopping")
-        del self.indexes[at]
+        table.judge()
 
     def summary(self) -> dict[str, Any]:
         return {
@@ -180,11 +189,8 @@ class PlainCatalog:
             "zones": dict(sorted(self.zones.items())),
             "default_zone": self.default_zone,
             "tables": {
-                f"{n}.{t}": (table.zone, table.columns, table.families) for (n, t), table in sorted(self.tables.items())
-            },
-            "indexes": {
-                f"{n}.{t}": (".".join(index["table"]), index["columns"], index["status"])
-                for (n, t), index in sorted(self.indexes.items())
+                f"{n}.{t}": (table.zone, table.columns, table.families, sorted(table.homes.items()))
+                for (n, t), table in sorted(self.tables.items())
             },
             "dropped": len(self.dropped),
         }

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import stelae
 from stelae.catalog import commands_columns as c
-from stelae.catalog import commands_indexes as i
 from stelae.catalog import commands_spaces as s
 from stelae.catalog import commands_tables as t
 from stelae.catalog.check import check_catalog
@@ -35,19 +34,16 @@ names = st.sampled_from(["a", "b", "c"])
 zones = st.sampled_from(["default", "fast", "slow"])
 columns = st.sampled_from(["name", "age", "x", "y", "click"])
 families = st.sampled_from(["click", "view", "x"])
+groups = st.sampled_from(["data", "more"])
 integers = st.sampled_from(["int8", "int16", "int32", "int64"])
-places = st.tuples(spaces, names)
+FIRST = ("default", "a")
+places = st.just(FIRST) | st.tuples(spaces, names)
 Step = tuple[Command, tuple[Any, ...]]
 
 
 def name_of(at: tuple[str, str]) -> t.TableName:
     return t.TableName(*at)
 
-
-STATUSES = {
-    i.StartBuildingIndex: ("registered", "building"),
-    i.MakeIndexAvailable: ("building", "available"),
-}
 
 steps: st.SearchStrategy[Step] = st.one_of(
     spaces.map(lambda n: (s.CreateNamespace(n), ("create_namespace", n))),
@@ -79,14 +75,27 @@ steps: st.SearchStrategy[Step] = st.one_of(
     ),
     st.tuples(places, families).map(lambda a: (c.AddFamilies(name_of(a[0]), "cells", (a[1],)), ("add_family", *a))),
     st.tuples(places, families).map(lambda a: (c.DropFamilies(name_of(a[0]), (a[1],)), ("drop_family", *a))),
-    st.tuples(names, places, st.lists(columns, max_size=2).map(tuple)).map(
-        lambda a: (i.CreateIndex(a[0], name_of(a[1]), a[2]), ("create_index", *a))
+    st.tuples(places, groups).map(
+        lambda a: (c.AddGroup(name_of(a[0]), stelae.columns(a[1], {})), ("add_group", *a)),
     ),
-    st.tuples(st.sampled_from([*STATUSES]), places).map(
-        lambda a: (a[0](name_of(a[1])), ("step_index", a[1], *STATUSES[a[0]]))
+    st.tuples(places, groups).map(lambda a: (c.DropGroup(name_of(a[0]), a[1]), ("drop_group", *a))),
+    st.tuples(places, st.lists(columns, max_size=2).map(tuple), groups).map(
+        lambda a: (c.MoveMembers(name_of(a[0]), a[1], a[2]), ("move_columns", *a))
     ),
-    places.map(lambda p: (i.DropIndex(name_of(p)), ("drop_index", p))),
-    places.map(lambda p: (i.RemoveIndex(name_of(p)), ("remove_index", p))),
+)
+
+
+def parted(place: tuple[str, str], members: tuple[str, ...], group: str, after: list[Step]) -> list[Step]:
+    """A group is made and filled in one batch, and what follows sees it."""
+    return [
+        (c.AddGroup(name_of(place), stelae.columns(group, {})), ("add_group", place, group)),
+        (c.MoveMembers(name_of(place), members, group), ("move_columns", place, members, group)),
+        *after,
+    ]
+
+
+batches = st.lists(steps, min_size=1, max_size=3) | st.builds(
+    parted, places, st.lists(columns, max_size=2).map(tuple), st.just("more"), st.lists(steps, max_size=1)
 )
 
 
@@ -94,48 +103,36 @@ def summary(catalog: Catalog) -> dict[str, Any]:
     space = {id_: namespace.name for id_, namespace in catalog.namespaces.items()}
 
     def table_summary(table: Any) -> tuple[Any, ...]:
-        data, cells = table.schema.groups
-        assert isinstance(data, ColumnsGroup)
-        assert isinstance(cells, CellsGroup)
-        kinds = {column.name: str(column.type) for column in data.columns}
-        return catalog.zones[table.zone].name, kinds, [family.name for family in cells.families]
+        (cells,) = (group for group in table.schema.groups if isinstance(group, CellsGroup))
+        homes = {c.name: (g, c) for g in table.schema.groups if isinstance(g, ColumnsGroup) for c in g.columns}
+        kinds = {name: str(column.type) for name, (_, column) in homes.items()}
+        names = [family.name for family in cells.families]
+        return catalog.zones[table.zone].name, kinds, names, sorted((name, g.name) for name, (g, _) in homes.items())
 
     tables = {f"{space[table.namespace]}.{table.name}": table for table in catalog.tables.values()}
-    full_names = {table.id: name for name, table in tables.items()}
     return {
         "namespaces": sorted(space.values()),
         "zones": dict(sorted((zone.name, zone.replicas) for zone in catalog.zones.values())),
         "default_zone": catalog.zones[catalog.default_zone].name,
         "tables": {name: table_summary(table) for name, table in sorted(tables.items())},
-        "indexes": dict(
-            sorted(
-                (
-                    f"{space[index.namespace]}.{index.name}",
-                    (
-                        full_names[index.table],
-                        [catalog.tables[index.table].schema.column_by_id(id_)[1].name for id_ in index.columns],
-                        index.status.name.lower(),
-                    ),
-                )
-                for index in catalog.indexes.values()
-            )
-        ),
         "dropped": len(catalog.dropped),
     }
 
 
 @settings(max_examples=tries(300))
-@given(st.lists(st.lists(steps, min_size=1, max_size=3), max_size=40))
+@given(st.lists(batches, max_size=40))
 def test_histories(history: list[list[Step]]) -> None:
     from stelae.catalog.decide import decide_batch
 
     plain, catalog = PlainCatalog(), empty_catalog()
     stored = catalog
-    for batch in history:
+    first: list[Step] = [(t.CreateTable(name_of(FIRST), SCHEMA), ("create_table", *FIRST, None))]
+    for batch in [first, *history]:
         trial = copy.deepcopy(plain)
         try:
             for _, words in batch:
                 trial.run(*words)
+            trial.end_batch()
             expected = True
         except Refused:
             expected = False

@@ -131,6 +131,23 @@ def test_bad_past_policies_say_what_is_wrong(fields: list[object], message: str)
         CATALOG_SERIALIZERS.decode(header + msgspec.msgpack.encode(fields))
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([18, "fast", 3, 2, 2, 5_000_000, [1]], "the fields are"),
+        ([18, "fast", 3, 2, 2, 5_000_000, "a"], "the fields are"),
+        ([18, "fast", 3, 2, True, 5_000_000, ["a"]], "the fields are"),
+        ([18, "fast", 3, 2, 9, 5_000_000, ["a"]], "9 is not a valid Placement"),
+        ([18, "fast", 3, 2, 2, 5_000_000], "not enough values to unpack"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_bad_zones_say_what_is_wrong(fields: list[object], message: str) -> None:
+    header = CATALOG_SERIALIZERS.encode(LATER_SAMPLES[ObjectType.ZONE, 2])[:5]
+    with pytest.raises(BadBytes, match=message):
+        CATALOG_SERIALIZERS.decode(header + msgspec.msgpack.encode(fields))
+
+
 def test_mutated_bytes_are_an_object_or_a_clear_error() -> None:
     chance = random.Random(4)
     samples = [CATALOG_SERIALIZERS.encode(each) for each in (*SAMPLES.values(), *LATER_SAMPLES.values())]

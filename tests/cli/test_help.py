@@ -29,6 +29,8 @@ def test_all_verbs_are_there() -> None:
     assert {" ".join(verb) for verb in VERBS} >= {
         *("get", "put", "erase", "scan", "import", "check", "bench", "inspect", "demo"),
         *(f"table {verb}" for verb in ("list", "create", "describe", "alter", "drop", "recall", "truncate")),
+        *(f"namespace {verb}" for verb in ("list", "create", "drop")),
+        *(f"zone {verb}" for verb in ("list", "create", "alter", "drop")),
         *(f"tablet {verb}" for verb in ("list", "split", "join")),
         *(f"catalog {verb}" for verb in ("log", "show", "diff")),
     }

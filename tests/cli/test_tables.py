@@ -98,6 +98,8 @@ def test_create_like_a_file(cli: Cli, tmp_path: Path) -> None:
         (["--key", "id string", "--columns", "p: a int8 default x"], "does not fit int8"),
         (["--key", "id string", "--cells", "e", "--purge", "x: max-age=1d"], "--purge: there is no group 'x'"),
         (["--key", "id string", "--cells", "e", "--purge", "e: often"], "purge policy 'often'"),
+        (["--key", "id string", "--cells", "e", "--option", "x: bloom=no"], "--option: there is no group 'x'"),
+        (["--key", "id string", "--cells", "e", "--option", "e: blom=no"], "no option 'blom'; did you mean 'bloom'?"),
         (["--key", "id string", "--cells", "e", "--tablets", "2"], "--tablets goes with --hash"),
         (["--key", "id string", "--cells", "e", "--split", "b", "--split", "a"], "they must ascend"),
         (["--key", "id int64", "--cells", "e", "--split", "b"], "--split: 'b' is not a int64"),
@@ -149,12 +151,47 @@ def test_alter(users: Cli) -> None:
         (["--widen", "age int8"], "types only widen"),
         (["--rename-column", "name"], "--rename-column old=new"),
         (["--add", "profile: a string", "--add", "profile: b string"], "given twice"),
+        (["--add-columns", "notes:"], "group 'notes': has 0 columns"),
+        (["--add-columns", "notes: a strin"], "'strin' is not a type"),
+        (["--drop-group", "evnts"], "no group 'evnts'; did you mean 'events'?"),
+        (["--move", "events: name"], "no family 'name'"),
+        (["--move", "name"], "--move 'name': begin with the group"),
+        (["--option", "profile: in_memory"], "write --option 'profile: in_memory=yes'"),
+        (["--option", "profile: fast=yes"], "no option 'fast'"),
+        (["--option", "profile: purge=none"], "a purge policy is said by --purge"),
+        (["--option", "profile: block_bytes=5"], "block_bytes 5"),
+        (["--option", "profile: in_memory=5"], "in_memory is 5"),
     ],
 )
 def test_alter_refuses(users: Cli, words: list[str], message: str) -> None:
     before = users.json("table", "describe", "users")["schema_version"]
     assert message in users.refused("table", "alter", "users", *words)
     assert users.json("table", "describe", "users")["schema_version"] == before
+
+
+def test_groups_come_go_and_are_filled(users: Cli) -> None:
+    users.done(
+        *("table", "alter", "users", "--add-columns", "notes:", "--move", "notes: name, score"),
+        *("--add-cells", "tags: tag", "--purge", "tags: max-history=2", "--drop-group", "more"),
+        *("--option", "tags: in_memory=yes, compression=lz4", "--option", "profile: bloom=off, block_bytes=65536"),
+    )
+    found = users.json("table", "describe", "users")["groups"]
+    assert list(found) == ["profile", "events", "notes", "tags"]
+    assert list(found["notes"]["columns"]) == ["name", "score"]
+    assert (found["tags"]["purge"], found["tags"]["in_memory"], found["tags"]["compression"]) == (
+        "max-history=2",
+        True,
+        "lz4",
+    )
+    assert (found["profile"]["bloom"], found["profile"]["block_bytes"]) == (False, 65_536)
+    assert users.lines("get", "users", "ann", "--columns", "name,age") == [{"id": "ann", "name": "Ann", "age": 31}]
+
+
+def test_create_with_options(cli: Cli) -> None:
+    cli.done(*SMALL, "--cells", "events: click", "--option", "profile: in_memory=true", "--option", "events: bloom=no")
+    found = cli.json("table", "describe", "users")["groups"]
+    assert (found["profile"]["in_memory"], found["events"]["in_memory"]) == (True, False)
+    assert (found["profile"]["bloom"], found["events"]["bloom"]) == (True, False)
 
 
 def test_drop_and_recall(users: Cli) -> None:

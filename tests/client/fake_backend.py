@@ -38,6 +38,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.read.asking import Version
@@ -168,6 +169,12 @@ class FakeBackend(FakeBulk):
 
     def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
         return self._told("names", deadline=deadline)
+
+    def spaces(self, *, deadline: Deadline | None = None) -> SpacesInfo:
+        return self._told("spaces", deadline=deadline)
+
+    def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:
+        return self._told("change_spaces", ask, deadline=deadline)
 
     def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
         return self._told("create", ask, deadline=deadline)

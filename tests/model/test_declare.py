@@ -165,6 +165,7 @@ def declared_columns(draw: st.DrawFn) -> Column:
 @given(declared_columns())
 def test_the_text_of_a_column_declares_it(column: Column) -> None:
     spec = parse_column(column.name, str(column))
+    assert str(spec) == str(column)
     assert repr((spec.name, spec.type, spec.nullable, spec.default)) == repr(
         (column.name, column.type, column.nullable, column.default)
     )

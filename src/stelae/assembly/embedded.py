@@ -54,6 +54,7 @@ class EmbeddedStore:
         self._closing = RLock()
         self._is_closed = False
         self.find, self.info, self.names = desk.find, desk.info, desk.names
+        self.spaces, self.change_spaces = desk.spaces, desk.change_spaces
         self.create, self.alter, self.drop, self.recall = desk.create, desk.alter, desk.drop, desk.recall
         self.split, self.join = desk.split, desk.join
         self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
@@ -148,7 +149,7 @@ def _open_parts(world: World, settings: StoreSettings, place: str, proved: Calla
     except BaseException:
         run(catalog.close())
         raise
-    desk = TableDesk(master, tables, world.loop, visits, server.choose_split)
+    desk = TableDesk(master, tables, world.loop, visits, server.choose_split, server.look_at_sizes)
     return _Parts(mark, catalog, master, desk, server)
 
 

@@ -46,7 +46,10 @@ def _check_table(catalog: Catalog, table: Table) -> None:
     what = f"table {table.name!r} ({table.id})"
     check_object_name(what, table.name)
     check_properties(what, table.properties)
-    check_schema(table.schema)
+    try:
+        check_schema(table.schema)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"table {table.name!r}: {error}") from None
     _require(table.namespace in catalog.namespaces, f"{what}: its namespace {table.namespace} is not there")
     _require(table.zone in catalog.zones, f"{what}: its zone {table.zone} is not there")
     _require(1 <= table.schema.version <= catalog.version, f"{what}: schema version {table.schema.version}")

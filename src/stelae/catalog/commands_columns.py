@@ -1,8 +1,9 @@
 """Commands on what a table is made of: columns, families, groups.
 
 Every change is judged by its result: the schema it would make is checked whole, so no sequence of commands reaches an
-invalid one. Beyond that: types only widen, NOT NULL may be dropped and not added, an added NOT NULL column needs a
-default, key columns are fixed, and a column that an index uses stays.
+invalid one. Changes of groups are judged together with the rest of their batch: a new group may be filled, and one that
+was emptied dropped, by another command. Beyond that: types only widen, NOT NULL may be dropped and not added, an added
+NOT NULL column needs a default, key columns are fixed, and a column that an index uses stays.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from stelae.catalog.entries import (
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.model.declare import ColumnSpec, GroupSpec, group_of
-from stelae.model.errors import InvalidArgument, InvalidSchema, NotFound, nearest
+from stelae.model.errors import InvalidSchema, NotFound, nearest
 from stelae.model.ids import ColumnId
 from stelae.model.purge import parse_purge
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, check_schema
 from stelae.model.types import ColumnType, widens
-from stelae.model.values import Value, coerce
 
 PAST_POLICIES_MAX = 32
 
@@ -54,7 +54,7 @@ def _group(catalog: Catalog, table: Table, name: str) -> Group:
     raise NotFound(f"table {catalog.qualified_name(table)!r}: no group {name!r}{hint}")
 
 
-def value_column(catalog: Catalog, table: Table, name: str) -> Column:
+def _value_column(catalog: Catalog, table: Table, name: str) -> Column:
     what = f"table {catalog.qualified_name(table)!r}"
     if any(column.name.casefold() == name.casefold() for column in table.schema.key):
         raise InvalidSchema(f"{what}: {name!r} is a key column, and the key is fixed")
@@ -81,6 +81,27 @@ def _check_unused(catalog: Catalog, table: Table, columns: tuple[Column, ...]) -
                 raise InvalidSchema(
                     f"table {catalog.qualified_name(table)!r}: column {column.name!r} is used by index {index.name!r}"
                 )
+
+
+def _home(table: Table, member: ColumnId) -> Group:
+    for group in table.schema.groups:
+        if any(each.id == member for each in (group.columns if isinstance(group, ColumnsGroup) else group.families)):
+            return group
+    raise NotFound(f"no column or family with id {member} in table {table.name!r}")
+
+
+def _check_same_purge(table: TableName, what: str, source: Group, target: Group) -> None:
+    one, other = source.options, target.options
+    if (one.purge, one.past) == (other.purge, other.past):
+        return
+    if one.purge == other.purge:
+        why = "their purge policies are the same now, and were not before"
+    else:
+        why = f"one is purged by {one.purge or 'nothing'}, the other by {other.purge or 'nothing'}"
+    raise InvalidSchema(
+        f"table {str(table)!r}: {what} from group {source.name!r} to {target.name!r}: {why}, and what was purged must "
+        "not come back"
+    )
 
 
 def _check_defaults(table: TableName, columns: Iterable[Column | ColumnSpec]) -> None:
@@ -116,7 +137,7 @@ class DropColumns:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        columns = tuple(value_column(catalog, table, name) for name in self.columns)
+        columns = tuple(_value_column(catalog, table, name) for name in self.columns)
         _check_unused(catalog, table, columns)
         ids = tuple(column.id for column in columns)
         return _judged(catalog, table, ColumnsDropped(table.id, ids)) if ids else ()
@@ -130,7 +151,7 @@ class WidenColumn:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = value_column(catalog, table, self.column)
+        column = _value_column(catalog, table, self.column)
         if not widens(column.type, self.type):
             raise InvalidSchema(
                 f"table {str(self.table)!r}: column {column.name!r} cannot go from {column.type} to {self.type}: "
@@ -149,33 +170,8 @@ class DropNotNull:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = value_column(catalog, table, self.column)
+        column = _value_column(catalog, table, self.column)
         return () if column.nullable else (ColumnChanged(table.id, replace(column, nullable=True)),)
-
-
-@dataclass(frozen=True, slots=True)
-class SetDefault:
-    """What a record that never wrote the column reads as, from now on; None takes the default away."""
-
-    table: TableName
-    column: str
-    default: Value
-
-    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
-        table = found(catalog, self.table)
-        column = value_column(catalog, table, self.column)
-        if self.default is None and not column.nullable:
-            raise InvalidSchema(f"table {str(self.table)!r}: column {column.name!r} is NOT NULL and keeps its default")
-        changed = replace(column, default=self._kept(column))
-        return () if repr(changed) == repr(column) else _judged(catalog, table, ColumnChanged(table.id, changed))
-
-    def _kept(self, column: Column) -> Value:
-        if self.default is None:
-            return None
-        try:
-            return coerce(column.type, self.default, f"column {column.name!r} default")
-        except InvalidArgument as error:
-            raise InvalidSchema(f"table {str(self.table)!r}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +182,7 @@ class RenameColumn:
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
-        column = value_column(catalog, table, self.column)
+        column = _value_column(catalog, table, self.column)
         if column.name == self.new_name:
             return ()
         return _judged(catalog, table, ColumnChanged(table.id, replace(column, name=self.new_name)))
@@ -235,7 +231,11 @@ class RenameFamily:
 
 @dataclass(frozen=True, slots=True)
 class MoveMembers:
-    """Columns, or families, into another group of the same kind. Data follows when it is compacted."""
+    """Columns, or families, into another group of the same kind. Data follows when it is compacted.
+
+    Both groups must purge alike, and must always have: versions are judged by the group they are in, so a move between
+    different policies would bring back what one of them has purged, and change what older snapshots read.
+    """
 
     table: TableName
     members: tuple[str, ...]
@@ -244,25 +244,37 @@ class MoveMembers:
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
         group = _group(catalog, table, self.group)
-        look = value_column if isinstance(group, ColumnsGroup) else _family
-        here = {member.id for member in (group.columns if isinstance(group, ColumnsGroup) else group.families)}
-        ids = tuple(look(catalog, table, name).id for name in self.members)
-        moved = tuple(id_ for id_ in ids if id_ not in here)
-        if isinstance(group, ColumnsGroup):
-            _check_defaults(self.table, [table.schema.column_by_id(id_)[1] for id_ in moved])
-        return _judged(catalog, table, MembersMoved(table.id, moved, group.id)) if moved else ()
+        look = _value_column if isinstance(group, ColumnsGroup) else _family
+        moved: list[ColumnId] = []
+        for name in self.members:
+            member = look(catalog, table, name)
+            home = _home(table, member.id)
+            if home.id == group.id or member.id in moved:
+                continue
+            _check_same_purge(self.table, f"{name!r} cannot move", home, group)
+            if isinstance(member, Column):
+                _check_defaults(self.table, [member])
+            moved.append(member.id)
+        return (MembersMoved(table.id, tuple(moved), group.id),) if moved else ()
 
 
 @dataclass(frozen=True, slots=True)
 class AddGroup:
+    """It may be empty, if others of the same batch fill it."""
+
     table: TableName
     group: GroupSpec
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         table = found(catalog, self.table)
         added = group_of(self.group, count(table.schema.last_id + 1))
-        _check_defaults(self.table, added.columns if isinstance(added, ColumnsGroup) else ())
-        return _judged(catalog, table, GroupAdded(table.id, added))
+        if isinstance(added, ColumnsGroup):
+            _check_defaults(self.table, added.columns)
+        elif added.families:
+            for group in table.schema.groups:
+                if isinstance(group, CellsGroup) and group.wildcard:
+                    _check_same_purge(self.table, "its families cannot be taken", group, added)
+        return (GroupAdded(table.id, added),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +289,7 @@ class DropGroup:
         group = _group(catalog, table, self.group)
         if isinstance(group, ColumnsGroup):
             _check_unused(catalog, table, group.columns)
-        return _judged(catalog, table, GroupDropped(table.id, group.id))
+        return (GroupDropped(table.id, group.id),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,18 @@ class CreateZone:
     min_replicas: int = 1
     placement: Placement = Placement.TABLETS
     tablet_bytes: int = TABLET_BYTES_DEFAULT
+    racks: tuple[str, ...] = ()
     if_not_exists: bool = False
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         zone = Zone(
-            ZoneId(catalog.next_id), self.name, self.replicas, self.min_replicas, self.placement, self.tablet_bytes
+            ZoneId(catalog.next_id),
+            self.name,
+            self.replicas,
+            self.min_replicas,
+            self.placement,
+            self.tablet_bytes,
+            self.racks,
         )
         check_zone(zone)
         if self.name.casefold() in catalog.zone_names:
@@ -87,6 +94,7 @@ class AlterZone:
     replicas: int | None = None
     min_replicas: int | None = None
     tablet_bytes: int | None = None
+    racks: tuple[str, ...] | None = None
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
         zone = catalog.zone(self.name)
@@ -95,6 +103,7 @@ class AlterZone:
             replicas=zone.replicas if self.replicas is None else self.replicas,
             min_replicas=zone.min_replicas if self.min_replicas is None else self.min_replicas,
             tablet_bytes=zone.tablet_bytes if self.tablet_bytes is None else self.tablet_bytes,
+            racks=zone.racks if self.racks is None else self.racks,
         )
         return () if changed == zone else (ZoneChanged(check_zone(changed)),)
 

@@ -41,10 +41,6 @@ def _dropped(dropped: DroppedTable) -> tuple[str, dict[str, Any]]:
     return name, {"id": dropped.table.id, "since": show_time(dropped.since)}
 
 
-def _named_tables(catalog: Catalog) -> list[tuple[str, Table]]:
-    return sorted(((catalog.qualified_name(table), table) for table in catalog.tables.values()), key=lambda t: t[0])
-
-
 def describe_zone(zone: Zone) -> dict[str, Any]:
     return {
         "id": zone.id,
@@ -52,6 +48,7 @@ def describe_zone(zone: Zone) -> dict[str, Any]:
         "min_replicas": zone.min_replicas,
         "placement": zone.placement.name.lower(),
         "tablet_bytes": zone.tablet_bytes,
+        "racks": list(zone.racks),
     }
 
 

@@ -26,6 +26,7 @@ TABLET_BYTES_DEFAULT = 1024**3
 TABLET_BYTES_MIN = 1024**2
 TABLET_BYTES_MAX = 1024**5
 REPLICAS_MAX = 16
+RACKS_MAX = 64
 COMMENT_BYTES_MAX = 4_096
 
 
@@ -46,7 +47,8 @@ class Placement(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """How many replicas the tables in it have, where, and how large their tablets grow."""
+    """How many replicas the tables in it have, where, and how large their tablets grow. `racks`: those that replicas
+    are spread over; none: any."""
 
     id: ZoneId
     name: str
@@ -54,6 +56,7 @@ class Zone:
     min_replicas: int = 1
     placement: Placement = Placement.TABLETS
     tablet_bytes: int = TABLET_BYTES_DEFAULT
+    racks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,9 @@ class IndexStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """Nothing makes one yet. What it is, is here because its bytes are of a released format: a catalog that holds one
+    is read, shown and kept whole."""
+
     id: IndexId
     namespace: NamespaceId
     name: str
@@ -124,7 +130,19 @@ def check_zone(zone: Zone) -> Zone:
         raise InvalidSchema(
             f"{what}: placement {show(zone.placement)} is not one of {', '.join(p.name for p in Placement)}"
         )
+    _check_racks(what, zone.racks)
     return zone
+
+
+def _check_racks(what: str, racks: tuple[str, ...]) -> None:
+    """Distinct names: unlike those of tables, case counts, since they are what the machines say of themselves."""
+    for rack in racks:
+        check_name(f"{what}: rack {show(rack)}", rack)
+    if len(racks) > RACKS_MAX:
+        raise InvalidSchema(f"{what}: {len(racks)} racks; at most {RACKS_MAX}")
+    twice = next((rack for at, rack in enumerate(racks) if rack in racks[:at]), None)
+    if twice is not None:
+        raise InvalidSchema(f"{what}: rack {twice!r} is there twice")
 
 
 def check_properties(what: str, properties: TableProperties) -> TableProperties:

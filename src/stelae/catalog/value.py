@@ -150,13 +150,6 @@ class Catalog:
             raise NotFound(f"no table {qualified(namespace, name)!r}{nearest(name, known)}")
         return self.tables[TableId(id_)]
 
-    def index(self, namespace: str, name: str) -> Index:
-        id_ = self.names.get(name_key(self.namespace(namespace).id, name))
-        if id_ is None or IndexId(id_) not in self.indexes:
-            known = [index.name for index in self.indexes.values()]
-            raise NotFound(f"no index {qualified(namespace, name)!r}{nearest(name, known)}")
-        return self.indexes[IndexId(id_)]
-
     def tables_in(self, namespace: NamespaceId) -> Iterator[Table]:
         return (table for table in self.tables.values() if table.namespace == namespace)
 

@@ -20,6 +20,12 @@ Types widen only: int8 to int64, float32 to float64, decimals to more digits.
 
     stelae table alter users --add "profile: email string" --widen "age int64" \\
         --rename-column name=full_name --drop score --purge "events: max-age=30d"
+
+Whole groups: --add-columns and --add-cells make them as `stelae table create` does, --drop-group drops them with all
+that is in them. --move takes columns or families to another group, which may be a new one, with their data; both groups
+must purge alike.
+
+    stelae table alter users --add-columns "notes:" --move "notes: text" --option "profile: in_memory=yes"
 """
 
 
@@ -45,6 +51,11 @@ def alter_one_table(
     drop_family: Annotated[list[str] | None, _texts("--drop-family", "FAMILY", "Families that go.")] = None,
     rename_family: Annotated[list[str] | None, _texts("--rename-family", "OLD=NEW", "It keeps its data.")] = None,
     purge: Annotated[list[str] | None, _texts("--purge", "TEXT", '"events: max-age=30d"; "events: none"')] = None,
+    add_columns: Annotated[list[str] | None, _texts("--add-columns", "TEXT", 'A group: "notes: text string"')] = None,
+    add_cells: Annotated[list[str] | None, _texts("--add-cells", "TEXT", 'A group: "tags: tag"')] = None,
+    drop_group: Annotated[list[str] | None, _texts("--drop-group", "GROUP", "Groups that go, with their data.")] = None,
+    move: Annotated[list[str] | None, _texts("--move", "TEXT", 'To another group: "notes: text"')] = None,
+    option: Annotated[list[str] | None, _texts("--option", "TEXT", '"profile: in_memory=yes"')] = None,
     rename: Annotated[str | None, typer.Option("--rename", metavar="NAME", help="The table's new name.")] = None,
     retention: Annotated[str | None, typer.Option(help="How long old versions stay readable: 15m, 7d.")] = None,
     comment: Annotated[str | None, typer.Option(help="Any text.")] = None,
@@ -54,6 +65,11 @@ def alter_one_table(
     widened: dict[str, str] = {}
     for text in widen or []:
         widened |= d.typed_columns(text, "--widen")
+    policies = d.once_by_group(purge, "--purge", d.policy_text, example="events: none")
+    options = d.once_by_group(option, "--option", d.group_options, example="profile: in_memory=yes")
+    groups = d.declared_groups(
+        add_columns or [], add_cells or [], policies, options, names=("--add-columns", "--add-cells")
+    )
     changes: dict[str, Any] = {
         "add": d.once_by_group(add, "--add", d.typed_columns, example="profile: email string"),
         "drop": comma_listed(drop),
@@ -63,7 +79,11 @@ def alter_one_table(
         "add_families": d.once_by_group(add_families, "--add-families", d.listed_names, example="events: buy"),
         "drop_families": comma_listed(drop_family),
         "rename_families": d.renamings(rename_family or [], "--rename-family"),
-        "purge": d.once_by_group(purge, "--purge", d.policy_text, example="events: none"),
+        "add_groups": groups,
+        "drop_groups": comma_listed(drop_group),
+        "move": d.once_by_group(move, "--move", d.listed_names, example="notes: text"),
+        "purge": policies,
+        "options": options,
         "rename": rename,
         "retention": retention,
         "comment": comment,

@@ -27,6 +27,7 @@ from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOpt
 from stelae.cli.rows import register_row_verbs
 from stelae.cli.scans import register_scan
 from stelae.cli.screens import err, out
+from stelae.cli.spaces import namespace_app, zone_app
 from stelae.cli.tables import table_app
 from stelae.cli.tablets import tablet_app
 from stelae.model.errors import StelaeError
@@ -92,6 +93,8 @@ register_import(app)
 register_alter(table_app)
 app.add_typer(table_app, name="table", rich_help_panel=STORE_PANEL)
 app.add_typer(tablet_app, name="tablet", rich_help_panel=STORE_PANEL)
+app.add_typer(namespace_app, name="namespace", rich_help_panel=STORE_PANEL)
+app.add_typer(zone_app, name="zone", rich_help_panel=STORE_PANEL)
 app.add_typer(catalog_app, name="catalog", rich_help_panel=STORE_PANEL)
 register_load(app)
 register_jobs(app)

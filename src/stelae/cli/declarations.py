@@ -4,6 +4,7 @@
     --columns "profile: age int32 not null default 0"     GROUP: NAME TYPE [not null] [default LITERAL], ...
     --cells "events: click, view"                         GROUP: FAMILY, ...; GROUP alone takes every family
     --purge "events: max-age=7d"                          GROUP: POLICY
+    --option "profile: in_memory=yes"                     GROUP: OPTION=VALUE, ...
 
 A name that has spaces, commas or colons stands in backquotes. Commas inside brackets and quotes separate nothing.
 """
@@ -12,21 +13,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from stelae.model.errors import InvalidArgument
+from stelae.model.declare import GroupSpec, cells, columns
+from stelae.model.errors import InvalidArgument, nearest
 from stelae.model.schema import WILDCARD
 
 T = TypeVar("T")
+
+GROUP_OPTIONS = ("compression", "block_bytes", "in_memory", "bloom")
 
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:,`=]+))")
 _OPENING, _CLOSING, _QUOTES = "<([", ">)]", "\"'`"
 
 
 def typed_columns(text: str, option: str) -> dict[str, str]:
-    """`name string, age int32 not null` by name."""
+    """`name string, age int32 not null` by name; none if there is nothing but space."""
     found: dict[str, str] = {}
-    for part in _separated(text):
+    for part in _separated(text) if text.strip() else ():
         name, rest = _named(part, option)
         if not rest.strip():
             raise InvalidArgument(f"{option} {text!r}: column {name!r} has no type; write {name} string")
@@ -97,6 +101,53 @@ def once_by_group(
 
 def policy_text(text: str, _option: str) -> str:
     return text.strip()
+
+
+_YES, _NO = ("yes", "true", "on"), ("no", "false", "off")
+
+
+def group_options(text: str, option: str) -> dict[str, Any]:
+    """`in_memory=yes, block_bytes=65536`: words for yes and no, numbers, and other texts as they are."""
+    found: dict[str, Any] = {}
+    for part in _separated(text):
+        name, sign, said = (word.strip() for word in part.partition("="))
+        if not sign or not name or not said:
+            raise InvalidArgument(f"{option} {text.strip()!r}: write {option} 'profile: in_memory=yes'")
+        if name == "purge":
+            raise InvalidArgument(f"{option} {text.strip()!r}: a purge policy is said by --purge")
+        if said.lower() in (*_YES, *_NO):
+            found[name] = said.lower() in _YES
+        else:
+            found[name] = int(said) if said.isdecimal() else said
+    return found
+
+
+def declared_groups(
+    columns_: Iterable[str],
+    cells_: Iterable[str],
+    policies: dict[str, str],
+    options: dict[str, dict[str, Any]],
+    *,
+    names: tuple[str, str] = ("--columns", "--cells"),
+) -> list[GroupSpec]:
+    """Groups with their policies and options, which are taken out of what is given: what is left over is of none of
+    them. `names`: of the two options, for messages."""
+    typed = by_group(columns_, names[0], typed_columns, example="profile: name string")
+    families = cells_groups(cells_, names[1])
+    for name, chosen in options.items():
+        unknown = next((each for each in chosen if each not in GROUP_OPTIONS), None)
+        if unknown is not None:
+            raise InvalidArgument(
+                f"--option for group {name!r}: no option {unknown!r}{nearest(unknown, GROUP_OPTIONS)}; there are "
+                f"{', '.join(GROUP_OPTIONS)}"
+            )
+
+    def kept(name: str) -> dict[str, Any]:
+        return {"purge": policies.pop(name, None), **options.pop(name, {})}
+
+    groups: list[GroupSpec] = [columns(name, types, **kept(name)) for name, types in typed]
+    groups += [cells(name, these, **kept(name)) for name, these in families]
+    return groups
 
 
 def renamings(texts: Iterable[str], option: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import as_shown, confirmed, counted, facts, grid, note, out, print_json, print_line, verb_help
 from stelae.cli.tablets import json_tablet, tablet_grid
 from stelae.client.api.display import shown_bytes
-from stelae.model.declare import GroupSpec, cells, columns, declare
+from stelae.model.declare import GroupSpec, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema
 
 table_app = typer.Typer(help="Make, look at, change and drop tables.", no_args_is_help=True)
@@ -53,7 +53,8 @@ _CREATE_HELP = """Make a table.
 
 --key is one or more NAME TYPE with commas. --columns is a group of typed columns, GROUP: NAME TYPE [not null]
 [default VALUE], ...; --cells a group of families, GROUP: FAMILY, ..., or GROUP alone for every family. Each may be
-given again, for more groups. A store is made where there is none yet.
+given again, for more groups; --option says how a group is kept: in_memory, compression, block_bytes, bloom. A store is
+made where there is none yet.
 
 Types: bool, int8 to int64, float32, float64, decimal(p, s), string, binary, date, timestamp,
 timestamp_ntz, array<T>, struct<name: T, ...>, map<K, V>, vector(float32, n). Odd names stand in `backquotes`.
@@ -85,6 +86,10 @@ def create_new_table(
     purge: Annotated[
         list[str] | None, typer.Option("--purge", metavar="TEXT", help='"events: max-age=7d and max-history=100"')
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="TEXT", help='"profile: in_memory=yes, block_bytes=65536"'),
+    ] = None,
     split: Annotated[
         list[str] | None, typer.Option("--split", metavar="KEY", help="A tablet begins here. Ascending.")
     ] = None,
@@ -104,11 +109,11 @@ def create_new_table(
     settings: dict[str, Any] = {"partition": "hash" if hash_ else "range", "tablets": tablets}
     settings |= {"zone": zone, "retention": retention, "comment": comment, "if_not_exists": if_not_exists}
     if like is not None:
-        if columns_ or cells_ or purge:
-            raise InvalidArgument("--like brings its columns: leave out --columns, --cells and --purge")
+        if columns_ or cells_ or purge or option:
+            raise InvalidArgument("--like brings its columns: leave out --columns, --cells, --purge and --option")
         shape = _like_file(like, key)
     else:
-        shape = {"key": _declared_key(key), "groups": _groups(columns_ or [], cells_ or [], purge or [])}
+        shape = {"key": _declared_key(key), "groups": _groups(columns_ or [], cells_ or [], purge or [], option or [])}
     settings["splits"] = _splits(shape, split)
     with place.opened(make=True) as database:
         before = database.tables() if if_not_exists else []
@@ -129,18 +134,17 @@ def _declared_key(text: str) -> dict[str, str]:
     raise InvalidArgument(f'--key {text!r}: say the type too, as in --key "{declared[0]} string"')
 
 
-def _groups(columns_: list[str], cells_: list[str], purge: list[str]) -> list[GroupSpec]:
+def _groups(columns_: list[str], cells_: list[str], purge: list[str], options: list[str]) -> list[GroupSpec]:
     policies = d.once_by_group(purge, "--purge", d.policy_text, example="events: max-age=7d")
-    typed = d.by_group(columns_, "--columns", d.typed_columns, example="profile: name string")
-    families = d.cells_groups(cells_)
-    if not typed and not families:
+    chosen = d.once_by_group(options, "--option", d.group_options, example="profile: in_memory=yes")
+    groups = d.declared_groups(columns_, cells_, policies, chosen)
+    if not groups:
         raise InvalidArgument('a table has at least one group: --columns "GROUP: NAME TYPE, ..." or --cells "GROUP"')
-    groups: list[GroupSpec] = [columns(name, types, purge=policies.pop(name, None)) for name, types in typed]
-    groups += [cells(name, names, purge=policies.pop(name, None)) for name, names in families]
-    for name in policies:
-        raise InvalidSchema(
-            f"--purge: there is no group {name!r}; groups are {', '.join(group.name for group in groups)}"
-        )
+    for option, left in (("--purge", policies), ("--option", chosen)):
+        for name in left:
+            raise InvalidSchema(
+                f"{option}: there is no group {name!r}; groups are {', '.join(group.name for group in groups)}"
+            )
     return groups
 
 

@@ -17,8 +17,10 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.loop import Loop
 from stelae.registry.known_tables import KnownTables
+from stelae.registry.spaces import spaces_of
 from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
+from stelae.service.spaces import AlterZoneAsk, SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo
 
 ChooseSplit = Callable[[TableId, Row | None, int | None], tuple[TabletId, Row]]
@@ -43,7 +45,17 @@ class TableDesk:
     Changes of tables take as long as they take: they are recorded step by step, and whoever stops waiting for one has
     not stopped it."""
 
-    def __init__(self, master: Master, tables: KnownTables, loop: Loop, gate: Gate, choose_split: ChooseSplit) -> None:
+    def __init__(
+        self,
+        master: Master,
+        tables: KnownTables,
+        loop: Loop,
+        gate: Gate,
+        choose_split: ChooseSplit,
+        look_at_sizes: Callable[[], None],
+    ) -> None:
+        """`look_at_sizes`: have the server see whether its tablets are of the size they should be."""
+        self._look_at_sizes = look_at_sizes
         self._master = master
         self._tables = tables
         self._run = loop.run
@@ -64,7 +76,18 @@ class TableDesk:
         self._gate.check()
         return self._tables.names()
 
+    def spaces(self, *, deadline: Deadline | None = None) -> SpacesInfo:  # noqa: ARG002 - it never waits
+        self._gate.check()
+        return spaces_of(self._tables.catalog)
+
     # -- changes
+
+    def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:  # noqa: ARG002
+        with self._gate.visit():
+            found = spaces_of(self._run(self._master.change_spaces(ask)))
+        if isinstance(ask, AlterZoneAsk):  # tablets may be too large now, or too small
+            self._look_at_sizes()
+        return found
 
     def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
         properties = TableProperties() if ask.properties is None else ask.properties

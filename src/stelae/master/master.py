@@ -18,6 +18,7 @@ from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, 
 from stelae.catalog.decide import decide_batch
 from stelae.catalog.entries import TableCreated
 from stelae.catalog.objects import Table
+from stelae.catalog.value import Catalog
 from stelae.master.maps import TabletMaps
 from stelae.master.plan import behind, forgettable, in_phase, overdue, prepared, settle
 from stelae.model.errors import (
@@ -51,6 +52,7 @@ from stelae.registry.control import (
     cut_ranges,
     reported_ids,
 )
+from stelae.registry.spaces import space_commands
 from stelae.registry.tablet_records import (
     TabletPhase,
     TabletRecord,
@@ -58,6 +60,7 @@ from stelae.registry.tablet_records import (
     take_tablet_ids,
     write_tablets,
 )
+from stelae.service.spaces import AlterZoneAsk, CreateZoneAsk, SpacesAsk
 from stelae.service.tables import AlterAsk
 
 T = TypeVar("T")
@@ -291,6 +294,16 @@ class Master:
                 await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
                 await self._record((), records)
             return over
+
+    async def change_spaces(self, ask: SpacesAsk) -> Catalog:
+        """Namespaces and zones. No tablet changes by it: sizes are judged by what the catalog then says."""
+        if isinstance(ask, CreateZoneAsk | AlterZoneAsk) and (ask.replicas or 1) > 1:
+            raise InvalidArgument(
+                f"zone {ask.name!r}: replicas {ask.replicas}: this store has one server, and so one replica of each "
+                "tablet; more need a cluster, which comes later"
+            )
+        async with self._change():
+            return await self._catalog.execute(*space_commands(ask))
 
     # -- sizes
 

@@ -43,12 +43,15 @@ _DEFAULT = re.compile(r"\s*default\b\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """A column as declared: no id yet."""
+    """A column as declared: no id yet. Its text is how it is declared."""
 
     name: str
     type: ColumnType
     nullable: bool = True
     default: Value = None
+
+    def __str__(self) -> str:
+        return str(Column(ColumnId(0), self.name, self.type, self.nullable, self.default))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.jobs import BulkBackend
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.storage.read.asking import Version
 
@@ -59,6 +60,15 @@ class TableService(Protocol):
 
     def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
         """The qualified names of all tables, sorted."""
+        ...
+
+    def spaces(self, *, deadline: Deadline | None = None) -> SpacesInfo:
+        """The namespaces and zones there are."""
+        ...
+
+    def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:
+        """Make, alter or drop a namespace or a zone; all of them as they are then. Returns when the change counts for
+        everybody. NotFound suggests the nearest name; InvalidSchema says what stands against it."""
         ...
 
     def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:

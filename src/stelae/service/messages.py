@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from stelae.service.jobs import TTL_S_MAX
+from stelae.service.spaces import SpacesAsk
 from stelae.service.tables import AlterAsk
 
 BLOCKS_MAX = 1_024
@@ -51,6 +52,10 @@ class NameMessage(Request, frozen=True):
 
 class TableMessage(Request, frozen=True):
     table: _Number
+
+
+class SpacesMessage(Request, frozen=True):
+    ask: SpacesAsk
 
 
 class CreateMessage(Request, frozen=True):

@@ -28,6 +28,7 @@ from stelae.service.bodies import Bytes, Codec, codec_of
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.storage.read.asking import Version
 from stelae.wire.faults import FaultTable
@@ -77,6 +78,7 @@ def _nothing_from(_: Bytes) -> None:
 NOTHING: Codec[None] = Codec(lambda _: b"", _nothing_from)
 TXN: Codec[Txn] = codec_of("a txn", int)
 FLAG: Codec[bool] = codec_of("yes or no", bool)
+SPACES_CODEC: Codec[SpacesInfo] = codec_of("namespaces and zones", SpacesInfo)
 INFO_CODEC: Codec[TableInfo] = Codec(bodies.info_bytes, bodies.info_from)
 
 # -- tables
@@ -92,6 +94,10 @@ def _ask_table(table: TableId) -> Asked:
 
 def _ask_nothing() -> Asked:
     return m.NothingMessage(), b""
+
+
+def _ask_spaces(ask: SpacesAsk) -> Asked:
+    return m.SpacesMessage(ask), b""
 
 
 def _ask_alter(name: str, ask: AlterAsk) -> Asked:
@@ -130,6 +136,23 @@ NAMES: Operation[[], tuple[str, ...]] = Operation(
     _ask_nothing,
     lambda store, _, __, until, ___: store.names(deadline=until),
     codec_of("names", tuple[str, ...]),
+)
+SPACES: Operation[[], SpacesInfo] = Operation(
+    "spaces",
+    m.NothingMessage,
+    _ask_nothing,
+    lambda store, _, __, until, ___: store.spaces(deadline=until),
+    SPACES_CODEC,
+)
+CHANGE_SPACES: Operation[[SpacesAsk], SpacesInfo] = Operation(
+    "change_spaces",
+    m.SpacesMessage,
+    _ask_spaces,
+    lambda store, q, _, until, __: store.change_spaces(q.ask, deadline=until),
+    SPACES_CODEC,
+    changes=True,
+    is_repeatable=False,
+    is_long=True,
 )
 CREATE: Operation[[CreateAsk], TableInfo] = Operation(
     "create",

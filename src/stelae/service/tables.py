@@ -11,9 +11,31 @@ from stelae.model.ids import Row, TableId
 from stelae.model.schema import TableSchema
 
 
+class GroupAsk(msgspec.Struct, frozen=True):
+    """A new group: of `columns`, name to text, or of cells in `families`; "*" alone is the wildcard."""
+
+    name: str
+    columns: dict[str, str] | None = None
+    families: tuple[str, ...] | None = None
+    purge: str | None = None
+    compression: str = "zstd"
+    block_bytes: int | None = None
+    in_memory: bool = False
+    bloom: bool = True
+
+
+class OptionsAsk(msgspec.Struct, frozen=True):
+    """Options of a group that are to change; None: as it is. Files that are there keep how they were written."""
+
+    compression: str | None = None
+    block_bytes: int | None = None
+    in_memory: bool | None = None
+    bloom: bool | None = None
+
+
 class AlterAsk(msgspec.Struct, frozen=True):
-    """All changes of one call: they happen together, in this order, or not at all. Column texts are as in
-    `model.declare`: "int32 not null default 0"."""
+    """All changes of one call: they happen together, in the order that `registry.alterations` has, or not at all.
+    Column texts are as in `model.declare`: "int32 not null default 0"."""
 
     drop: tuple[str, ...] = ()
     drop_families: tuple[str, ...] = ()
@@ -30,6 +52,12 @@ class AlterAsk(msgspec.Struct, frozen=True):
     """`retention`, `comment`."""
     zone: str | None = None
     rename: str | None = None
+    add_groups: tuple[GroupAsk, ...] = ()
+    move: dict[str, tuple[str, ...]] = {}
+    """Group to the columns or families that go there."""
+    drop_groups: tuple[str, ...] = ()
+    options: dict[str, OptionsAsk] = {}
+    """By group."""
 
 
 @dataclass(frozen=True, slots=True)

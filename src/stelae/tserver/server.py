@@ -146,6 +146,11 @@ class TabletServer:
         with self.visits.visit(table):
             return self._by_hand.choose_split(self.visits.info(table), at, tablet)
 
+    def look_at_sizes(self) -> None:
+        """See whether tablets are to be split or joined: how large they should be may have changed."""
+        self.keeper.grew(self.shard.tablets())
+        self.wakes.grown()
+
     # -- steps
 
     def flush_step(self) -> bool:

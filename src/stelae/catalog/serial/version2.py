@@ -2,6 +2,8 @@
 
 `GroupOptions`: with the past purge policies of the group, each as its text and its last txn. Groups that never changed
 their policy are still written in version 1.
+
+`Zone`: with the racks that its replicas are spread over. Zones without are still written in version 1.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stelae.catalog.objects import Placement, Zone, ZoneId
 from stelae.catalog.serial.registry import ObjectType, Serializer
 from stelae.model.hybrid import check_txn
 from stelae.model.purge import PastPolicy, PurgePolicy, parse_purge
@@ -25,7 +28,7 @@ def _policy(text: Any) -> PurgePolicy | None:
     return None if text is None else parse_purge(text)
 
 
-def _write(options: GroupOptions) -> list[Any]:
+def _write_options(options: GroupOptions) -> list[Any]:
     return [
         options.compression,
         options.block_bytes,
@@ -36,17 +39,49 @@ def _write(options: GroupOptions) -> list[Any]:
     ]
 
 
-def _read(stored: list[Any]) -> GroupOptions:
+def _read_options(stored: list[Any]) -> GroupOptions:
     compression, block_bytes, in_memory, bloom, purge, past = stored
-    kinds = [type(each) for each in (compression, block_bytes, in_memory, bloom, past)]
-    if kinds != [str, int, bool, bool, list]:
-        raise TypeError(f"the fields are {[kind.__name__ for kind in kinds]}")
+    _check_kinds((compression, block_bytes, in_memory, bloom, past), (str, int, bool, bool, list))
     policies = tuple(PastPolicy(_policy(text), check_txn(until)) for text, until in past)
     return GroupOptions(compression, block_bytes, in_memory, bloom, _policy(purge), policies)
 
 
+def _check_kinds(fields: Sequence[Any], expected: Sequence[type]) -> None:
+    kinds = [type(each) for each in fields]
+    if kinds != list(expected):
+        raise TypeError(f"the fields are {[kind.__name__ for kind in kinds]}")
+
+
+def _write_zone(zone: Zone) -> list[Any]:
+    return [
+        zone.id,
+        zone.name,
+        zone.replicas,
+        zone.min_replicas,
+        int(zone.placement),
+        zone.tablet_bytes,
+        list(zone.racks),
+    ]
+
+
+def _read_zone(stored: list[Any]) -> Zone:
+    id_, name, replicas, min_replicas, placement, tablet_bytes, racks = stored
+    _check_kinds(
+        (id_, name, replicas, min_replicas, placement, tablet_bytes, racks), (int, str, int, int, int, int, list)
+    )
+    _check_kinds(racks, [str] * len(racks))
+    return Zone(ZoneId(id_), name, replicas, min_replicas, Placement(placement), tablet_bytes, tuple(racks))
+
+
 SINCE_VERSION_1: Sequence[Serializer] = (
     Serializer(
-        ObjectType.GROUP_OPTIONS, 2, _SINCE, GroupOptions, _write, _read, is_needed=lambda options: bool(options.past)
+        ObjectType.GROUP_OPTIONS,
+        2,
+        _SINCE,
+        GroupOptions,
+        _write_options,
+        _read_options,
+        is_needed=lambda options: bool(options.past),
     ),
+    Serializer(ObjectType.ZONE, 2, _SINCE, Zone, _write_zone, _read_zone, is_needed=lambda zone: bool(zone.racks)),
 )

@@ -10,11 +10,20 @@ from stelae.client.api.display import Description, database_html, database_line,
 from stelae.client.api.snapshot import Snapshot
 from stelae.client.api.table import TableHandle
 from stelae.client.arguments.declarations import alter_ask, create_ask
+from stelae.client.arguments.spaces import alter_zone_ask, check_given_name, create_zone_ask
 from stelae.client.calls.session import Session
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId, Txn
 from stelae.model.values import show
 from stelae.service.reports import CheckReport, Progress
+from stelae.service.spaces import (
+    CreateNamespaceAsk,
+    DropNamespaceAsk,
+    DropZoneAsk,
+    SpacesAsk,
+    SpacesInfo,
+    ZoneInfo,
+)
 
 
 class Database:
@@ -37,7 +46,7 @@ class Database:
 
         users = db.table("users")
         """
-        _check_name(name)
+        check_given_name("table", name)
         return TableHandle(self._session, self._session.ask(lambda backend, until: backend.find(name, deadline=until)))
 
     def tables(self) -> list[str]:
@@ -52,7 +61,7 @@ class Database:
 
         db.describe("users")["key"]   # {'id': 'string'}
         """
-        _check_name(name)
+        check_given_name("table", name)
         info = self._session.ask(lambda backend, until: backend.find(name, deadline=until))
         return described(info, self._session.ask(lambda backend, until: backend.stats(info.id, deadline=until)))
 
@@ -120,6 +129,10 @@ class Database:
         retention: str | None = None,
         comment: str | None = None,
         zone: str | None = None,
+        add_groups: Sequence[Any] | None = None,
+        drop_groups: Sequence[str] | None = None,
+        move: Mapping[str, Sequence[str]] | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> TableHandle:
         """Change a table: all of a call happens together, or nothing does. Returns when every tablet has it.
 
@@ -129,8 +142,20 @@ class Database:
         gives columns larger types, `drop_not_null` takes that off. `rename_columns` and `rename_families` keep the
         data. `add_families` are by group, `purge` too (None: no policy). `rename` is the table's new name. Handles of
         the table stay good.
+
+        `add_groups` are made by `columns` and `cells`, `drop_groups` go with all that is in them. `move` takes columns
+        or families to another group of their kind, with their data: both must purge alike. A new group may be filled,
+        and one that was emptied dropped, in the same call. `options` are by group: compression, block_bytes,
+        in_memory, bloom.
+
+            db.alter_table(
+                "users",
+                add_groups=[stelae.columns("notes", {})],
+                move={"notes": ["visits"]},
+                options={"profile": {"in_memory": True}},
+            )
         """
-        _check_name(name)
+        check_given_name("table", name)
         ask = alter_ask(
             add=add,
             drop=drop,
@@ -145,6 +170,10 @@ class Database:
             retention=retention,
             comment=comment,
             zone=zone,
+            add_groups=add_groups,
+            drop_groups=drop_groups,
+            move=move,
+            options=options,
         )
         return TableHandle(
             self._session, self._session.ask(lambda backend, until: backend.alter(name, ask, deadline=until))
@@ -155,7 +184,7 @@ class Database:
 
         db.drop_table("users")
         """
-        _check_name(name)
+        check_given_name("table", name)
         self._session.ask(lambda backend, until: backend.drop(name, if_exists=if_exists, deadline=until))
 
     def recall_table(self, name: str, new_name: str | None = None) -> TableHandle:
@@ -163,7 +192,7 @@ class Database:
 
         users = db.recall_table("users")
         """
-        _check_name(name)
+        check_given_name("table", name)
         return TableHandle(
             self._session, self._session.ask(lambda backend, until: backend.recall(name, new_name, deadline=until))
         )
@@ -173,9 +202,122 @@ class Database:
 
         db.truncate_table("users")
         """
-        _check_name(name)
+        check_given_name("table", name)
         found: TableId = self._session.ask(lambda backend, until: backend.find(name, deadline=until)).id
         return self._session.ask(lambda backend, until: backend.truncate(found, deadline=until))
+
+    # -- namespaces and zones
+
+    def namespaces(self) -> list[str]:
+        """The names of all namespaces, sorted. Tables of `default` go by their names alone.
+
+        db.namespaces()   # ['default', 'system']
+        """
+        return [each.name for each in self._spaces().namespaces]
+
+    def create_namespace(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Make a namespace: a space of names for tables. `create_table("sales.orders", ...)` makes it too.
+
+        db.create_namespace("sales")
+        """
+        check_given_name("namespace", name)
+        self._change_spaces(CreateNamespaceAsk(name, if_not_exists))
+
+    def drop_namespace(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a namespace that has no tables. One that was dropped from it and is recalled goes to `default`.
+
+        db.create_namespace("sales")
+        db.drop_namespace("sales")
+        """
+        check_given_name("namespace", name)
+        self._change_spaces(DropNamespaceAsk(name, if_exists))
+
+    def zones(self) -> dict[str, ZoneInfo]:
+        """All zones by name, sorted: their replicas, racks, sizes of tablets, how many tables are in them.
+
+        db.zones()["default"].tablet_bytes   # 1073741824
+        """
+        return {each.name: each for each in self._spaces().zones}
+
+    def create_zone(
+        self,
+        name: str,
+        *,
+        replicas: int = 1,
+        min_replicas: int = 1,
+        racks: Sequence[str] | None = None,
+        placement: str = "tablets",
+        tablet_bytes: int | None = None,
+        default: bool = False,
+        if_not_exists: bool = False,
+    ) -> ZoneInfo:
+        """Make a zone: how the tables in it are kept. `create_table` and `alter_table` take it by `zone=`.
+
+            db.create_zone("small", tablet_bytes=64 * 2**20)
+
+        Each tablet has `replicas`, and a write is acknowledged by `min_replicas` of them at least; they are spread over
+        `racks`. A store in one process has one replica: more are refused there. `placement` is "tablets", which moves
+        them one by one to where there is room, or "ring", by a hash of their keys. Tablets are split above twice
+        `tablet_bytes`. With `default` tables that name no zone go there from now on.
+        """
+        ask = create_zone_ask(
+            name,
+            replicas=replicas,
+            min_replicas=min_replicas,
+            racks=racks,
+            placement=placement,
+            tablet_bytes=tablet_bytes,
+            default=default,
+            if_not_exists=if_not_exists,
+        )
+        return self._zone(name, self._change_spaces(ask))
+
+    def alter_zone(
+        self,
+        name: str,
+        *,
+        replicas: int | None = None,
+        min_replicas: int | None = None,
+        racks: Sequence[str] | None = None,
+        tablet_bytes: int | None = None,
+        default: bool = False,
+        rename: str | None = None,
+    ) -> ZoneInfo:
+        """Change a zone, and how the tables in it are kept: all of a call happens together, or nothing does.
+
+            db.alter_zone("default", tablet_bytes=256 * 2**20)
+
+        Tablets that are too large now are split, and small ones joined, by and by. `racks=[]` means any. `default`
+        makes it the zone of tables that name none, instead of the one before; `rename` is its new name.
+        """
+        ask = alter_zone_ask(
+            name,
+            replicas=replicas,
+            min_replicas=min_replicas,
+            racks=racks,
+            tablet_bytes=tablet_bytes,
+            default=default,
+            rename=rename,
+        )
+        return self._zone(rename or name, self._change_spaces(ask))
+
+    def drop_zone(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a zone that has no tables and is not the default one.
+
+        db.create_zone("cold")
+        db.drop_zone("cold")
+        """
+        check_given_name("zone", name)
+        self._change_spaces(DropZoneAsk(name, if_exists))
+
+    def _spaces(self) -> SpacesInfo:
+        return self._session.ask(lambda backend, until: backend.spaces(deadline=until))
+
+    def _change_spaces(self, ask: SpacesAsk) -> SpacesInfo:
+        return self._session.ask(lambda backend, until: backend.change_spaces(ask, deadline=until))
+
+    def _zone(self, name: str, found: SpacesInfo) -> ZoneInfo:
+        return next(zone for zone in found.zones if zone.name.casefold() == name.casefold())
 
     # -- snapshots
 
@@ -250,8 +392,3 @@ def session_of(db: object) -> Session:
     if not isinstance(db, Database):
         raise InvalidArgument(f"not a database: {show(db)}; give what stelae.open returned")
     return db._session
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"the name of a table is text, not {show(name)}")

@@ -11,11 +11,12 @@ from stelae.catalog.objects import TableProperties
 from stelae.client.arguments.keys import cuts_of
 from stelae.client.intake.frames import is_frame, part_of_frame
 from stelae.model.arrow import from_arrow
-from stelae.model.declare import GroupSpec, columns, declare
+from stelae.model.declare import CellsSpec, ColumnsSpec, GroupSpec, columns, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema, nearest
 from stelae.model.purge import parse_duration
+from stelae.model.schema import WILDCARD
 from stelae.model.values import show
-from stelae.service.tables import AlterAsk, CreateAsk
+from stelae.service.tables import AlterAsk, CreateAsk, GroupAsk, OptionsAsk
 
 LIKE_GROUP = "data"
 """What the single group of a table made `like` something is called."""
@@ -136,6 +137,10 @@ def alter_ask(
     retention: str | None,
     comment: str | None,
     zone: str | None,
+    add_groups: Sequence[Any] | None,
+    drop_groups: Sequence[str] | None,
+    move: Mapping[str, Sequence[str]] | None,
+    options: Mapping[str, Mapping[str, Any]] | None,
 ) -> AlterAsk:
     properties = {"retention": retention, "comment": comment}
     for what, text in (("rename", rename), ("zone", zone), *properties.items()):
@@ -143,17 +148,21 @@ def alter_ask(
             raise InvalidArgument(f"{what}= is text, not {show(text)}")
     added = {group: _texts_by_name(f"add= for group {group!r}", these) for group, these in _dict("add", add).items()}
     ask = AlterAsk(
-        drop=_names("drop", drop),
-        drop_families=_names("drop_families", drop_families),
+        drop=names_given("drop", drop),
+        drop_families=names_given("drop_families", drop_families),
         rename_columns=_texts_by_name("rename_columns=", rename_columns),
         rename_families=_texts_by_name("rename_families=", rename_families),
         widen=_texts_by_name("widen=", widen),
-        drop_not_null=_names("drop_not_null", drop_not_null),
+        drop_not_null=names_given("drop_not_null", drop_not_null),
+        add_groups=tuple(_group_ask(group) for group in _specs(add_groups)),
+        move={group: names_given("move", names) for group, names in _dict("move", move).items()},
+        drop_groups=names_given("drop_groups", drop_groups),
         add=added,
         add_families={
-            group: _names("add_families", names) for group, names in _dict("add_families", add_families).items()
+            group: names_given("add_families", names) for group, names in _dict("add_families", add_families).items()
         },
         purge={group: "none" if policy is None else policy for group, policy in _dict("purge", purge).items()},
+        options={group: _options_ask(group, these) for group, these in _dict("options", options).items()},
         properties={name: text for name, text in properties.items() if text is not None},
         zone=zone,
         rename=rename,
@@ -161,6 +170,55 @@ def alter_ask(
     if ask == AlterAsk():
         raise InvalidArgument("nothing is to be altered: say what, as in add={'profile': {'email': 'string'}}")
     return ask
+
+
+def _specs(given: Sequence[Any] | None) -> Sequence[Any]:
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple):
+        raise InvalidArgument(f"add_groups= is a list of columns(...) and cells(...), not {show(given)}")
+    return given
+
+
+def _group_ask(spec: Any) -> GroupAsk:
+    """As texts, which is how it is sent: `registry.alterations` reads them again."""
+    if not isinstance(spec, ColumnsSpec | CellsSpec):
+        raise InvalidArgument(f"add_groups=: a group is said by columns(...) or cells(...), not by {show(spec)}")
+    options = spec.options
+    texts, families = None, None
+    if isinstance(spec, ColumnsSpec):
+        texts = {each.name: str(each) for each in spec.columns}
+    else:
+        families = (WILDCARD,) if spec.wildcard else spec.families
+    return GroupAsk(
+        name=spec.name,
+        columns=texts,
+        families=families,
+        purge=None if options.purge is None else str(options.purge),
+        compression=options.compression,
+        block_bytes=options.block_bytes,
+        in_memory=options.in_memory,
+        bloom=options.bloom,
+    )
+
+
+_OPTIONS = {"compression": str, "block_bytes": int, "in_memory": bool, "bloom": bool}
+
+
+def _options_ask(group: str, given: Any) -> OptionsAsk:
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"options= for group {group!r} is a dict by option, not {show(given)}")
+    for name, value in given.items():
+        kind = _OPTIONS.get(name)
+        if kind is None:
+            hint = " (a purge policy has an argument of its own, purge=)" if name == "purge" else ""
+            raise InvalidArgument(
+                f"options= for group {group!r}: no option {show(name)}{nearest(str(name), _OPTIONS)}; there are "
+                f"{', '.join(_OPTIONS)}{hint}"
+            )
+        if type(value) is not kind:
+            raise InvalidArgument(f"options= for group {group!r}: {name} is {show(value)}, not a {kind.__name__}")
+    return OptionsAsk(**given)
 
 
 def _dict(what: str, given: Any) -> dict[str, Any]:
@@ -179,7 +237,8 @@ def _texts_by_name(what: str, given: Mapping[str, Any] | None) -> dict[str, str]
     return found
 
 
-def _names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
+def names_given(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
+    """A list of names as a tuple; None is an empty one. `what`: the argument, for the message."""
     if given is None:
         return ()
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):

@@ -42,6 +42,7 @@ from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.operations import Operation
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.read.asking import Version
@@ -107,6 +108,12 @@ class RemoteStore:
 
     def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
         return self._ask(ops.NAMES, deadline)
+
+    def spaces(self, *, deadline: Deadline | None = None) -> SpacesInfo:
+        return self._ask(ops.SPACES, deadline)
+
+    def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:
+        return self._ask(ops.CHANGE_SPACES, deadline, ask)
 
     def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
         return self._ask(ops.CREATE, deadline, ask)

@@ -17,6 +17,7 @@ from stelae.client.calls.session import Session
 from stelae.model.ids import Txn
 from stelae.ports.executor import Executor
 from stelae.service.reports import CheckReport
+from stelae.service.spaces import ZoneInfo
 
 
 class AsyncDatabase:
@@ -70,6 +71,37 @@ class AsyncDatabase:
     async def truncate_table(self, name: str) -> Txn:
         """Empty a table, in one step."""
         return await self._session.work(self._twin.truncate_table, name)
+
+    async def namespaces(self) -> list[str]:
+        """The names of all namespaces."""
+        return await self._session.work(self._twin.namespaces)
+
+    async def create_namespace(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Make a namespace: a space of names for tables."""
+        await self._session.work(self._twin.create_namespace, name, if_not_exists=if_not_exists)
+
+    async def drop_namespace(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a namespace that has no tables."""
+        await self._session.work(self._twin.drop_namespace, name, if_exists=if_exists)
+
+    async def zones(self) -> dict[str, ZoneInfo]:
+        """All zones by name."""
+        return await self._session.work(self._twin.zones)
+
+    async def create_zone(self, name: str, **options: Any) -> ZoneInfo:
+        """Make a zone: arguments are those of `Database.create_zone`.
+
+        await db.create_zone("small", tablet_bytes=64 * 2**20)
+        """
+        return await self._session.work(self._twin.create_zone, name, **options)
+
+    async def alter_zone(self, name: str, **changes: Any) -> ZoneInfo:
+        """Change a zone: arguments are those of `Database.alter_zone`."""
+        return await self._session.work(self._twin.alter_zone, name, **changes)
+
+    async def drop_zone(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a zone that has no tables and is not the default one."""
+        await self._session.work(self._twin.drop_zone, name, if_exists=if_exists)
 
     async def now(self) -> Txn:
         """The newest snapshot, as a number for `at=`."""

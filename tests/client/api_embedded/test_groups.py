@@ -1,0 +1,235 @@
+"""Groups that come, go and are filled anew in tables with data: what was written is read as it was, wherever it lies.
+
+Between any two steps everything may be flushed, compacted, or the store opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stelae
+
+BETWEEN = ("nothing", "flush", "compact", "reopen")
+
+
+class Store:
+    """A table that goes through one kind of thing after each step."""
+
+    def __init__(self, path: Path, between: str) -> None:
+        self._path = path
+        self._between = between
+        self.db = stelae.open(path, timeout_s=10)
+        self.table = self.db.create_table(
+            "t",
+            {"id": "string"},
+            [
+                stelae.columns("data", {"a": "int32", "b": "string", "c": "int64 not null default 5"}),
+                stelae.cells("events", ["click", "view"]),
+            ],
+            splits=["m"],
+            retention="1h",
+        )
+        self.table.put({"id": "ann", "a": 1, "b": "x", "c": 7, "click:q": b"1", "view:q": b"2"})
+        self.table.put({"id": "bob", "a": 2})
+        self.table.put({"id": "zoe"})
+        self.pause()
+
+    def pause(self) -> None:
+        if self._between == "flush":
+            self.table.flush()
+        elif self._between == "compact":
+            self.table.compact()
+        elif self._between == "reopen":
+            self.db.close()
+            self.db = stelae.open(self._path, timeout_s=10)
+            self.table = self.db.table("t")
+
+    def alter(self, **changes: Any) -> None:
+        self.db.alter_table("t", **changes)
+        self.pause()
+
+    def put(self, **row: Any) -> int:
+        txn = self.table.put(row)
+        self.pause()
+        return txn
+
+    def rows(self, at: int | None = None) -> list[dict[str, Any]]:
+        """The same by scan, by get, and in Arrow."""
+        found = [dict(row) for row in self.table.scan(at=at)]
+        got = [self.table.get(row["id"], at=at) for row in found]
+        assert [dict(row) for row in got if row is not None] == found
+        assert [row["id"] for row in self.table.scan(at=at).to_arrow().to_pylist()] == [row["id"] for row in found]
+        return found
+
+
+@pytest.fixture(params=BETWEEN)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "s", request.param)
+    yield made
+    made.db.close()
+
+
+FULL = {"id": "ann", "a": 1, "b": "x", "c": 7, "click:q": b"1", "view:q": b"2"}
+BOB = {"id": "bob", "a": 2, "b": None, "c": 5}
+ZOE = {"id": "zoe", "a": None, "b": None, "c": 5}
+
+
+def test_a_group_is_added(store: Store) -> None:
+    before = store.db.now()
+    store.alter(
+        add_groups=[
+            stelae.columns(
+                "more", {"d": "int32 not null default -3", "e": "decimal(5, 2) default 1.50"}, purge="max-history=2"
+            ),
+            stelae.cells("tags", ["tag"], in_memory=True),
+        ]
+    )
+    new = {"d": -3, "e": Decimal("1.50")}
+    assert store.rows()[1:] == [BOB | new, ZOE | new]
+    assert store.rows(before)[1:] == [BOB | new, ZOE | new], "older snapshots are read by the columns of now"
+    store.put(id="bob", d=1, **{"tag:x": b"1"})
+    store.put(id="new", e=2)
+    assert store.table.get("bob", ["a", "d", "tag:"]) == {"id": "bob", "a": 2, "d": 1, "tag:x": b"1"}
+    assert store.table.get("bob", ["a", "d", "tag:"], at=before) == {"id": "bob", "a": 2, "d": -3}
+    assert store.table.get("new") is not None
+    assert store.table.get("new", at=before) is None
+    found = store.db.describe("t")["groups"]
+    assert found["more"]["columns"] == {"d": "int32 not null default -3", "e": "decimal(5, 2) default 1.50dec"}
+    assert (found["more"]["purge"], found["tags"]["families"], found["tags"]["in_memory"]) == (
+        "max-history=2",
+        ["tag"],
+        True,
+    )
+
+
+def test_a_group_is_dropped_and_made_again(store: Store) -> None:
+    before = store.db.now()
+    store.alter(drop_groups=["events"])
+    ann = {"id": "ann", "a": 1, "b": "x", "c": 7}
+    assert store.rows() == store.rows(before) == [ann, BOB, ZOE]
+    with pytest.raises(stelae.InvalidArgument, match="click"):
+        store.table.put({"id": "ann", "click:q": b"3"})
+    store.alter(add_groups=[stelae.cells("events", ["click"])])
+    assert store.rows() == [ann, BOB, ZOE], "what the old group had does not come back"
+    store.put(id="ann", **{"click:r": b"4"})
+    assert store.rows()[0] == ann | {"click:r": b"4"}
+
+
+def test_the_group_that_says_which_rows_exist_is_dropped(store: Store) -> None:
+    store.alter(add_groups=[stelae.columns("more", {"d": "int32"})])
+    store.put(id="bob", d=1)
+    store.alter(drop_groups=["data"])
+    assert store.rows() == [
+        {"id": "ann", "d": None, "click:q": b"1", "view:q": b"2"},
+        {"id": "bob", "d": 1},
+        {"id": "zoe", "d": None},
+    ]
+    store.table.erase("zoe")
+    store.pause()
+    assert [row["id"] for row in store.rows()] == ["ann", "bob"]
+
+
+def test_columns_are_moved_to_a_new_group(store: Store) -> None:
+    before = store.db.now()
+    rows = store.rows()
+    store.alter(add_groups=[stelae.columns("document", {})], move={"document": ["b"]})
+    assert list(store.db.describe("t")["groups"]["document"]["columns"]) == ["b"]
+    assert store.rows() == store.rows(before) == rows
+    store.put(id="ann", b="y")
+    store.put(id="bob", a=3)
+    assert store.rows() == [FULL | {"b": "y"}, BOB | {"a": 3}, ZOE]
+    assert store.rows(before) == rows
+    assert [version.value for version in store.table.history("ann", ["b"])["b"]] == ["y", "x"]
+
+
+def test_columns_move_about_and_back(store: Store) -> None:
+    """What is compacted in the one group is not found again, older, in the other."""
+    store.alter(add_groups=[stelae.columns("document", {"d": "int8"})], move={"document": ["b"]})
+    store.put(id="ann", b="y")
+    store.alter(move={"data": ["b"], "document": ["a"]})
+    store.put(id="ann", a=10)
+    store.table.erase("bob", columns=["a"])
+    store.pause()
+    store.alter(move={"data": ["a", "d"]}, drop_groups=["document"])
+    assert store.rows() == [
+        {"id": "ann", "a": 10, "b": "y", "c": 7, "d": None, "click:q": b"1", "view:q": b"2"},
+        ZOE | {"d": None},
+    ]
+
+
+def test_families_move_and_their_group_goes(store: Store) -> None:
+    before = store.db.now()
+    store.alter(add_groups=[stelae.cells("all", ["buy"])], move={"all": ["click", "view"]}, drop_groups=["events"])
+    assert list(store.db.describe("t")["groups"]) == ["data", "all"]
+    store.put(id="ann", **{"view:q": b"3", "buy:x": b"1"})
+    assert store.rows()[0] == FULL | {"view:q": b"3", "buy:x": b"1"}
+    assert store.rows(before)[0] == FULL
+
+
+def test_what_a_policy_purged_does_not_come_back_by_a_move(store: Store) -> None:
+    store.alter(add_groups=[stelae.columns("short", {"d": "int8"}, purge="max-history=1")])
+    for move in ({"short": ["b"]}, {"data": ["d"]}):
+        with pytest.raises(stelae.InvalidSchema, match="what was purged must not come back"):
+            store.db.alter_table("t", move=move)
+
+
+def test_options_of_a_group_are_altered(store: Store) -> None:
+    options = {"in_memory": True, "bloom": False, "compression": "lz4", "block_bytes": 65_536}
+    store.alter(options={"data": options, "events": {"compression": "none"}})
+    found = store.db.describe("t")["groups"]
+    assert {name: found["data"][name] for name in options} == options
+    assert (found["events"]["compression"], found["events"]["bloom"]) == ("none", True)
+    assert store.rows() == [FULL, BOB, ZOE]
+    store.put(id="bob", a=9)
+    assert store.rows()[1] == BOB | {"a": 9}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"add_groups": [stelae.columns("more", {})]}, "group 'more': has 0 columns"),
+        ({"add_groups": [stelae.columns("more", {"x": "int8 not null"})]}, "needs a default"),
+        ({"add_groups": [stelae.columns("more", {"a": "int8"})]}, "has the same name"),
+        ({"add_groups": [stelae.cells("Data", ["x"])]}, "has the same name"),
+        ({"add_groups": stelae.cells("x")}, "add_groups= is a list"),
+        ({"add_groups": ["x"]}, "a group is said by columns"),
+        ({"drop_groups": ["dat"]}, "no group 'dat'; did you mean 'data'"),
+        ({"drop_groups": ["data", "events"]}, "a table has from 1 to 100 groups"),
+        ({"drop_groups": "data"}, "drop_groups= is a list"),
+        ({"move": {"events": ["a"]}}, "no family 'a'"),
+        ({"move": {"data": ["click"]}}, "no column 'click'"),
+        ({"move": {"nowhere": ["a"]}}, "no group 'nowhere'"),
+        ({"move": ["a"]}, "move= is a dict"),
+        ({"move": {"data": "a"}}, "move= is a list"),
+        ({"options": {"data": {"in_memry": True}}}, "no option 'in_memry'.*did you mean 'in_memory'"),
+        ({"options": {"data": {"purge": "max-age=1d"}}}, "a purge policy has an argument of its own"),
+        ({"options": {"data": {"in_memory": 1}}}, "in_memory is 1"),
+        ({"options": {"data": {"compression": "gzip"}}}, "compression 'gzip'"),
+        ({"options": {"data": True}}, "is a dict by option"),
+        ({"options": {"nowhere": {"bloom": True}}}, "no group 'nowhere'"),
+    ],
+    ids=str,
+)
+def test_changes_of_groups_that_cannot_be(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
+    store = Store(tmp_path / "s", "nothing")
+    before = dict(store.db.describe("t"))
+    with pytest.raises((stelae.InvalidArgument, stelae.InvalidSchema, stelae.NotFound), match=word):
+        store.db.alter_table("t", **changes)
+    assert dict(store.db.describe("t")) == before
+    store.db.close()
+
+
+def test_an_old_handle_writes_through_changes_of_groups(db: stelae.Database, users: stelae.Table) -> None:
+    users.put({"id": "ann", "name": "Ann"})
+    db.alter_table("users", add_groups=[stelae.columns("more", {}, purge="max-history=5")], move={"more": ["name"]})
+    users.put({"id": "ann", "name": "Anna", "age": 3, "click:z": b"1"})
+    db.alter_table("users", add_groups=[stelae.cells("rest")], move={"more": ["score"]})
+    users.put_many([{"id": "ann", "score": 0.5, "any:x": b"2"}])
+    wanted = {"id": "ann", "name": "Anna", "age": 3, "score": 0.5, "click:z": b"1", "any:x": b"2"}
+    assert users.get("ann", list(wanted)[1:]) == wanted
+    assert [row["name"] for row in users.scan('score = 0.5 and name = "Anna"')] == ["Anna"]
