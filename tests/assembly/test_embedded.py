@@ -11,6 +11,7 @@ from stelae.catalog.commands_spaces import CreateZone, RenameZone
 from stelae.model.errors import Closed, DiskFull, InvalidArgument, NotFound, TabletAway, Unavailable
 from stelae.model.ids import TableId
 from stelae.registry.control import UnloadTable
+from stelae.service.backend import Backend
 from stelae.service.tables import AlterAsk
 from tests.tserver.stores import Place, row
 
@@ -65,6 +66,14 @@ def test_what_is_known_of_a_table_follows_its_zone(place: Place) -> None:
     run(catalog.execute(RenameZone("fast", "quick")))
     assert place.store.info(info.id).zone == "quick"
     assert place.store.info(info.id) is place.store.find("t"), "the same as long as nothing changes"
+
+
+def test_a_store_is_a_backend_without_a_call_in_between(place: Place) -> None:
+    backend: Backend = place.store
+    assert backend.newest == place.server.newest
+    assert backend.write == place.server.write
+    assert backend.find == place.store.desk.find
+    assert backend.visible == place.server.shard.visible
 
 
 def test_everything_is_refused_after_the_end() -> None:
