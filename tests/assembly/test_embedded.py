@@ -13,6 +13,7 @@ from stelae.model.declare import columns, declare
 from stelae.model.errors import Closed, DiskFull, InvalidArgument, NotFound, TabletAway, Unavailable
 from stelae.model.ids import TableId
 from stelae.registry.control import UnloadTable
+from stelae.service.backend import Backend
 from stelae.service.spaces import AlterZoneAsk, CreateZoneAsk, DropZoneAsk
 from stelae.service.tables import AlterAsk, CreateAsk
 from stelae.storage.upkeep.serializer import SerializerSettings
@@ -88,6 +89,14 @@ def test_tablets_are_cut_when_their_zone_says_that_they_are_too_large() -> None:
         pass
     assert len(place.store.tablets(info.id)) == 2
     place.close()
+
+
+def test_a_store_is_a_backend_without_a_call_in_between(place: Place) -> None:
+    backend: Backend = place.store
+    assert backend.newest == place.server.newest
+    assert backend.write == place.server.write
+    assert backend.find == place.store.desk.find
+    assert backend.visible == place.server.shard.visible
 
 
 def test_everything_is_refused_after_the_end() -> None:

@@ -31,7 +31,7 @@ from stelae.sim.effects import Effects
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
 from stelae.sim.rng import SimRng
-from tests.assembly.worlds import OneThread, PlainMetastore
+from tests.machines import OneThread, PlainMetastore
 
 T = TypeVar("T")
 

@@ -79,9 +79,9 @@ class EmbeddedStore:
         return False
 
     def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:  # noqa: ARG002 - it never waits
-        numbers = self.server.metrics()
-        catalog = self.catalog.latest
-        return {"tables": len(catalog.tables), "catalog_version": catalog.version, **numbers}
+        numbers, catalog = self.server.metrics(), self.catalog.latest
+        tables = {"tables": len(catalog.tables), "tablets": numbers["tablets"], "catalog_version": catalog.version}
+        return {**tables, **numbers}
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
         return self.server.check(self.desk.tables_at_rest, progress)

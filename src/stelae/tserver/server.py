@@ -42,7 +42,7 @@ from stelae.tserver.keeper import Keeper
 from stelae.tserver.lives import Life
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
-from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakes
+from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.tickets import Tickets
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
@@ -69,7 +69,7 @@ class TabletServer:
         self._closing = RLock()
         self._is_closed = False
         self._full_bytes = settings.shard.serializer.seal_bytes // 2
-        self.wakes = Wakes()
+        self.wakes = Wakeups()
         store, loop, shard, upkeep = ports.metastore, ports.loop, self.shard, self.upkeep
         self.flushing = Flushing(shard, upkeep)
         self.control = TabletControl(shard, upkeep, self.flushing, found.configs, tables.schemas_of)
@@ -208,10 +208,11 @@ class TabletServer:
 
     def wait_for_room(self, seconds: float) -> None:
         self.visits.check()
+        room = self.shard.when_room()  # asked for before anything can make it
         self.shard.drain()
         self.wakes.full()
         with suppress(TimeoutError):
-            self.shard.when_room().result(seconds)
+            room.result(seconds)
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         with self.visits.visit(table):

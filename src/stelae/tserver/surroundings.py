@@ -87,7 +87,7 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True)
-class Wakes:
+class Wakeups:
     """Called when a step of the server has something to do: `full` for `flush_step`, `grown` for `compact_step`, `log`
     for `log_step`. Set by whoever runs the steps; until then nobody is called."""
 

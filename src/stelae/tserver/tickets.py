@@ -21,7 +21,7 @@ from stelae.tserver.job_files import drop_staged
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.loads import Loads
 from stelae.tserver.reading import now
-from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables, Wakes
+from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.visits import Visits
 
 _SWEEP_EVERY_MS = 3_600 * 1_000
@@ -41,7 +41,7 @@ class Tickets:
         flushing: Flushing,
         keeper: Keeper,
         visits: Visits,
-        wakes: Wakes,
+        wakes: Wakeups,
         ports: ServerPorts,
         tables: Tables,
         settings: ServerSettings,

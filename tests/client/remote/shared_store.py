@@ -30,7 +30,8 @@ from stelae.sim.network import SimTransport
 from stelae.sim.rng import SimRng
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
-from tests.assembly.worlds import SETTINGS, Machine, OneThread, PlainMetastore, inline
+from tests.assembly.worlds import SETTINGS, Machine, inline
+from tests.machines import OneThread, PlainMetastore
 
 P = ParamSpec("P")
 T = TypeVar("T")
