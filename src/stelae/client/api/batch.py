@@ -10,8 +10,10 @@ from stelae.client.calls.gathering import Gathering
 from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Steps
 from stelae.model.errors import Closed
+from stelae.model.public import public
 
 
+@public("Batch")
 class Batch:
     """Many puts and erasures, written in large parts.
 

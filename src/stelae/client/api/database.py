@@ -14,6 +14,7 @@ from stelae.client.arguments.spaces import alter_zone_ask, check_given_name, cre
 from stelae.client.calls.session import Session
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId, Txn
+from stelae.model.public import public
 from stelae.model.values import show
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.spaces import (
@@ -26,6 +27,7 @@ from stelae.service.spaces import (
 )
 
 
+@public("Database")
 class Database:
     """An open database, from `stelae.open` or `stelae.connect`. Safe for threads.
 

@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 
 from stelae.model.arrow_values import values_of
 from stelae.model.ids import Micros, Txn
+from stelae.model.public import public
 from stelae.model.schema import WILDCARD, ColumnsGroup, TableSchema
 from stelae.model.types import ColumnType
 from stelae.model.values import Value
 
 
+@public("Row")
 class FoundRow(dict[str, Value]):
     """A row: its key and its newest values, and the txn up to which they were read. `put(if_unchanged_since=row.txn)`
     fails if they changed since."""
@@ -31,6 +33,7 @@ class FoundRow(dict[str, Value]):
         return f"Row({super().__repr__()}, txn={getattr(self, 'txn', None)})"
 
 
+@public("Version")
 class FoundVersion(NamedTuple):
     """One version of a column or cell. `erased`: an erasure hides it from reads."""
 

@@ -17,6 +17,7 @@ from stelae.client.calls.session import Session
 from stelae.client.calls.views import KnownTable, TableView
 from stelae.model.errors import Closed, InvalidArgument
 from stelae.model.ids import Txn
+from stelae.model.public import public
 from stelae.model.values import show
 from stelae.service.backend import Pin
 
@@ -104,6 +105,7 @@ def _view_now(session: Session, known: KnownTable) -> TableView:
     return known.view
 
 
+@public("Scan")
 class Scan:
     """Rows of a table at one moment: iterate it, page through it, or take it all as a frame.
 

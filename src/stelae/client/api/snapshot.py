@@ -8,9 +8,11 @@ from typing import Self
 from stelae.model.errors import Closed
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
+from stelae.model.public import public
 from stelae.service.backend import Pin
 
 
+@public("Snapshot")
 class Snapshot:
     """A pinned moment, to be given as `at=` to any read.
 

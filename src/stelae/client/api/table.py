@@ -20,11 +20,13 @@ from stelae.client.calls.session import Session
 from stelae.client.calls.views import KnownTable
 from stelae.model.errors import InvalidArgument, Overloaded, StaleSchema, StelaeError, TabletAway
 from stelae.model.ids import Row, Txn
+from stelae.model.public import public
 from stelae.model.schema import TableSchema
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
 
+@public("Table")
 class TableHandle:
     """A table of an open database, from `db.table(name)`. Safe for threads.
 

@@ -10,8 +10,10 @@ from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.gathering import Gathering
 from stelae.client.calls.steps import Steps
 from stelae.model.errors import Closed
+from stelae.model.public import public
 
 
+@public("AsyncBatch", "stelae.aio")
 class AsyncBatch:
     """Many puts and erasures, written in large parts, as `Batch`.
 

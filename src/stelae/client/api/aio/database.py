@@ -15,11 +15,13 @@ from stelae.client.api.table import TableHandle
 from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.session import Session
 from stelae.model.ids import Txn
+from stelae.model.public import public
 from stelae.ports.executor import Executor
 from stelae.service.reports import CheckReport
 from stelae.service.spaces import ZoneInfo
 
 
+@public("AsyncDatabase", "stelae.aio")
 class AsyncDatabase:
     """An open database whose calls are awaited. Arguments, results and errors are those of `Database`.
 

@@ -16,10 +16,12 @@ from stelae.client.api.scan import PinnedScan
 from stelae.client.calls.aio_session import AsyncSession, wait_for
 from stelae.client.calls.scans import ScanRun
 from stelae.model.errors import Closed, Overloaded
+from stelae.model.public import public
 
 T = TypeVar("T")
 
 
+@public("AsyncScan", "stelae.aio")
 class AsyncScan:
     """Rows of a table at one moment, as `Scan`, for `async for` and `await`.
 

@@ -19,10 +19,12 @@ from stelae.client.calls.views import KnownTable
 from stelae.client.calls.wakes import Wakes
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Txn
+from stelae.model.public import public
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
 
+@public("AsyncTable", "stelae.aio")
 class AsyncTable:
     """A table of a database opened by `stelae.aio`. Arguments, results and errors are those of `Table`.
 
