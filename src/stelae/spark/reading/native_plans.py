@@ -28,9 +28,9 @@ from stelae.spark.reading.shapes import columns_of, native_shape
 from stelae.spark.reading.tablets import PlannedTablet, may_have_markers
 from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.files.extents import layered, rows_of_file
-from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
+from stelae.storage.read.scans.columns import ColumnChoice, ColumnsQuestion, is_plain, lies_over
 from stelae.storage.read.scans.shapes import output_schema
-from stelae.storage.read.scans.windows import Piece, ScanWindow
+from stelae.storage.read.scans.windows import Piece
 from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
 from stelae.storage.tablet.state import Ref
 
@@ -178,7 +178,8 @@ def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
     names = set(output_schema(question.schema, question.read).names)
     columns = tuple(column for column in group.columns if column.name in names)
     asking = question.asking(state)
-    asked = ColumnsQuestion(state.rows, columns, existing is group, asking, group.options.purging_at(asking.at))
+    choice = ColumnChoice(columns, existing is group)
+    asked = ColumnsQuestion(state.rows, choice, asking, group.options.purging_at(asking.at))
     pieces = {id(ref): _plain_piece(tablet, ref, asked) for ref in state.refs(group.id)}
     single: dict[int, list[RowRange]] = {}
     stacked: dict[int, list[RowRange]] = {}
@@ -186,7 +187,7 @@ def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
     for rows, refs in layered(state.refs(group.id)):
         found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
         found.sort(key=lambda piece: piece.fragment.file.txn_min)
-        if len(found) < len(refs) or not all(lies_over(new, old, asked) for old, new in pairwise(found)):
+        if len(found) < len(refs) or not all(lies_over(new, old, choice) for old, new in pairwise(found)):
             continue
         for piece in found:
             (single if len(found) == 1 else stacked).setdefault(id(piece.ref), []).append(rows)
@@ -212,7 +213,7 @@ def _plain_piece(tablet: PlannedTablet, ref: Ref, asked: ColumnsQuestion) -> Pie
     fragment = tablet.fragments.of(ref.file)
     piece = Piece(ref, fragment, range(1), ref.rows)
     is_same_key = fragment.spec.codec().types == tablet.question.schema.codec.types
-    return piece if is_same_key and is_plain(piece, asked, ScanWindow(asked.rows, (piece,), ())) else None
+    return piece if is_same_key and is_plain(piece, asked) else None
 
 
 @dataclass(slots=True)
