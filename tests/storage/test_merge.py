@@ -53,7 +53,7 @@ from stelae.storage.merge.rule import Erased, Written, survivors
 from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.cells import CellsQuestion, CellsScan, matching
-from stelae.storage.read.scans.columns import ColumnsQuestion, ColumnsScan
+from stelae.storage.read.scans.columns import ColumnChoice, ColumnsQuestion, ColumnsScan
 from stelae.storage.tablet.parts import whole
 from stelae.storage.tablet.state import Ref
 from stelae.storage.upkeep.picker import Pick
@@ -479,18 +479,27 @@ def scan_columns(
     chunks = list(ColumnsScan(refs, store.fragments, question).chunks(reverse=reverse))
     found = []
     for chunk in chunks[::-1] if reverse else chunks:
-        values = [values_of(column.type, array) for column, array in zip(question.columns, chunk.values, strict=True)]
+        values = [
+            values_of(column.type, array) for column, array in zip(question.choice.columns, chunk.values, strict=True)
+        ]
         rows = chunk.rows.to_pylist()
         assert all(row in chunk.covers for row in rows)
-        assert all(array.type == to_arrow(c.type) for c, array in zip(question.columns, chunk.values, strict=True))
+        assert all(
+            array.type == to_arrow(c.type) for c, array in zip(question.choice.columns, chunk.values, strict=True)
+        )
         found += list(zip(rows, zip(*values, strict=True) if values else [()] * len(rows), strict=True))
     return found
 
 
 def expected_columns(recs: Sequence[Rec], question: ColumnsQuestion, plain: Question) -> list[Any]:
-    wanted = [column.id for column in question.columns] + ([ROW_EXISTS] if question.exists else [])
+    wanted = [column.id for column in question.choice.columns] + ([ROW_EXISTS] if question.choice.exists else [])
     return [
-        (row, tuple(found[column.id][0][2] if column.id in found else column.default for column in question.columns))
+        (
+            row,
+            tuple(
+                found[column.id][0][2] if column.id in found else column.default for column in question.choice.columns
+            ),
+        )
         for row, found in by_the_rule(recs, plain).items()
         if row in question.rows and any(id_ in found for id_ in wanted)
     ]
@@ -610,7 +619,7 @@ def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
     assert isinstance(group, ColumnsGroup)
     chosen = tuple(random.sample(group.columns, random.randint(0, 3)))
     exists = random.choice([True, not chosen])
-    question = ColumnsQuestion(rows, chosen, exists, plain.asking, plain.policy)
+    question = ColumnsQuestion(rows, ColumnChoice(chosen, exists), plain.asking, plain.policy)
     expected = expected_columns(recs, question, plain)
     for block_bytes in random.sample(BLOCK_SIZES, 2):
         store = Store(False, block_bytes, random)
@@ -693,7 +702,9 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
     default = random.choice([7, None])
     chosen = [column if column.default is None else replace(column, default=default) for column in group.columns]
     chosen = random.sample(chosen, random.choice([0, 1, 2, 3, 3, 3]))
-    question = ColumnsQuestion(ALL_ROWS, tuple(chosen), random.choice([True, False]), plain.asking, policy)
+    question = ColumnsQuestion(
+        ALL_ROWS, ColumnChoice(tuple(chosen), random.choice([True, False])), plain.asking, policy
+    )
     store = Store(False, random.choice([64, 4096]), random)
     refs = [store.file(recs)] if random.random() < 0.8 else laid_out(store, recs, random)
     assert scan_columns(store, refs, question, reverse=False) == expected_columns(recs, question, plain)
@@ -737,7 +748,7 @@ def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: in
     past = PastPolicy(MaxHistory(1), Txn(near(random, txns)))
     policy = standing(Reigns((past,), now), at) if random.random() < 0.2 else now
     plain = Question(at, Micros(max(times)), policy=policy)
-    question = ColumnsQuestion(ALL_ROWS, chosen, random.choice([True, False]), plain.asking, plain.policy)
+    question = ColumnsQuestion(ALL_ROWS, ColumnChoice(chosen, random.choice([True, False])), plain.asking, plain.policy)
     reverse = random.choice([False, True])
     assert scan_columns(store, refs, question, reverse) == expected_columns(put_together(layers), question, plain)
 
@@ -766,7 +777,7 @@ def test_what_does_not_lie_over_a_file_is_merged_with_it(below: list[Rec], above
     assert isinstance(group, ColumnsGroup)
     chosen = tuple(replace(column, default=None) for column in group.columns)
     plain = Question(TXNS[-1], Micros(max(TIMES)))
-    question = ColumnsQuestion(ALL_ROWS, chosen, True, plain.asking, None)
+    question = ColumnsQuestion(ALL_ROWS, ColumnChoice(chosen, True), plain.asking, None)
     found = scan_columns(store, [store.file(below), store.file(above)], question, reverse=False)
     assert found == expected_columns([*below, *above], question, plain)
 
@@ -784,7 +795,9 @@ def test_an_erasure_of_the_row_counts_whatever_is_asked(of_cells: bool, exists: 
             asked = CellsQuestion(ALL_ROWS, SELECTED[1], exists, plain.asking, None)
             found = scan_cells(store, refs, asked, reverse=False)
         else:
-            typed = ColumnsQuestion(ALL_ROWS, (TYPED.column_by_id(IDS[0])[1],), exists, plain.asking, None)
+            typed = ColumnsQuestion(
+                ALL_ROWS, ColumnChoice((TYPED.column_by_id(IDS[0])[1],), exists), plain.asking, None
+            )
             found = scan_columns(store, refs, typed, reverse=False)
         assert len(found) == expected
 

@@ -752,17 +752,17 @@ def test_a_newer_file_takes_the_place_of_what_it_lies_over(inserts: bool, monkey
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 def test_only_the_windows_that_something_new_reaches_are_merged(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row is in memory: all blocks but its own are still passed on."""
+    """One row is erased in memory: all blocks but its own are still passed on."""
     world = World()
     world.flush()
-    world.put([ROWS // 2], 1)
+    world.write([Erase(row(ROWS // 2), WholeRow())])
     merged = []
     original = scan_columns.window_slabs
 
-    def window_slabs(window: Any, *rest: Any) -> Any:
+    def window_slabs(window: Any, wanted: Any, *, keep: bool) -> Any:
         if window.pieces:
             merged.append(window.rows)
-        return original(window, *rest)
+        return original(window, wanted, keep=keep)
 
     monkeypatch.setattr(scan_columns, "window_slabs", window_slabs)
     reads = Reads(monkeypatch)

@@ -134,7 +134,7 @@ def _numbers(array: pa.Array, code: str) -> memoryview:
     return view[array.offset * width : (array.offset + len(array)) * width].cast(code)  # type: ignore[call-overload]
 
 
-def _span(array: pa.Array) -> tuple[memoryview, bytes]:
+def span_of(array: pa.Array) -> tuple[memoryview, bytes]:
     """Offsets, and the data they point into as bytes: slicing those is much quicker than slicing a view."""
     offsets = memoryview(array.buffers()[1]).cast("B")[array.offset * 4 : (array.offset + len(array) + 1) * 4].cast("i")
     data = array.buffers()[2]
@@ -147,12 +147,12 @@ def _span(array: pa.Array) -> tuple[memoryview, bytes]:
 def bytes_reader(array: pa.Array) -> Callable[[int], bytes]:
     if not len(array):
         return lambda at: array[at].as_py()
-    offsets, data = _span(array)
+    offsets, data = span_of(array)
     return lambda at: data[offsets[at] : offsets[at + 1]]
 
 
 def _text_reader(array: pa.Array) -> Callable[[int], str]:
     if not len(array):
         return lambda at: array[at].as_py()
-    offsets, data = _span(array)
+    offsets, data = span_of(array)
     return lambda at: data[offsets[at] : offsets[at + 1]].decode()

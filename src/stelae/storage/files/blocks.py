@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile, FragmentSpec
-from stelae.model.arrow_values import bytes_reader, reader_of, values_of
+from stelae.model.arrow_values import reader_of, span_of, values_of
 from stelae.model.ids import ColumnId, Micros, Row, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS, Kind
@@ -78,6 +78,9 @@ class WarmRows:
         return dict(zip(self._names, self._values[place]))  # noqa: B905 - both are of one length
 
 
+_NO_SPAN = memoryview(bytes(4)).cast("i"), b""
+
+
 class Block:
     """Decoded columns of one row group. More columns may come; none ever goes or changes."""
 
@@ -86,7 +89,7 @@ class Block:
         self.rows = rows
         self.columns = columns
         self.complete_for: set[tuple[str, ...]] = set()
-        self._row_at: Callable[[int], bytes] | None = None
+        self._span: tuple[memoryview, bytes] = _NO_SPAN
         self._sample: list[bytes] = []
         self._readers: dict[str, Callable[[int], Value]] = {}
         self._getters: dict[tuple[ColumnId, ...], tuple[tuple[ColumnId, Callable[[int], Value]], ...]] = {}
@@ -102,23 +105,35 @@ class Block:
     def find(self, row: Row) -> tuple[int, int]:
         """Where the row's records begin and end. Every 16th row is kept as an object: the rest is looked up in the
         buffer, a few steps away."""
-        read = self._row_at
-        if read is None:
-            self._sample = self.rows.take(pa.array(range(0, len(self.rows), _SAMPLE_STEP))).to_pylist()
-            read = self._row_at = bytes_reader(self.rows)
+        low = end = self._place(row)
+        count, (offsets, data) = len(self.rows), self._span
+        while end < count and data[offsets[end] : offsets[end + 1]] == row:
+            end += 1
+        return low, end
+
+    def extent(self, rows: RowRange, *, often: bool = False) -> tuple[int, int]:
+        """Where a range begins and ends. `often`: the block stays, so it pays to be prepared for such questions."""
+        if not self._sample and not often:
+            return extent(self.rows, rows)
+        low = self._place(rows.start)
+        return low, len(self.rows) if rows.stop is None else max(low, self._place(rows.stop))
+
+    def _place(self, row: bytes) -> int:
+        """Where the row is, or would be."""
         count = len(self.rows)
+        if not self._sample and count:
+            self._span = span_of(self.rows)
+            self._sample = self.rows.take(pa.array(range(0, count, _SAMPLE_STEP))).to_pylist()
+        offsets, data = self._span
         high = min(bisect_left(self._sample, row) * _SAMPLE_STEP, count)
         low = max(0, high - _SAMPLE_STEP)
         while low < high:
             middle = (low + high) >> 1
-            if read(middle) < row:
+            if data[offsets[middle] : offsets[middle + 1]] < row:
                 low = middle + 1
             else:
                 high = middle
-        end = low
-        while end < count and read(end) == row:
-            end += 1
-        return low, end
+        return low
 
     def reader(self, name: str, type_: ColumnType) -> Callable[[int], Value]:
         found = self._readers.get(name)
@@ -233,7 +248,7 @@ class Block:
         )
 
     def raw_columns(self, rows: RowRange, ids: Iterable[ColumnId]) -> RawColumns:
-        low, high = extent(self.rows, rows)
+        low, high = self.extent(rows)
         ts, txn, kinds = self._stamps(low, high)
         written = self._written(low, high)
         columns = {}
@@ -303,7 +318,7 @@ class Block:
         return alone if kinds is None else alone & (kinds == Kind.PUT)
 
     def raw_cells(self, rows: RowRange) -> RawCells:
-        low, high = extent(self.rows, rows)
+        low, high = self.extent(rows)
         ts, txn, kinds = self._stamps(low, high)
         count = high - low
         return RawCells(

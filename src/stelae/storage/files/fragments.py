@@ -52,6 +52,7 @@ class Fragment:
         self.spec: FragmentSpec = reader.footer.spec
         self.point = point_column(self.spec)
         """The column that a row is found by."""
+        self.key_names = tuple([column.name for column in self.spec.key])
         self.starts = reader.footer.starts
         self._cache = cache
         self.columns = {column.id: (column.name, parse_type(column.type)) for column in self.spec.columns}

@@ -13,7 +13,7 @@ from stelae.model.ids import Micros, Row, Txn
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import CellRecord, Kind
 from stelae.model.schema import CellsGroup
-from stelae.storage.memory.rows import RowTable, any_in, last_block_txn
+from stelae.storage.memory.rows import RowTable, any_in, last_block_txn, nth_in
 from stelae.storage.merge.order import Ints, Positions, extent
 from stelae.storage.merge.select import RawCells
 
@@ -105,9 +105,19 @@ class MemoryOfCells:
                 value = block.value[at].as_py()
                 yield CellVersion(family, qualifier, Micros(int(block.ts[at])), block.txn, block.kind, value)
 
+    @property
+    def row_count(self) -> int:
+        """Rows of the dict."""
+        return len(self._rows)
+
     def every(self, count: int, rows: RowRange) -> list[bytes]:
-        """Each so manieth row of the dict, as places to cut at."""
+        """Every `count`-th row of the dict, as places to cut at."""
         return self._rows.every(count, rows)
+
+    def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
+        """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.
+        With `reverse`, counted from the end."""
+        return nth_in(self._rows, list(self.blocks), count, rows, reverse=reverse)
 
     def has_any(self, rows: RowRange) -> bool:
         return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)

@@ -19,7 +19,7 @@ from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
 from stelae.model.values import Value
-from stelae.storage.memory.rows import RowTable, any_in, last_block_txn
+from stelae.storage.memory.rows import RowTable, any_in, last_block_txn, nth_in
 from stelae.storage.merge.order import Flags, Ints, Positions, extent
 from stelae.storage.merge.select import RawColumns
 from stelae.storage.merge.slab import SlabColumn
@@ -82,6 +82,11 @@ class ColumnsBlock:
     columns: tuple[tuple[ColumnId, SlabColumn], ...]
     exists: Flags | bool
 
+    def puts_all(self, ids: Collection[ColumnId]) -> bool:
+        """Whether each of its records is a put of all of these columns."""
+        written = [id_ for id_, column in self.columns if column.written is True and id_ in ids]
+        return self.kind is Kind.PUT and len(written) == len(ids)
+
     def take(self, which: Positions) -> ColumnsBlock:
         at = pa.array(which)
         columns = [
@@ -103,7 +108,8 @@ class MemoryOfColumns:
 
     def __init__(self, group: ColumnsGroup) -> None:
         self.group = group
-        self._ids = frozenset(column.id for column in group.columns)
+        self.types = {column.id: column.type for column in group.columns}
+        self._ids = frozenset(self.types)
         self._rows: RowTable[_Known] = RowTable()
         self._is_complete = True
         self._erases = False
@@ -178,7 +184,7 @@ class MemoryOfColumns:
         yield from self.in_blocks(row)
 
     def in_blocks(self, row: Row) -> Iterator[ColumnsVersion]:
-        types = {column.id: column.type for column in self.group.columns}
+        types = self.types
         for block in self.blocks:
             low, high = extent(block.rows, single(row))
             for at in range(low, high):
@@ -192,12 +198,48 @@ class MemoryOfColumns:
                 if values or block.kind is not Kind.PUT:
                     yield ColumnsVersion(Micros(int(block.ts[at])), block.txn, block.kind, values)
 
+    @property
+    def row_count(self) -> int:
+        """Rows of the dict."""
+        return len(self._rows)
+
     def every(self, count: int, rows: RowRange) -> list[bytes]:
-        """Each so manieth row of the dict, as places to cut at."""
+        """Every `count`-th row of the dict, as places to cut at."""
         return self._rows.every(count, rows)
+
+    def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
+        """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.
+        With `reverse`, counted from the end."""
+        return nth_in(self._rows, list(self.blocks), count, rows, reverse=reverse)
 
     def has_any(self, rows: RowRange) -> bool:
         return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)
+
+    def newest_records(
+        self, rows: RowRange, ids: frozenset[ColumnId], floor: Txn, at: Txn
+    ) -> list[tuple[Row, ColumnsVersion]] | None:
+        """Of each row of the dict that is seen at a snapshot, its newest record; None if one of these may not be all
+        there is to know of these columns: it writes fewer, or is or follows an erasure, or came out of order."""
+        table = self._rows
+        found: list[tuple[Row, ColumnsVersion]] = []
+        for row in table.between(rows):
+            known = table[row]
+            if isinstance(known, _RowOfColumns):
+                if not known.is_plain:
+                    return None
+                record = known.records[0]
+                for newer in reversed(known.records):
+                    if newer.txn <= at:
+                        record = newer
+                        break
+            else:
+                record = known
+            if record.txn > at:
+                continue
+            if record.kind is not Kind.PUT or record.txn < floor or not ids <= record.values.keys():
+                return None
+            found.append((row, record))
+        return found
 
     def raw(self, rows: RowRange) -> list[RawColumns]:
         """Sorted records: those of the dict as one piece, each block as another."""

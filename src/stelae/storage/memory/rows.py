@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stelae.model.ids import Row, Txn
 from stelae.model.ranges import RowRange, single
-from stelae.storage.merge.order import extent
+from stelae.storage.merge.order import extent, nth_row
 
 T = TypeVar("T")
 
@@ -39,6 +39,11 @@ class RowTable(dict[Row, T]):
     def every(self, count: int, rows: RowRange) -> list[bytes]:
         return [bytes(row) for row in self.between(rows)[count::count]]
 
+    def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
+        """As `nth_row`."""
+        inside = self.between(rows)
+        return inside[-count if reverse else count] if len(inside) > count else None
+
 
 class SortedBlock(Protocol):
     """A columnar block in memory: rows in order, all of one txn."""
@@ -52,6 +57,16 @@ class SortedBlock(Protocol):
 
 def any_in(blocks: Sequence[SortedBlock], rows: RowRange) -> bool:
     return any(low < high for low, high in (extent(block.rows, rows) for block in blocks))
+
+
+def nth_in(
+    table: RowTable[T], blocks: Sequence[SortedBlock], count: int, rows: RowRange, *, reverse: bool
+) -> bytes | None:
+    """The nearest row that has so many before it, in the dict or in a block; None if nowhere are more than that."""
+    cuts = [table.nth(count, rows, reverse=reverse)]
+    cuts += [nth_row(block.rows, count, rows, reverse=reverse) for block in blocks]
+    found = [cut for cut in cuts if cut is not None]
+    return (max if reverse else min)(found, default=None)
 
 
 def last_block_txn(blocks: Sequence[SortedBlock], row: Row) -> Txn:

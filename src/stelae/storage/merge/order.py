@@ -76,6 +76,16 @@ def extent(rows: pa.Array, wanted: RowRange) -> tuple[int, int]:
     return low, bisect_left(range(count), wanted.stop, lo=low, key=read)
 
 
+def nth_row(rows: pa.Array, count: int, wanted: RowRange, *, reverse: bool = False) -> bytes | None:
+    """Of sorted rows, the one of the range that has so many before it, or as the first of so many last ones; None if
+    there are no more than that."""
+    low, high = extent(rows, wanted)
+    if high - low <= count:
+        return None
+    found: bytes = rows[high - count if reverse else low + count].as_py()
+    return found
+
+
 def words_of(pieces: Sequence[pa.Array], shared: int) -> list[npt.NDArray[np.uint64]]:
     """Eight bytes of each row as a number, behind those that all have in common: they order as the rows do, but for
     rows that have the same."""

@@ -30,7 +30,7 @@ from stelae.storage.merge.select import Wanted, WantedCells
 from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.read.scans.cells import cell_slabs
 from stelae.storage.read.scans.columns import window_slabs
-from stelae.storage.read.scans.windows import PieceReader, ScanWindow, plan_windows, run_ahead
+from stelae.storage.read.scans.windows import ScanWindow, plan_windows, run_ahead
 from stelae.storage.tablet.state import Ref
 
 
@@ -49,16 +49,14 @@ def merged_records(
 ) -> Iterator[Slab]:
     """Window by window, in order. Slabs may be empty."""
     windows = plan_windows(refs, fragments, rows)
-    pieces = PieceReader(windows, keep=False)
     renamed = any(ref.naming.renamed for ref in refs)
 
     def merged(window: ScanWindow) -> Slab | None:
         if isinstance(wanted, WantedCells):
-            slabs = cell_slabs(window, pieces, wanted)
+            slabs = cell_slabs(window, wanted, keep=False)
         else:
-            slabs = window_slabs(window, pieces, wanted)
+            slabs = window_slabs(window, wanted, keep=False)
         slabs = [slab for slab in slabs if len(slab)]
-        pieces.done(window)
         return _kept(slabs, keeping, is_sorted=not renamed) if slabs else None
 
     for slab in run_ahead(windows, merged, fragments.reading):

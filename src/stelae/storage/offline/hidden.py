@@ -21,7 +21,7 @@ from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import extent
 from stelae.storage.merge.overlay import overlaid
 from stelae.storage.offline.plain import PlainFile
-from stelae.storage.read.scans.windows import Piece, PieceReader, ScanWindow, plan_windows, run_ahead
+from stelae.storage.read.scans.windows import Piece, ScanWindow, plan_windows, run_ahead
 
 Places = npt.NDArray[np.int64]
 
@@ -56,16 +56,13 @@ def _size_bytes(found: Mapping[str, Places]) -> int:
 
 def hidden_places(files: Sequence[PlainFile], fragments: Fragments, rows: RowRange) -> dict[str, Places]:
     refs = [each.ref for each in files]
-    windows = [window for window in plan_windows(refs, fragments, rows) if len(window.pieces) > 1]
-    pieces = PieceReader(windows, keep=False)
+    windows = (window for window in plan_windows(refs, fragments, rows) if len(window.pieces) > 1)
     order = {id(ref): number for number, ref in enumerate(refs)}
     starts = {each.file.name: _starts(each.fragment) for each in files}
 
     def work(window: ScanWindow) -> list[tuple[str, Places]]:
         newest_first = sorted(window.pieces, key=lambda piece: order[id(piece.ref)], reverse=True)
-        found = list(_of_window(window.rows, newest_first, pieces, starts))
-        pieces.done(window)
-        return found
+        return list(_of_window(window.rows, newest_first, starts))
 
     hidden: dict[str, list[Places]] = {}
     for found in run_ahead(windows, work, fragments.reading):
@@ -81,14 +78,14 @@ def _starts(fragment: Fragment) -> list[int]:
 
 
 def _of_window(
-    within: RowRange, newest_first: Sequence[Piece], pieces: PieceReader, starts: Mapping[str, Sequence[int]]
+    within: RowRange, newest_first: Sequence[Piece], starts: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, Places]]:
     sources: list[tuple[str, int, pa.Array]] = []
     for piece in newest_first:
         if piece is newest_first[-1] and not sources:
             return  # nothing is newer than the oldest: no need to read it
         name = piece.fragment.file.name
-        for number, block in zip(piece.blocks, pieces.blocks(piece, ()), strict=True):
+        for number, block in zip(piece.blocks, piece.read((), keep=False), strict=True):
             low, high = extent(block.rows, within.intersect(piece.rows))
             if high > low:
                 sources.append((name, starts[name][number] + low, block.rows.slice(low, high - low)))

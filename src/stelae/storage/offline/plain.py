@@ -22,9 +22,9 @@ from stelae.model.schema import WILDCARD, Column, ColumnsGroup
 from stelae.storage.files.extents import extent_of, layered, rows_of_file
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.offline.tablets import HeldTablet
-from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
+from stelae.storage.read.scans.columns import ColumnChoice, ColumnsQuestion, is_plain, lies_over
 from stelae.storage.read.scans.shapes import output_schema
-from stelae.storage.read.scans.windows import Piece, ScanWindow
+from stelae.storage.read.scans.windows import Piece
 from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
 from stelae.storage.tablet.state import Ref
 
@@ -116,13 +116,14 @@ def clean_stretches(
     if existing.id != group.id and any(_may_have_markers(ref) for ref in state.refs(existing.id)):
         return
     asking, policy = tablet.asking(at, time), group.options.purging_at(at)
-    asked = ColumnsQuestion(state.rows, tuple(columns), existing.id == group.id, asking, policy)
+    choice = ColumnChoice(tuple(columns), existing.id == group.id)
+    asked = ColumnsQuestion(state.rows, choice, asking, policy)
     pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}
     files = {id_: PlainFile(piece.ref, piece.fragment) for id_, piece in pieces.items() if piece is not None}
     for rows, refs in layered(state.refs(group.id)):
         found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
         found.sort(key=lambda piece: piece.fragment.file.txn_min)
-        if len(found) == len(refs) and all(lies_over(new, old, asked) for old, new in pairwise(found)):
+        if len(found) == len(refs) and all(lies_over(new, old, choice) for old, new in pairwise(found)):
             yield rows, tuple(files[id(piece.ref)] for piece in found)
 
 
@@ -132,7 +133,7 @@ def _plain_piece(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: Colu
     fragment = fragments.of(ref.file)
     piece = Piece(ref, fragment, range(1), ref.rows)
     is_same_key = fragment.spec.codec().types == tablet.shown_schema.codec.types
-    return piece if is_same_key and is_plain(piece, asked, ScanWindow(asked.rows, (piece,), ())) else None
+    return piece if is_same_key and is_plain(piece, asked) else None
 
 
 def _may_have_markers(ref: Ref) -> bool:

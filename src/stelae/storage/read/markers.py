@@ -29,7 +29,7 @@ from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.scans.cells import cell_slabs
 from stelae.storage.read.scans.columns import ColumnsChunk, window_slabs
-from stelae.storage.read.scans.windows import PieceReader, ScanWindow, chunks_of, plan_windows
+from stelae.storage.read.scans.windows import ScanWindow, chunks_of, plan_windows
 from stelae.storage.tablet.parts import NO_FAMILIES, FamilySet
 from stelae.storage.tablet.state import Ref
 
@@ -56,17 +56,17 @@ class MarkersScan:
     ) -> None:
         self._asking = asking
         self._policy = options.purging_at(asking.at)
-        self._executor = fragments.reading
-        self._windows = plan_windows([*kept, *(_erasures_of(ref) for ref in erasing)], fragments, rows)
-        self._pieces = PieceReader(self._windows, keep=False)
+        self._refs = [*kept, *(_erasures_of(ref) for ref in erasing)]
+        self._fragments = fragments
+        self._rows = rows
 
     def chunks(self, *, reverse: bool = False) -> Iterator[ColumnsChunk]:
-        return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)
+        windows = plan_windows(self._refs, self._fragments, self._rows, reverse=reverse)
+        return chunks_of(windows, self._chunk, self._fragments.reading)
 
-    def _chunk(self, window: ScanWindow) -> ColumnsChunk | None:
-        slabs = window_slabs(window, self._pieces, _COLUMN)
-        slabs += [_as_column(slab) for slab in cell_slabs(window, self._pieces, _CELL)]
-        self._pieces.done(window)
+    def _chunk(self, window: ScanWindow, keep: bool) -> ColumnsChunk | None:
+        slabs = window_slabs(window, _COLUMN, keep=keep)
+        slabs += [_as_column(slab) for slab in cell_slabs(window, _CELL, keep=keep)]
         slabs = [slab.within(self._asking.floor, self._asking.at) for slab in slabs]
         slabs = [slab for slab in slabs if len(slab)]
         if not slabs:
@@ -123,14 +123,9 @@ class MarkersReader:
     def _slabs(self, ref: Ref, row: Row) -> list[Slab]:
         source = ref.source
         if isinstance(source, MemoryOfColumns | MemoryOfCells):
-            window = ScanWindow(single(row), (), (ref,))
-            pieces = PieceReader([window], keep=False)
+            windows = [ScanWindow(single(row), (), (ref,))]
         else:
-            windows = plan_windows([ref], self._fragments, single(row))
-            if not windows:
-                return []
-            (window,) = windows
-            pieces = PieceReader([window], keep=True)
+            windows = list(plan_windows([ref], self._fragments, single(row)))
         if isinstance(ref.part, FamilySet):
-            return [_as_column(slab) for slab in cell_slabs(window, pieces, _CELL)]
-        return window_slabs(window, pieces, _COLUMN)
+            return [_as_column(slab) for window in windows for slab in cell_slabs(window, _CELL, keep=True)]
+        return [slab for window in windows for slab in window_slabs(window, _COLUMN, keep=True)]

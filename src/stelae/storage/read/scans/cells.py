@@ -20,7 +20,7 @@ from stelae.storage.merge.pick import in_order, limited, seen_versions
 from stelae.storage.merge.select import WantedCells, select_cells
 from stelae.storage.merge.slab import Slab
 from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.windows import SHORT_WINDOWS_MAX, PieceReader, ScanWindow, chunks_of, plan_windows
+from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, narrowed, plan_windows
 from stelae.storage.tablet.parts import NO_FAMILY, FamilySet
 from stelae.storage.tablet.state import Ref
 
@@ -43,7 +43,8 @@ class CellsChunk:
 @dataclass(frozen=True, slots=True)
 class CellsQuestion:
     """What is asked of a group: cells whose name a selector matches, so many versions of each; `exists`: rows with a
-    put of the key alone count too. `policy`: as it was at the snapshot."""
+    put of the key alone count too. `policy`: as it was at the snapshot. `limit`: no more rows may be wanted than
+    that."""
 
     rows: RowRange
     selectors: Selectors
@@ -52,6 +53,7 @@ class CellsQuestion:
     policy: Purging
     history: int = 1
     plainly: bool = False
+    limit: int | None = None
 
     @property
     def wanted(self) -> WantedCells:
@@ -66,23 +68,25 @@ class CellsScan:
         self, refs: Sequence[Ref], fragments: Fragments, question: CellsQuestion, keep_blocks: bool = False
     ) -> None:
         self._refs = [ref for ref in refs if isinstance(ref.part, FamilySet)]
+        self._fragments = fragments
         self._question = question
-        self._windows = plan_windows(self._refs, fragments, question.rows)
-        self._pieces = PieceReader(self._windows, keep_blocks or len(self._windows) <= SHORT_WINDOWS_MAX)
-        self._executor = fragments.reading
+        self._keep = keep_blocks
         self._renamed = any(ref.naming.renamed for ref in self._refs)
 
     def chunks(self, *, reverse: bool = False) -> Iterator[CellsChunk]:
-        return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)
+        windows = plan_windows(self._refs, self._fragments, self._question.rows, reverse=reverse)
+        few = None if self._question.limit is None else lambda window: self._few(window, reverse=reverse)
+        return chunks_of(windows, self._merged, self._fragments.reading, keep=self._keep, few=few)
 
-    def _chunk(self, window: ScanWindow) -> CellsChunk | None:
-        chunk = self._merged(window)
-        self._pieces.done(window)
-        return chunk
+    def _few(self, window: ScanWindow, *, reverse: bool) -> Iterator[CellsChunk]:
+        for part in narrowed(window, self._question.limit or 1, _rows_of, reverse=reverse):
+            chunk = self._merged(part, True)
+            if chunk is not None and len(chunk.rows):
+                yield chunk
 
-    def _merged(self, window: ScanWindow) -> CellsChunk | None:
+    def _merged(self, window: ScanWindow, keep: bool) -> CellsChunk | None:
         question = self._question
-        slabs = cell_slabs(window, self._pieces, question.wanted)
+        slabs = cell_slabs(window, question.wanted, keep=keep)
         slabs = [slab.within(question.asking.floor, question.asking.at) for slab in slabs]
         slabs = [slab for slab in slabs if len(slab)]
         if not slabs:
@@ -156,7 +160,11 @@ def matching(family: pa.Array, qualifier: pa.Array, selectors: Selectors) -> Fla
     return matched
 
 
-def cell_slabs(window: ScanWindow, pieces: PieceReader, wanted: WantedCells) -> list[Slab]:
+def _rows_of(piece: Piece) -> pa.Array:
+    return piece.read(piece.fragment.needed(()), keep=True)[0].rows
+
+
+def cell_slabs(window: ScanWindow, wanted: WantedCells, *, keep: bool) -> list[Slab]:
     slabs = []
     for ref in window.memories:
         if isinstance(ref.source, MemoryOfCells) and isinstance(ref.part, FamilySet):
@@ -164,7 +172,7 @@ def cell_slabs(window: ScanWindow, pieces: PieceReader, wanted: WantedCells) -> 
             slabs += [select_cells(raw, ref.part, ref.naming, wanted) for raw in raws]
     for piece in window.pieces:
         if isinstance(piece.ref.part, FamilySet):
-            for block in pieces.blocks(piece, piece.fragment.needed(())):
+            for block in piece.read(piece.fragment.needed(()), keep=keep):
                 raw = block.raw_cells(window.rows.intersect(piece.rows))
                 slabs.append(select_cells(raw, piece.ref.part, piece.ref.naming, wanted))
     return slabs

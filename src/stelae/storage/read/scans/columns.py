@@ -2,15 +2,19 @@
 
 A block that no other source reaches into, and whose file is *plain* for the question asked (every row once, no
 erasures, all of it inside the snapshot, nothing to purge), is passed on as it lies in the file: only the columns asked
-for are read, and nothing is compared. Where plain files lie over each other, each newer than the one below, the newer
-records take the place of the older ones, and the rest is again passed on; everything else is merged by the rule.
+for are read, and nothing is compared. Memory is plain where the newest record of each of its rows says all that is
+asked. Where plain sources lie over each other, each newer than the one below, the newer records take the place of the
+older ones, and the rest is again passed on; everything else is merged by the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +23,13 @@ import pyarrow.compute as pc
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.ids import ColumnId, Micros
+from stelae.model.predicate.plan import ALL_TIME
 from stelae.model.purge import Purging, purges_newest
-from stelae.model.ranges import RowRange
+from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import Column
-from stelae.storage.files.fragments import Fragments
-from stelae.storage.memory.columns import MemoryOfColumns
+from stelae.storage.files.fragments import Fragment, Fragments
+from stelae.storage.memory.columns import ColumnsBlock, ColumnsVersion, MemoryOfColumns
 from stelae.storage.merge.alive import Judging
 from stelae.storage.merge.order import Flags, extent
 from stelae.storage.merge.overlay import overlaid
@@ -32,9 +37,24 @@ from stelae.storage.merge.pick import Ordered, first_of_each, gathered, in_order
 from stelae.storage.merge.select import WantedColumns, select_columns
 from stelae.storage.merge.slab import ARRAY_BYTES_MAX, Slab
 from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.windows import SHORT_WINDOWS_MAX, Piece, PieceReader, ScanWindow, chunks_of, plan_windows
+from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, narrowed, plan_windows
 from stelae.storage.tablet.parts import FamilySet
 from stelae.storage.tablet.state import Ref
+
+
+class ColumnChoice:
+    """Columns of one group, and what reading them takes: made once for a schema. `exists`: rows with a put of the key
+    alone count too."""
+
+    __slots__ = ("columns", "defaults", "exists", "ids", "types", "wanted")
+
+    def __init__(self, columns: tuple[Column, ...], exists: bool) -> None:
+        self.columns = columns
+        self.exists = exists
+        self.types = tuple([(column.id, to_arrow(column.type)) for column in columns])
+        self.wanted = WantedColumns((*self.types, *([(ROW_EXISTS, pa.null())] if exists else [])))
+        self.ids = frozenset([column.id for column in columns])
+        self.defaults = tuple([default_of(column) for column in columns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +70,34 @@ class ColumnsChunk:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsQuestion:
-    """What is asked of a group: these columns of these rows; `exists`: rows with a put of the key alone count too.
-    `policy`: as it was at the snapshot. `skips`: whether a block of a plain file can be passed over."""
+    """What is asked of a group: these columns of these rows. `policy`: as it was at the snapshot. `skips`: whether a
+    block of a plain file can be passed over. `limit`: no more rows may be wanted than that."""
 
     rows: RowRange
-    columns: tuple[Column, ...]
-    exists: bool
+    choice: ColumnChoice
     asking: Asking
     policy: Purging
     skips: Callable[[Piece], bool] | None = None
     plainly: bool = False
+    limit: int | None = None
 
-    @property
-    def wanted(self) -> WantedColumns:
-        columns = [(column.id, to_arrow(column.type)) for column in self.columns]
-        return WantedColumns((*columns, *([(ROW_EXISTS, pa.null())] if self.exists else [])))
+
+_NO_ROWS = ColumnsChunk(pa.array([], pa.binary()), (), ALL_ROWS)
+
+
+class _Layer(NamedTuple):
+    """A plain source of a window. `whole`: all columns asked for are there. `take`: what it has."""
+
+    txn_min: int
+    txn_max: int
+    ts_min: int
+    ts_max: int
+    whole: bool
+    take: Callable[[], ColumnsChunk]
+
+    def lies_over(self, other: _Layer) -> bool:
+        """Whether a record of this one is all that is seen of its row."""
+        return self.whole and self.txn_min > other.txn_max and self.ts_min >= other.ts_max
 
 
 class ColumnsScan:
@@ -72,78 +105,135 @@ class ColumnsScan:
         self, refs: Sequence[Ref], fragments: Fragments, question: ColumnsQuestion, keep_blocks: bool = False
     ) -> None:
         self._refs = [ref for ref in refs if not isinstance(ref.part, FamilySet)]
+        self._fragments = fragments
         self._question = question
-        self._wanted = question.wanted
-        self._ids = [id_ for id_, _ in self._wanted.columns if id_ != ROW_EXISTS]
-        self._windows = plan_windows(self._refs, fragments, question.rows)
-        self._pieces = PieceReader(self._windows, keep_blocks or len(self._windows) <= SHORT_WINDOWS_MAX)
-        self._executor = fragments.reading
-        self._defaults = [default_of(column) for column in question.columns]
+        self._choice = question.choice
+        self._keep = keep_blocks
 
     def chunks(self, *, reverse: bool = False) -> Iterator[ColumnsChunk]:
-        return chunks_of(self._windows, self._chunk, self._executor, reverse=reverse)
+        windows = plan_windows(self._refs, self._fragments, self._question.rows, reverse=reverse)
+        few = None if self._question.limit is None else lambda window: self._few(window, reverse=reverse)
+        return chunks_of(windows, self._chunk, self._fragments.reading, keep=self._keep, few=few)
 
-    def _chunk(self, window: ScanWindow) -> ColumnsChunk:
-        chunk = self._plain(window) or self._merged(window)
-        self._pieces.done(window)
-        return chunk
+    def _few(self, window: ScanWindow, *, reverse: bool) -> Iterator[ColumnsChunk]:
+        """Nothing is gained by cutting what only has to be passed on."""
+        limit = self._question.limit or 1
+        is_alone = len(window.pieces) == 1 and not any(_has_any(ref, window.rows) for ref in window.memories)
+        for part in [window] if is_alone else narrowed(window, limit, self._rows_of, reverse=reverse):
+            chunk = self._chunk(part, True)
+            if len(chunk.rows):
+                yield chunk
 
-    def _plain(self, window: ScanWindow) -> ColumnsChunk | None:
-        """Where one plain file has rows, as they lie there; where others lie over it, with theirs in place of its
-        own."""
-        pieces, question = window.pieces, self._question
-        if not pieces or any(len(p.blocks) != 1 or not is_plain(p, question, window) for p in pieces):
-            return None
-        if any(not _is_empty(ref, window.rows) for ref in window.memories):
-            return None
-        if len(pieces) > 1:
-            pieces = tuple(sorted(pieces, key=lambda piece: piece.fragment.file.txn_min))
-            if not all(lies_over(new, old, question) for old, new in pairwise(pieces)):
+    def _rows_of(self, piece: Piece) -> pa.Array:
+        return piece.read(self._stored(piece.fragment), keep=True)[0].rows
+
+    def _chunk(self, window: ScanWindow, keep: bool) -> ColumnsChunk:
+        return self._plain(window, keep) or self._merged(window, keep)
+
+    def _plain(self, window: ScanWindow, keep: bool) -> ColumnsChunk | None:
+        """What plain sources have, the newer in place of the older; None: it has to be merged."""
+        question, rows = self._question, window.rows
+        for piece in window.pieces:
+            if len(piece.blocks) != 1 or not is_plain(piece, question):
                 return None
-        elif question.skips is not None and question.skips(pieces[0]):
-            return ColumnsChunk(pa.array([], pa.binary()), (), window.rows)
-        found = [self._as_stored(piece, window.rows) for piece in pieces]
-        found = [each for each in found if len(each.rows)]
-        return found[0] if len(found) == 1 else self._overlaid(found, window.rows)
+        layers: list[_Layer] = []
+        for ref in window.memories:
+            written = self._written(ref, rows)
+            if written is None:
+                return None
+            layers += written
+        if not layers and len(window.pieces) == 1:
+            piece = window.pieces[0]
+            if question.skips is not None and question.skips(piece):
+                return _NO_ROWS
+            return self._as_stored(piece, rows, keep)
+        layers += [self._layer_of(piece, rows, keep) for piece in window.pieces]
+        layers.sort(key=itemgetter(0))
+        for old, new in pairwise(layers):
+            if not new.lies_over(old):
+                return None
+        found = [chunk for layer in layers if len((chunk := layer.take()).rows)]
+        return found[0] if len(found) == 1 else _overlaid(found, rows)
 
-    def _as_stored(self, piece: Piece, rows: RowRange) -> ColumnsChunk:
-        fragment = piece.fragment
-        names = fragment.names_of(self._ids)
-        keys = [column.name for column in fragment.spec.key]
-        columns = tuple(dict.fromkeys((*names, *keys, fragment.point)))
-        block = self._pieces.blocks(piece, columns)[0]
-        low, high = extent(block.rows, rows.intersect(piece.rows))
-        values = []
-        for (id_, type_), default in zip(self._wanted.columns, self._defaults, strict=False):
+    def _stored(self, fragment: Fragment) -> tuple[str, ...]:
+        """What is read of a plain file: the columns, the typed key, and what rows are found by."""
+        named = [fragment.columns[id_][0] for id_, _ in self._choice.types if id_ in fragment.columns]
+        return tuple(dict.fromkeys((*named, *fragment.key_names, fragment.point)))
+
+    def _as_stored(self, piece: Piece, rows: RowRange, keep: bool) -> ColumnsChunk:
+        fragment, part = piece.fragment, piece.ref.part
+        block = piece.read(self._stored(fragment), keep=keep)[0]
+        low, high = block.extent(rows.intersect(piece.rows), often=keep)
+        count, values = high - low, list[pa.Array]()
+        for (id_, type_), default in zip(self._choice.types, self._choice.defaults, strict=True):
             name = fragment.columns.get(id_)
-            if name is None or isinstance(piece.ref.part, FamilySet) or id_ not in piece.ref.part:
-                values.append(_filled(pa.nulls(high - low, type_), default))
+            if name is None or isinstance(part, FamilySet) or id_ not in part:
+                missing = pa.nulls(count, type_)
+                values.append(missing if default is None else pc.fill_null(missing, default))
             else:
-                array = block.columns[name[0]].slice(low, high - low)
+                array = block.columns[name[0]].slice(low, count)
                 values.append(array if array.type == type_ else array.cast(type_))
-        typed = tuple(block.columns[name].slice(low, high - low) for name in keys)
-        return ColumnsChunk(block.rows.slice(low, high - low), tuple(values), rows, typed)
+        typed = tuple([block.columns[name].slice(low, count) for name in fragment.key_names])
+        return ColumnsChunk(block.rows.slice(low, count), tuple(values), rows, typed)
 
-    def _overlaid(self, found: Sequence[ColumnsChunk], rows: RowRange) -> ColumnsChunk | None:
-        if not found:
-            return ColumnsChunk(pa.array([], pa.binary()), (), rows)
-        columns = list(zip(*(each.values for each in found), strict=True))
-        if any(sum(array.nbytes for array in column) >= ARRAY_BYTES_MAX for column in columns):
-            return None
-        overlay = overlaid([each.rows for each in found])
-        if overlay is None:
-            return None
-        at = pa.array(overlay.places)
-        values = [pa.concat_arrays(column).take(at) for column in columns]
-        return ColumnsChunk(overlay.rows, tuple(values), rows, None if overlay.has_more else found[0].keys)
+    def _layer_of(self, piece: Piece, rows: RowRange, keep: bool) -> _Layer:
+        file = piece.fragment.file
+        whole = piece.fragment.spec.nulls == "written" and has_all(piece, self._choice.ids)
+        times = _times(piece)
+        return _Layer(file.txn_min, file.txn_max, *times, whole, lambda: self._as_stored(piece, rows, keep))
 
-    def _merged(self, window: ScanWindow) -> ColumnsChunk:
+    def _written(self, ref: Ref, rows: RowRange) -> list[_Layer] | None:
+        """What memory has, if the newest record of each row says all that is asked; None if not."""
+        memory, asking, ids = ref.source, self._question.asking, self._choice.ids
+        if not isinstance(memory, MemoryOfColumns) or isinstance(ref.part, FamilySet):
+            return None
+        inside = rows.intersect(ref.rows)
+        if not memory.has_any(inside):
+            return []
+        if self._question.policy is not None or asking.time is not ALL_TIME or not ids or not ids <= ref.part:
+            return None
+        layers: list[_Layer] = []
+        records = memory.newest_records(inside, ids, asking.floor, asking.at)
+        if records is None:
+            return None
+        if records:
+            txns, times = [record.txn for _, record in records], [record.ts for _, record in records]
+            take = partial(self._of_records, memory, records, rows)
+            layers.append(_Layer(min(txns), max(txns), min(times), max(times), True, take))
+        for block in list(memory.blocks):
+            low, high = extent(block.rows, inside)
+            if low == high or block.txn > asking.at:
+                continue
+            if block.txn < asking.floor or not block.puts_all(ids):
+                return None
+            first, last = int(block.ts[low:high].min()), int(block.ts[low:high].max())
+            take = partial(self._of_block, block, low, high - low, rows)
+            layers.append(_Layer(block.txn, block.txn, first, last, True, take))
+        return layers
+
+    def _of_records(
+        self, memory: MemoryOfColumns, records: Sequence[tuple[bytes, ColumnsVersion]], rows: RowRange
+    ) -> ColumnsChunk:
+        values = []
+        for id_, type_ in self._choice.types:
+            array = array_of(memory.types[id_], [record.values[id_] for _, record in records])
+            values.append(array if array.type == type_ else array.cast(type_))
+        return ColumnsChunk(pa.array([row for row, _ in records], pa.binary()), tuple(values), rows)
+
+    def _of_block(self, block: ColumnsBlock, low: int, count: int, rows: RowRange) -> ColumnsChunk:
+        columns, values = dict(block.columns), list[pa.Array]()
+        for id_, type_ in self._choice.types:
+            array = columns[id_].values.slice(low, count)  # type: ignore[union-attr] # it puts all of them
+            values.append(array if array.type == type_ else array.cast(type_))
+        return ColumnsChunk(block.rows.slice(low, count), tuple(values), rows)
+
+    def _merged(self, window: ScanWindow, keep: bool) -> ColumnsChunk:
         question = self._question
-        slabs = window_slabs(window, self._pieces, self._wanted)
+        slabs = window_slabs(window, self._choice.wanted, keep=keep)
         slabs = [slab.within(question.asking.floor, question.asking.at) for slab in slabs]
         slabs = [slab for slab in slabs if len(slab)]
         if not slabs:
-            return ColumnsChunk(pa.array([], pa.binary()), (), window.rows)
+            return _NO_ROWS
         ordered = in_order(slabs, is_sorted=True)
         judging = Judging(question.policy, question.asking.read_us, question.plainly)
         time = question.asking.time
@@ -164,13 +254,14 @@ class ColumnsScan:
             first = [places[appears] for places in first]
         rows = gathered(ordered.slab.rows, pa.binary(), ordered.places(starts))
         values = []
-        columns = zip(self._wanted.columns, ordered.slab.columns, first, strict=True)
+        columns = zip(self._choice.wanted.columns, ordered.slab.columns, first, strict=True)
         for at, ((id_, type_), column, places) in enumerate(columns):
             if id_ == ROW_EXISTS:
                 continue
             array = gathered(column.values, type_, ordered.places(places))
-            if self._defaults[at] is not None and (places < 0).any():
-                array = pc.if_else(pa.array(places < 0), self._defaults[at], array)
+            default = self._choice.defaults[at]
+            if default is not None and (places < 0).any():
+                array = pc.if_else(pa.array(places < 0), default, array)
             values.append(array)
         return ColumnsChunk(rows, tuple(values), window.rows)
 
@@ -179,28 +270,40 @@ def default_of(column: Column) -> pa.Scalar | None:
     return None if column.default is None else array_of(column.type, [column.default])[0]
 
 
-def _filled(array: pa.Array, default: pa.Scalar | None) -> pa.Array:
-    return array if default is None else pc.fill_null(array, default)
+def _has_any(ref: Ref, rows: RowRange) -> bool:
+    return not isinstance(ref.source, MemoryOfColumns) or ref.source.has_any(rows.intersect(ref.rows))
 
 
-def _is_empty(ref: Ref, rows: RowRange) -> bool:
-    return isinstance(ref.source, MemoryOfColumns) and not ref.source.has_any(rows.intersect(ref.rows))
+def _overlaid(found: Sequence[ColumnsChunk], rows: RowRange) -> ColumnsChunk | None:
+    """Each lies over the one before it. None: too much for one array, or rows that cannot be told apart quickly."""
+    if not found:
+        return _NO_ROWS
+    columns = list(zip(*[each.values for each in found], strict=True))
+    for column in columns:
+        if sum([array.nbytes for array in column]) >= ARRAY_BYTES_MAX:
+            return None
+    overlay = overlaid([each.rows for each in found])
+    if overlay is None:
+        return None
+    at = pa.array(overlay.places)
+    values = [pa.concat_arrays(column).take(at) for column in columns]
+    return ColumnsChunk(overlay.rows, tuple(values), rows, None if overlay.has_more else found[0].keys)
 
 
-def is_plain(piece: Piece, question: ColumnsQuestion, window: ScanWindow) -> bool:
+def is_plain(piece: Piece, question: ColumnsQuestion) -> bool:
     """Whether each record of the piece is exactly what a reader sees of its row."""
     file, asking, spec = piece.fragment.file, question.asking, piece.fragment.spec
     stats = file.stats
     if stats.rows != stats.records or stats.erasures or stats.markers:
         return False
-    if file.txn_max > asking.at or file.txn_min < asking.floor or window.rows.is_empty:
+    if file.txn_max > asking.at or file.txn_min < asking.floor:
         return False
     ts_min, ts_max = _times(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
     if question.policy is not None and purges_newest(question.policy, Micros(ts_min), file.txn_min, asking.read_us):
         return False
-    return (spec.nulls == "written" and _has_one(piece, question)) or _reads_all(piece, question)
+    return (spec.nulls == "written" and _has_one(piece, question.choice)) or _reads_all(piece, question.choice)
 
 
 def _times(piece: Piece) -> tuple[int, int]:
@@ -210,31 +313,32 @@ def _times(piece: Piece) -> tuple[int, int]:
     return (stats.ts_min, stats.ts_max) if has_own else (file.ts, file.ts)  # type: ignore[return-value]
 
 
-def lies_over(new: Piece, old: Piece, question: ColumnsQuestion) -> bool:
+def lies_over(new: Piece, old: Piece, choice: ColumnChoice) -> bool:
     """Whether of two plain pieces, a record of the new one is all that is seen of its row."""
     if new.fragment.file.txn_min <= old.fragment.file.txn_max or _times(new)[0] < _times(old)[1]:
         return False
-    part = new.ref.part
-    return new.fragment.spec.nulls == "written" and all(
-        c.id in new.fragment.columns and c.id in part  # type: ignore[operator]
-        for c in question.columns
-    )
+    return new.fragment.spec.nulls == "written" and has_all(new, choice.ids)
 
 
-def _has_one(piece: Piece, question: ColumnsQuestion) -> bool:
+def has_all(piece: Piece, ids: frozenset[ColumnId]) -> bool:
+    part = piece.ref.part
+    return not isinstance(part, FamilySet) and ids <= part and ids <= piece.fragment.columns.keys()
+
+
+def _has_one(piece: Piece, choice: ColumnChoice) -> bool:
     """Of a complete file, a record appears if any column asked for is in it."""
     part = piece.ref.part
-    return any(c.id in piece.fragment.columns and c.id in part for c in question.columns)  # type: ignore[operator]
+    return not isinstance(part, FamilySet) and not choice.ids.isdisjoint(part & piece.fragment.columns.keys())
 
 
-def _reads_all(piece: Piece, question: ColumnsQuestion) -> bool:
+def _reads_all(piece: Piece, choice: ColumnChoice) -> bool:
     """All columns of the file are asked for and none has a default: a column not written, and NULL, read alike."""
-    asked = {column.id for column in question.columns if column.default is None}
+    asked = {column.id for column in choice.columns if column.default is None}
     part = piece.ref.part
     return all(id_ in asked and id_ in part for id_ in piece.fragment.columns)  # type: ignore[operator]
 
 
-def window_slabs(window: ScanWindow, pieces: PieceReader, wanted: WantedColumns) -> list[Slab]:
+def window_slabs(window: ScanWindow, wanted: WantedColumns, *, keep: bool) -> list[Slab]:
     slabs = []
     for ref in window.memories:
         if isinstance(ref.source, MemoryOfColumns) and not isinstance(ref.part, FamilySet):
@@ -244,7 +348,7 @@ def window_slabs(window: ScanWindow, pieces: PieceReader, wanted: WantedColumns)
         if isinstance(piece.ref.part, FamilySet):
             continue
         ids: list[ColumnId] = [id_ for id_, _ in wanted.columns if id_ in piece.ref.part]
-        for block in pieces.blocks(piece, piece.fragment.needed(ids)):
+        for block in piece.read(piece.fragment.needed(ids), keep=keep):
             raw = block.raw_columns(window.rows.intersect(piece.rows), ids)
             slabs.append(select_columns(raw, piece.ref.part, wanted))
     return slabs

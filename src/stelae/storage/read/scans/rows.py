@@ -14,26 +14,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.model.arrow import to_arrow
 from stelae.model.keys.vector import decode_array
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.pruning import may_match
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.predicate.vector import keep
 from stelae.model.ranges import RangeSet, RowRange
-from stelae.model.schema import CellsGroup, ColumnsGroup
+from stelae.model.schema import ColumnsGroup, Group
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.merge.in_step import Chunk, in_step
 from stelae.storage.merge.order import Flags, Positions, order_records
 from stelae.storage.merge.pick import gathered
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.markers import MarkersScan
+from stelae.storage.read.points.rows import READERS_MAX
 from stelae.storage.read.scans.cells import CellsChunk, CellsQuestion, CellsScan, matching
-from stelae.storage.read.scans.columns import ColumnsChunk, ColumnsQuestion, ColumnsScan, default_of
+from stelae.storage.read.scans.columns import ColumnChoice, ColumnsChunk, ColumnsQuestion, ColumnsScan
 from stelae.storage.read.scans.shapes import CELLS_TYPE, OTHERS, ScanPart, asked_by, output_schema, parts_of, with_asked
 from stelae.storage.read.scans.windows import Piece, block_bounds
 from stelae.storage.tablet.parts import LEFT_OVER
-from stelae.storage.tablet.state import TabletState
+from stelae.storage.tablet.state import Ref, TabletState
+
+FEW_ROWS = 1_000
+"""A limit up to which it pays to look at a little at a time."""
+_NOTHING_ASKED = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,92 +61,153 @@ class RowBatch:
     rows: pa.Array
     batch: pa.RecordBatch
 
+    def first(self, count: int) -> RowBatch:
+        return RowBatch(self.rows.slice(0, count), self.batch.slice(0, count))
+
+
+class _Prepared:
+    """How a choice of columns is read from one state of a tablet, whatever the rows and the snapshot: kept with the
+    state. `streams`: the groups that are read, and what each contributes; `alone`: what the only one does, if the
+    columns that it reads are those that are shown."""
+
+    __slots__ = ("alone", "asked", "ids", "in_one", "left_over", "shown", "streams")
+
+    def __init__(self, state: TabletState, columns: Selectors, asked: frozenset[str]) -> None:
+        schema = state.schema
+        read = with_asked(columns, asked)
+        parts, existing = parts_of(schema, read), schema.existence_group
+        self.asked = asked
+        self.shown = output_schema(schema, columns)
+        self.left_over = state.refs(LEFT_OVER)
+        self.streams = tuple(
+            (group, parts.get(group.id, _NO_PART), state.refs(group.id))
+            for group in schema.groups
+            if group.id in parts or (group is existing and _has_markers(state))
+        )
+        self.in_one = len(schema.groups) == 1 and not self.left_over
+        self.ids = {column.name: column.id for part in parts.values() for column in part.columns}
+        is_alone = len(self.streams) == 1 and not self.left_over and read == columns
+        self.alone = is_alone and isinstance(self.streams[0][0], ColumnsGroup)
+
+
+_NO_PART = ScanPart(choice=ColumnChoice((), exists=True))
+_MARKED = ScanPart()
+
+
+def _prepared(state: TabletState, columns: Selectors, where: Expr | None) -> _Prepared:
+    at = (columns, asked_by(where)) if where is not None else (columns, _NOTHING_ASKED)
+    found = state.readers.get(at)
+    if not isinstance(found, _Prepared):
+        if len(state.readers) >= READERS_MAX:
+            state.readers.clear()
+        found = state.readers[at] = _Prepared(state, *at)
+    return found
+
 
 class RowScan:
     def __init__(self, state: TabletState, fragments: Fragments, request: ScanRequest) -> None:
         self._state = state
         self._fragments = fragments
         self._request = request
-        self._asked = asked_by(request.where)
-        self._shown = output_schema(state.schema, request.columns)
-        self._parts = parts_of(state.schema, with_asked(request.columns, self._asked))
+        self._prepared = _prepared(state, request.columns, request.where)
 
     def batches(self) -> Iterator[RowBatch]:
-        limit = self._request.limit
-        ranges = [each.intersect(self._state.rows) for each in self._request.rows]
-        for rows in reversed(ranges) if self._request.reverse else ranges:
-            if not rows.is_empty:
-                for found in self._range(rows):
-                    if limit is not None:
-                        if len(found.rows) >= limit:
-                            yield RowBatch(found.rows.slice(0, limit), found.batch.slice(0, limit))
-                            return
-                        limit -= len(found.rows)
-                    yield found
+        limit, reverse = self._request.limit, self._request.reverse
+        low, high = self._state.rows.start, self._state.rows.stop
+        ranges = self._request.rows.ranges
+        for rows in reversed(ranges) if reverse else ranges:
+            if rows.start < low or high is not None:
+                rows = rows.intersect(self._state.rows)
+                if rows.is_empty:
+                    continue
+            for found in self._range(rows, limit):
+                if limit is not None:
+                    if len(found.rows) >= limit:
+                        yield found if len(found.rows) == limit else found.first(limit)
+                        return
+                    limit -= len(found.rows)
+                yield found
 
-    def _range(self, rows: RowRange) -> Iterator[RowBatch]:
-        streams = list(self._streams(rows))
-        reverse = self._request.reverse
-        joined = in_step([stream for stream, _ in streams], reverse=reverse)
-        for chunks in joined:
+    def _range(self, rows: RowRange, limit: int | None) -> Iterator[RowBatch]:
+        prepared, reverse = self._prepared, self._request.reverse
+        if prepared.alone:
+            group, part, refs = prepared.streams[0]
+            for chunk in self._columns(group, part, refs, rows, limit).chunks(reverse=reverse):
+                batch = self._alone(chunk)
+                if batch is not None:
+                    yield batch
+            return
+        streams = list(self._streams(rows, limit))
+        for chunks in in_step([stream for stream, _ in streams], reverse=reverse):
             batch = self._assembled(chunks, [part for _, part in streams])
             if batch is not None:
                 yield batch
 
-    def _streams(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], ScanPart]]:
-        state, request = self._state, self._request
-        existing = state.schema.existence_group
-        for group in state.schema.groups:
-            part = self._parts.get(group.id, ScanPart())
-            exists = group is existing
-            if group.id not in self._parts and not (exists and _has_markers(state)):
-                continue
-            refs, policy = state.refs(group.id), group.options.purging_at(request.asking.at)
-            match group:
-                case ColumnsGroup():
-                    columns = ColumnsQuestion(
-                        rows, part.columns, exists, request.asking, policy, self._skips(), request.plainly
-                    )
-                    scan = ColumnsScan(refs, self._fragments, columns, group.options.in_memory)
-                    yield scan.chunks(reverse=request.reverse), part
-                case CellsGroup():
-                    cells = CellsQuestion(rows, part.selectors, exists, request.asking, policy, plainly=request.plainly)
-                    cell_scan = CellsScan(refs, self._fragments, cells, group.options.in_memory)
-                    yield cell_scan.chunks(reverse=request.reverse), part
-        yield from self._left_over(rows)
+    def _columns(
+        self, group: Group, part: ScanPart, refs: Sequence[Ref], rows: RowRange, limit: int | None
+    ) -> ColumnsScan:
+        request, options = self._request, group.options
+        few = limit if limit is not None and limit <= FEW_ROWS else None
+        policy = options.purging_at(request.asking.at)
+        question = ColumnsQuestion(rows, part.choice, request.asking, policy, self._skips(), request.plainly, few)
+        return ColumnsScan(refs, self._fragments, question, options.in_memory)
+
+    def _streams(self, rows: RowRange, limit: int | None) -> Iterator[tuple[Iterator[Chunk], ScanPart]]:
+        request, prepared = self._request, self._prepared
+        existing = self._state.schema.existence_group
+        few = limit if limit is not None and limit <= FEW_ROWS else None
+        for group, part, refs in prepared.streams:
+            if isinstance(group, ColumnsGroup):
+                yield self._columns(group, part, refs, rows, limit).chunks(reverse=request.reverse), part
+            else:
+                policy = group.options.purging_at(request.asking.at)
+                exists = group is existing
+                cells = CellsQuestion(
+                    rows, part.selectors, exists, request.asking, policy, plainly=request.plainly, limit=few
+                )
+                cell_scan = CellsScan(refs, self._fragments, cells, group.options.in_memory)
+                yield cell_scan.chunks(reverse=request.reverse), part
+        if prepared.left_over:
+            erasing = self._state.refs(existing.id)
+            scan = MarkersScan(prepared.left_over, erasing, self._fragments, rows, request.asking, existing.options)
+            yield scan.chunks(reverse=request.reverse), _MARKED
 
     def _skips(self) -> Callable[[Piece], bool] | None:
         """Blocks can be passed over by their statistics where one group alone decides about a row."""
-        where = self._request.where
-        if where is None or len(self._state.schema.groups) > 1 or self._state.refs(LEFT_OVER):
+        where, ids = self._request.where, self._prepared.ids
+        if where is None or not self._prepared.in_one:
             return None
-        ids = {c.name: c.id for part in self._parts.values() for c in part.columns}
         return lambda piece: not may_match(where, lambda name: block_bounds(piece, ids.get(name)))
 
-    def _left_over(self, rows: RowRange) -> Iterator[tuple[Iterator[Chunk], ScanPart]]:
-        request, state = self._request, self._state
-        if state.refs(LEFT_OVER):
-            existing = state.schema.existence_group
-            scan = MarkersScan(
-                state.refs(LEFT_OVER), state.refs(existing.id), self._fragments, rows, request.asking, existing.options
-            )
-            yield scan.chunks(reverse=request.reverse), ScanPart()
+    def _alone(self, chunk: ColumnsChunk) -> RowBatch | None:
+        """Of the only group that is read: its rows are all there are, and its columns all that is shown."""
+        rows, shown = chunk.rows, self._prepared.shown
+        keys = chunk.keys or decode_array(self._state.schema.codec, rows)
+        batch = pa.RecordBatch.from_arrays([*keys, *chunk.values], schema=shown)
+        if self._request.where is None and not self._request.reverse:
+            return RowBatch(rows, batch)
+        return self._finished(rows, batch, dict(zip(shown.names, batch.columns, strict=True)))
 
     def _assembled(self, chunks: Sequence[Chunk | None], parts: Sequence[ScanPart]) -> RowBatch | None:
         rows, places = _union([chunk.rows if chunk is not None else None for chunk in chunks])
         if not len(rows):
             return None
-        codec = self._state.schema.codec
+        codec, prepared = self._state.schema.codec, self._prepared
         keys = next(
             (c.keys for c in chunks if isinstance(c, ColumnsChunk) and c.keys and len(c.rows) == len(rows)), None
         )
         arrays = dict(zip(codec.names, keys or decode_array(codec, rows), strict=True))
         for chunk, part, at in zip(chunks, parts, places, strict=True):
-            arrays |= _columns_of(chunk, part, at, len(rows), self._asked, self._request.columns)
-        batch = pa.RecordBatch.from_arrays([arrays[f.name] for f in self._shown], schema=self._shown)
+            arrays |= _columns_of(chunk, part, at, len(rows), prepared.asked, self._request.columns)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in prepared.shown.names], schema=prepared.shown)
+        return self._finished(rows, batch, arrays)
+
+    def _finished(self, rows: pa.Array, batch: pa.RecordBatch, arrays: dict[str, pa.Array]) -> RowBatch | None:
+        """Without the rows of which the condition is not true; in the order asked for."""
         where = self._request.where
         if where is not None:
-            kept = keep(where, lambda name: rows if name == "row" else _looked_up(arrays, name, len(rows)), len(rows))
+            count = len(rows)
+            kept = keep(where, lambda name: rows if name == "row" else _looked_up(arrays, name, count), count)
             if kept.true_count < len(rows):
                 batch, rows = batch.filter(kept), rows.filter(kept)
         if self._request.reverse:
@@ -170,7 +235,7 @@ def _columns_of(
         return _cells_of(chunk if isinstance(chunk, CellsChunk) else None, part, at, count, asked, shown)
     found: dict[str, pa.Array] = {}
     for number, column in enumerate(part.columns):
-        type_, default = to_arrow(column.type), default_of(column)
+        type_, default = part.choice.types[number][1], part.choice.defaults[number]
         if chunk is None or at is None:
             array = pa.nulls(count, type_) if chunk is None else chunk.values[number]
             missing = np.full(count, chunk is None)

@@ -16,10 +16,12 @@ from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
 from stelae.model.predicate.vector import names_of
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
+from stelae.storage.read.scans.columns import ColumnChoice
 from stelae.storage.tablet.parts import declared
 
 CELLS_TYPE = pa.map_(pa.string(), pa.binary())
 OTHERS = "*"
+NO_CHOICE = ColumnChoice((), exists=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,15 @@ class ScanPart:
     """What one stream contributes: columns, or cells by family; the wildcard group those of all families but `named`
     ones."""
 
-    columns: tuple[Column, ...] = ()
+    choice: ColumnChoice = NO_CHOICE
     families: tuple[str, ...] = ()
     is_wildcard: bool = False
     named: frozenset[str] = frozenset()
     selectors: Selectors = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.choice.columns
 
     def has_family(self, family: str) -> bool:
         return family in self.families or (self.is_wildcard and family not in self.named)
@@ -138,13 +144,13 @@ def _parts_of(schema: TableSchema, columns: Selectors) -> dict[int, ScanPart]:
             case ColumnsGroup():
                 chosen = tuple(c for c in group.columns if any(s.matches(c.name) for s in columns))
                 if chosen:
-                    parts[group.id] = ScanPart(columns=chosen)
+                    parts[group.id] = ScanPart(ColumnChoice(chosen, group is schema.existence_group))
             case CellsGroup():
                 families = tuple(f.name for f in group.families if _touches(f.name, columns))
                 others = group.wildcard and any(":" in s.text or s.is_prefix for s in columns)
                 if families or others:
                     named = frozenset(declared(schema))
-                    parts[group.id] = ScanPart((), families, others, named, columns)
+                    parts[group.id] = ScanPart(NO_CHOICE, families, others, named, columns)
     return parts
 
 

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
+import pyarrow as pa
+
 from stelae.model.errors import NotFound, SchemaChanged
 from stelae.model.ids import TableId
-from stelae.model.ranges import RangeSet
+from stelae.model.ranges import NOTHING, RangeSet, RowRange
 from stelae.model.schema import TableSchema
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.rows import RowBatch, RowScan, ScanRequest
@@ -40,35 +42,44 @@ class TableScan:
         self._schema = schema
         self._request = request
         self._checked = schema.version
-        self.left = request.rows
+        self._left = request.rows
+        self._last: pa.Array | None = None
+
+    @property
+    def left(self) -> RangeSet:
+        if self._last is not None:
+            self._left = self._left.after(self._last[-1].as_py(), reverse=self._request.reverse)
+            self._last = None
+        return self._left
 
     def __iter__(self) -> Iterator[RowBatch]:
         return self.batches()
 
     def batches(self) -> Generator[RowBatch, None, None]:
-        retries, limit = 0, self._request.limit
-        while not self.left.is_empty and limit != 0:
-            state = self._state()
+        shard, retries, limit = self._shard, 0, self._request.limit
+        left = self._left
+        while left.ranges and limit != 0:
+            state = self._state(left)
             if state.schema.version != self._checked:
                 self._check_shape(state.schema)
-            rows = self.left.intersect(RangeSet.of([state.rows]))
-            request = replace(self._request, rows=rows, asking=self._asking(state), limit=limit)
+            request = self._now(state, left, limit)
             try:
-                for batch in RowScan(state, self._shard.fragments, request).batches():
-                    self.left = self.left.after(batch.rows[-1].as_py(), reverse=request.reverse)
+                for batch in RowScan(state, shard.fragments, request).batches():
+                    self._last = batch.rows
                     limit = None if limit is None else limit - len(batch.rows)
                     retries = 0
                     yield batch
                     if limit == 0:
                         return
-                    if self._shard.tablets_changed(state):
+                    if shard.tablets_changed(state):
                         break
                 else:
-                    self.left = self.left.subtract(RangeSet.of([state.rows]))
+                    self._last, self._left = None, _beyond(left, state.rows, reverse=request.reverse)
             except NotFound:
                 retries += 1
-                if retries > _RETRIES_MAX or not self._shard.tablets_changed(state):
+                if retries > _RETRIES_MAX or not shard.tablets_changed(state):
                     raise
+            left = self.left
 
     def _check_shape(self, now: TableSchema) -> None:
         """Columns go by the names they have in the request's schema; their ids and types must still be the same."""
@@ -81,14 +92,25 @@ class TableScan:
         self._request = replace(self._request, columns=columns)
         self._checked = now.version
 
-    def _state(self) -> TabletState:
+    def _state(self, left: RangeSet) -> TabletState:
         if not self._request.reverse:
-            return self._shard.state_at(self._table, self.left.ranges[0].start)
-        last = self.left.ranges[-1]
-        return self._shard.state_before(self._table, last.stop)
+            return self._shard.state_at(self._table, left.ranges[0].start)
+        return self._shard.state_before(self._table, left.ranges[-1].stop)
 
-    def _asking(self, state: TabletState) -> Asking:
+    def _now(self, state: TabletState, left: RangeSet, limit: int | None) -> ScanRequest:
         """Of a state that was taken before: the horizon it was compacted to is then known."""
-        asking = self._request.asking
+        request = self._request
+        asking = request.asking
         self._shard.check_snapshot(self._table, asking.at)
-        return Asking(asking.at, state.floor_at(asking.at), asking.read_us, asking.time)
+        if state.floors:
+            asking = Asking(asking.at, state.floor_at(asking.at), asking.read_us, asking.time)
+        elif left is request.rows and limit == request.limit:
+            return request
+        return replace(request, rows=left, asking=asking, limit=limit)
+
+
+def _beyond(left: RangeSet, done: RowRange, *, reverse: bool) -> RangeSet:
+    """What is left behind a tablet, all of which was read."""
+    if reverse:
+        return left.split(done.start)[0] if done.start else NOTHING
+    return left.split(done.stop)[1] if done.stop is not None else NOTHING
