@@ -343,7 +343,7 @@ class StoreWorld:
         await self.service.start(await self.transport.listen(Address(self.path)))
 
     def attach(self, settings: LineSettings | None = None, hello: Hello = CLIENT) -> RemoteStore:
-        remote = RemoteStore(UnixConnector(self.path), self.threads, hello, settings or LineSettings())
+        remote = RemoteStore(UnixConnector(self.path), self.threads, hello, SystemClock(), settings or LineSettings())
         self._attached.append(remote)
         return remote
 

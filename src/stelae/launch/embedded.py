@@ -107,7 +107,7 @@ class _Connected(RemoteStore):
 
     def __init__(self, connector: UnixConnector, hello: Hello, place: str) -> None:
         self._threads = ThreadExecutor(_WRITERS, 100_000)
-        super().__init__(connector, self._threads, hello)
+        super().__init__(connector, self._threads, hello, _clock)
         self.place = place
         _connected.add(self)
 

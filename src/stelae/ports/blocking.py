@@ -3,7 +3,8 @@
 What arrives and in which order is as in `transport`, and so are the errors. Besides:
 - A frame whose `send` raised did not arrive whole: the peer has not seen it, and never will. Only a frame that was sent
   may have been acted upon when its answer does not come.
-- After a `send` or `receive` that raised anything but InvalidArgument the connection is of no use: close it.
+- After a `send` that raised anything but InvalidArgument, or a `receive` that raised anything but DeadlineExceeded, the
+  connection is of no use: close it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class BlockingConnection(Protocol):
 
     def receive(self, timeout_s: float | None) -> Frame | None:
         """The next frame; None once the peer has closed. DeadlineExceeded if none is there in time, however slowly it
-        comes: then, too, the connection is over."""
+        comes: nothing of it is lost, and whoever has more time may go on waiting."""
         ...
 
     def is_quiet(self) -> bool:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from stelae.model.errors import DeadlineExceeded
 from stelae.ports.clock import Clock
 
+SECONDS_MAX = 14 * 24 * 3_600.0
+"""Whoever would wait for longer waits so long: more is too much for the timers of some systems."""
+
 
 class Deadline:
     """A moment on one process's own clock. Immutable, and safe for threads."""
@@ -19,8 +22,8 @@ class Deadline:
     def __init__(self, clock: Clock, seconds: float) -> None:
         """From now on so many seconds."""
         self._clock = clock
-        self.seconds = seconds
-        self.until_s = clock.monotonic_s() + seconds
+        self.seconds = min(seconds, SECONDS_MAX)
+        self.until_s = clock.monotonic_s() + self.seconds
 
     @property
     def left_s(self) -> float:
@@ -30,6 +33,14 @@ class Deadline:
     @property
     def is_over(self) -> bool:
         return self._clock.monotonic_s() >= self.until_s
+
+    def anew(self) -> Deadline:
+        """As many seconds as this one was given, from now on."""
+        return Deadline(self._clock, self.seconds)
+
+    def within(self, seconds: float) -> Deadline:
+        """This one, or one that is so many seconds from now if that is earlier."""
+        return Deadline(self._clock, seconds) if seconds < self.left_s else self
 
     def check(self, what: str) -> float:
         """The seconds that are left to wait for something; DeadlineExceeded if there are none."""

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from stelae.service.deadlines import SECONDS_MAX
 from stelae.service.jobs import TTL_S_MAX
 from stelae.service.spaces import SpacesAsk
 from stelae.service.tables import AlterAsk
@@ -24,7 +25,7 @@ ROWS_MAX = 65_536
 _TEXT_MAX = 64 * 1024
 """Of names and rows that are only asked for: the store says more about those that are too long for it."""
 
-_LEFT_MS_MAX = 2**48
+_LEFT_MS_MAX = int(SECONDS_MAX * 1_000)
 
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -48,6 +48,7 @@ class BlockingUnixConnection:
         parts = encode_frame(frame, self._limits)
         with self._use("sending to", timeout_s):
             for part in parts:
+                self._wait_no_longer()
                 self._socket.sendall(part)
 
     def receive(self, timeout_s: float | None) -> Frame | None:
@@ -95,10 +96,9 @@ class BlockingUnixConnection:
                 if self._is_closed:
                     raise Closed(f"{self.peer}: this side closed the connection")
                 self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
-                self._wait_no_longer()
                 yield
         except TimeoutError:
-            raise DeadlineExceeded(f"{self.peer}: {doing} it took more than {timeout_s:g} s") from None
+            raise DeadlineExceeded(f"{self.peer}: {doing} it took more than {timeout_s:.2g} s") from None
         except OSError as error:
             if self._is_closed:
                 raise Closed(f"{self.peer}: this side closed the connection") from None

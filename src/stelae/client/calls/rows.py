@@ -303,7 +303,8 @@ def _newest_many(
         if at is not None:
             return at, backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
         if not view.has_ages:
-            return backend.visible, backend.newest_many(view.id, rows, shape.selectors, deadline=until)
+            txn = backend.visible if backend.is_local else backend.now(deadline=until)
+            return txn, backend.newest_many(view.id, rows, shape.selectors, deadline=until)
         txn = backend.now(deadline=until)
         try:
             return txn, backend.newest_many(view.id, rows, shape.selectors, txn, deadline=until)

@@ -1,12 +1,16 @@
-"""Answers of a store that another process has: one frame, or items and an end, on a line that is given back."""
+"""Answers of a store that another process has: one frame, or items and an end, on a line that is given back.
+
+An answer that is lost after its request was sent leaves open what happened: of an operation that is safe to repeat the
+caller is told what broke, and asks again; of any other it is told UnknownOutcome.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from stelae.client.remote.lines import Line, Lines
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, UnknownOutcome
+from stelae.model.errors import StelaeError, UnknownOutcome
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
@@ -16,25 +20,16 @@ from stelae.service.reports import Progress
 from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import read_error
 
+R = TypeVar("R")
 
-class Patience:
-    """How long the next frame of an answer is waited for: until the caller's deadline, or, of long work, for as long as
-    the deadline was when it began. `answer_s`: for a caller without a deadline; None for any time."""
-
-    def __init__(self, deadline: Deadline | None, *, each_anew: bool, answer_s: float | None) -> None:
-        self._deadline = deadline
-        self._each_anew = each_anew
-        self._answer_s = answer_s
-
-    def seconds(self) -> float | None:
-        if self._deadline is None:
-            return self._answer_s
-        return self._deadline.seconds if self._each_anew else self._deadline.left_s
+_CANCEL_S_MAX = 1.0
+"""How long the rest of an answer that nobody wants is waited for. A line on which it takes longer is closed, which ends
+the answer, too."""
 
 
 class ItemStream:
-    """The frames of one answer, on a line of its own until they end. Closed early, the rest is cancelled; dropped
-    without that, the line is."""
+    """The frames of one answer, on a line of its own until they end. `each_anew`: the deadline's length is for each
+    frame, not for all of them. Closed early, the rest is cancelled; dropped without that, the line is closed."""
 
     def __init__(
         self,
@@ -42,64 +37,71 @@ class ItemStream:
         operation: Operation[Any, Any],
         message: Request,
         body: Bytes,
-        deadline: Deadline | None,
-        patience: Patience,
+        deadline: Deadline,
+        *,
+        each_anew: bool,
     ) -> None:
         self._lines = lines
         self._operation = operation
-        self._patience = patience
+        self._deadline = deadline
+        self._each_anew = each_anew
         self._line: Line | None = None
         self._request: RequestId
         self._line, self._request = lines.ask(operation, message, body, deadline=deadline)
 
     def next_item(self) -> tuple[Item | None, Bytes] | None:
         """The next item with its body; without an item, the whole answer; None after the last. What the other side
-        raised is raised; a lost answer of what is not safe to repeat is UnknownOutcome."""
+        raised is raised."""
         line = self._line
         if line is None:
             return None
         try:
-            return self._read(line, self._receive(line))
+            return self._read(line)
         except BaseException:
-            self._give_back()
+            self.drop()
             raise
 
-    def _receive(self, line: Line) -> Frame:
-        try:
-            return line.receive(self._patience.seconds())
-        except (ConnectionLost, DeadlineExceeded) as error:
-            if self._operation.is_repeatable:
-                raise
-            raise UnknownOutcome(
-                f"{self._operation.name} was sent, and may or may not have happened: {error}"
-            ) from error
+    def lost(self, error: StelaeError) -> StelaeError:
+        """What to tell the caller when the answer did not come, or makes no sense."""
+        if self._operation.is_repeatable:
+            return error
+        return UnknownOutcome(f"{self._operation.name} was sent, and may or may not have happened: {error}")
 
-    def _read(self, line: Line, frame: Frame) -> tuple[Item | None, Bytes] | None:
+    def _read(self, line: Line) -> tuple[Item | None, Bytes] | None:
+        try:
+            frame = line.receive(self._deadline.seconds if self._each_anew else self._deadline.left_s)
+            item = self._read_item(line, frame)
+            error = read_error(frame, STORE_FAULTS) if frame.kind is FrameKind.ERROR else None
+        except StelaeError as failed:
+            raise self.lost(failed) from failed
+        if error is not None:
+            raise error
+        if item is not None:
+            return item, frame.body
+        self.drop()
+        return None if frame.kind is FrameKind.END else (None, frame.body)
+
+    def _read_item(self, line: Line, frame: Frame) -> Item | None:
         match frame.kind:
             case FrameKind.ITEM:
-                return self._operation.method.read_answer(frame), frame.body
-            case FrameKind.ANSWER:
-                self._give_back()
-                return None, frame.body
-            case FrameKind.END:
-                self._give_back()
+                return self._operation.method.read_answer(frame)
+            case FrameKind.ANSWER | FrameKind.END | FrameKind.ERROR:
                 return None
-            case FrameKind.ERROR:
-                raise read_error(frame, STORE_FAULTS)
             case FrameKind.REQUEST | FrameKind.CANCEL:
                 raise ProtocolError(f"{line.peer}: {frame!r} is no answer")
 
     def close(self) -> None:
-        """No more is wanted: what is on its way is taken and thrown away, within the caller's patience."""
+        """No more is wanted: what is on its way is taken and thrown away, if it comes soon."""
         line, self._line = self._line, None
         if line is not None:
             try:
                 with suppress(StelaeError):
-                    line.cancel(self._request, self._patience.seconds())
+                    line.cancel(self._request, self._deadline.anew().within(_CANCEL_S_MAX))
             finally:
                 self._lines.give(line)
 
-    def _give_back(self) -> None:
+    def drop(self) -> None:
+        """Give the line back: for others if the answer has ended, else to be closed."""
         line, self._line = self._line, None
         if line is not None:
             self._lines.give(line)
@@ -107,11 +109,23 @@ class ItemStream:
     def __del__(self) -> None:
         # Made only in part if asking failed.
         if getattr(self, "_line", None) is not None:
-            self._give_back()
+            self.drop()
 
 
-def receive_result(items: ItemStream, progress: Progress | None) -> Bytes:
-    """The bytes of the whole result; on the way, how far long work is."""
+def receive_result(items: ItemStream, operation: Operation[Any, R], progress: Progress | None) -> R:
+    """The result; on the way, how far long work is."""
+    try:
+        data = _receive_bytes(items, progress)
+    except BaseException:
+        items.drop()
+        raise
+    try:
+        return operation.result.decode(data)
+    except ProtocolError as error:
+        raise items.lost(error) from error
+
+
+def _receive_bytes(items: ItemStream, progress: Progress | None) -> Bytes:
     parts: list[Bytes] = []
     while (found := items.next_item()) is not None:
         item, body = found

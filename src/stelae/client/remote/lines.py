@@ -5,7 +5,8 @@ unless an answer is still to come on it or its peer is gone: then it is closed. 
 error or an interrupt, has only to give the line back.
 
 Whatever breaks a connection, or keeps one from being made, is ConnectionLost. Time is the caller's: nobody waits here
-longer than its deadline, and how long a connection may take to be made is bounded besides.
+longer than its deadline, and how long a connection may take to be made is bounded besides. A line on which an answer
+did not come in time is not broken: whoever has it may go on waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from typing import Any
 
 import msgspec
 
-from stelae.model.errors import Closed, ConnectionLost, DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
+from stelae.model.errors import (
+    Closed,
+    ConnectionLost,
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    StelaeError,
+    Unavailable,
+)
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
@@ -37,7 +46,7 @@ _UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
 @dataclass(frozen=True, slots=True)
 class LineSettings:
     """`lines_max`: every open scan has one. `connect_s`: how long a connection may take to be made, whatever the
-    deadline. `answer_s`: how long an answer may take for a caller without a deadline; long work may take any time."""
+    deadline. `answer_s`: the deadline of a caller that has none."""
 
     lines_max: int = 32
     connect_s: float = 10.0
@@ -65,7 +74,7 @@ class Line:
         self._connection = connection
         self._last_id = 0
         self._open: set[RequestId] = set()
-        self._is_broken = False
+        self.is_broken = False
         self.is_used = False
 
     @property
@@ -73,63 +82,73 @@ class Line:
         return self._connection.peer
 
     @property
+    def is_quiet(self) -> bool:
+        """Nothing came that was not received, not even the end."""
+        return self._connection.is_quiet()
+
+    @property
     def is_fit(self) -> bool:
         """For another request of anybody's."""
-        return not self._open and not self._is_broken and self._connection.is_quiet()
+        return not self._open and not self.is_broken and self.is_quiet
 
-    def greet(self, mine: Hello, timeout_s: float) -> None:
+    def greet(self, mine: Hello, deadline: Deadline) -> None:
         with _broken_is_lost():
-            self._connection.send(hello_frame(mine, FrameKind.REQUEST), timeout_s)
-            frame = self._connection.receive(timeout_s)
+            self._connection.send(hello_frame(mine, FrameKind.REQUEST), deadline.left_s)
+            frame = self._connection.receive(deadline.left_s)
         if frame is None:
             raise ConnectionLost(f"{self.peer}: it closed the connection at once")
         agree(mine, read_hello(frame, FrameKind.ANSWER, STORE_FAULTS))
 
     def ask(
-        self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline | None
+        self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline
     ) -> RequestId:
         request = RequestId(self._last_id + 1)
-        if deadline is not None:
-            message = msgspec.structs.replace(message, left_ms=int(deadline.left_s * 1_000))
+        left_s = deadline.check(operation.name)
         try:
-            frame = operation.method.ask(request, message, body)
+            frame = operation.method.ask(request, msgspec.structs.replace(message, left_ms=int(left_s * 1_000)), body)
         except _UNSENDABLE as error:
             raise InvalidArgument(f"{operation.name}: this cannot be asked: {error}") from None
-        self._send(frame, None if deadline is None else deadline.check(operation.name))
+        self._send(frame, left_s)
         self._last_id = request
         self._open.add(request)
         return request
 
-    def receive(self, timeout_s: float | None) -> Frame:
+    def receive(self, timeout_s: float) -> Frame:
         """The next frame of an answer that is still to come."""
-        with _broken_is_lost():
-            frame = self._connection.receive(timeout_s)
-        if frame is None:
-            raise ConnectionLost(f"{self.peer}: it closed the connection before it answered")
-        if frame.request_id not in self._open:
-            raise ProtocolError(f"{self.peer}: {frame!r} answers nothing that was asked")
+        try:
+            with _broken_is_lost():
+                frame = self._connection.receive(timeout_s)
+            if frame is None:
+                raise ConnectionLost(f"{self.peer}: it closed the connection before it answered")
+            if frame.request_id not in self._open:
+                raise ProtocolError(f"{self.peer}: {frame!r} answers nothing that was asked")
+        except DeadlineExceeded:
+            raise
+        except StelaeError:
+            self.is_broken = True
+            raise
         if frame.kind in _LAST:
             self._open.remove(frame.request_id)
         return frame
 
-    def cancel(self, request: RequestId, timeout_s: float | None) -> None:
+    def cancel(self, request: RequestId, deadline: Deadline) -> None:
         """No more of a stream is wanted: take what is on its way, up to its end."""
-        self._send(cancel_frame(request), timeout_s)
+        self._send(cancel_frame(request), deadline.left_s)
         while request in self._open:
-            self.receive(timeout_s)
+            self.receive(deadline.left_s)
 
     def close(self) -> None:
         self._connection.close()
 
-    def _send(self, frame: Frame, timeout_s: float | None) -> None:
-        self._is_broken = True
+    def _send(self, frame: Frame, timeout_s: float) -> None:
+        was_broken, self.is_broken = self.is_broken, True
         try:
             with _broken_is_lost():
                 self._connection.send(frame, timeout_s)
         except InvalidArgument:
-            self._is_broken = False
+            self.is_broken = was_broken
             raise
-        self._is_broken = False
+        self.is_broken = was_broken
 
 
 class Lines:
@@ -144,6 +163,7 @@ class Lines:
         self._lines: set[Line] = set()
         self._opening = 0
         self._is_closed = False
+        self._is_abandoned = False
 
     @property
     def count(self) -> int:
@@ -152,7 +172,7 @@ class Lines:
             return len(self._lines)
 
     def ask(
-        self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline | None
+        self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline
     ) -> tuple[Line, RequestId]:
         """On a line that the caller gives back. What was not sent on an old line is sent on another one."""
         for is_last in (False, True):
@@ -165,7 +185,7 @@ class Lines:
                     raise
         raise ConnectionLost(f"{self._connector.address}: it could not be asked")
 
-    def take(self, deadline: Deadline | None) -> Line:
+    def take(self, deadline: Deadline) -> Line:
         """Overloaded if all are lent and none is given back in time."""
         with self._change:
             line = self._next_idle(deadline)
@@ -185,6 +205,8 @@ class Lines:
         return line
 
     def give(self, line: Line) -> None:
+        if self._is_abandoned:
+            return
         with self._change:
             if line not in self._lines:
                 return
@@ -203,7 +225,11 @@ class Lines:
             self._idle.clear()
             self._change.notify_all()
 
-    def _next_idle(self, deadline: Deadline | None) -> Line | None:
+    def abandon(self) -> None:
+        """In a forked child: the lines are the parent's, and the lock may be held for ever. Touch nothing again."""
+        self._is_abandoned = True
+
+    def _next_idle(self, deadline: Deadline) -> Line | None:
         """None: there is room for another one."""
         while True:
             self._check_open(None)
@@ -214,21 +240,18 @@ class Lines:
                 self._forget(line)
             if len(self._lines) + self._opening < self._settings.lines_max:
                 return None
-            left_s = self._settings.answer_s if deadline is None else deadline.left_s
-            if not self._change.wait(left_s):
+            if not self._change.wait(deadline.left_s):
                 raise Overloaded(
                     f"{self._connector.address}: all {self._settings.lines_max} connections are in use; "
                     f"every open scan has one"
                 )
 
-    def _open_line(self, deadline: Deadline | None) -> Line:
-        connect_s = self._settings.connect_s
-        if deadline is not None:
-            connect_s = min(connect_s, deadline.check(f"connecting to {self._connector.address}"))
+    def _open_line(self, deadline: Deadline) -> Line:
+        until = deadline.within(self._settings.connect_s)
         with _broken_is_lost():
-            line = Line(self._connector.connect(connect_s))
+            line = Line(self._connector.connect(until.check(f"connecting to {self._connector.address}")))
         try:
-            line.greet(self._hello, connect_s)
+            line.greet(self._hello, until)
         except BaseException:
             line.close()
             raise

@@ -1,22 +1,36 @@
-"""Snapshots of a store that another process has, kept readable by it while the connection lives."""
+"""Snapshots of a store that another process has, kept readable by it while a connection lives.
+
+All pins of a store are on one line, so none may be lost because another was asked for in vain: an answer that does not
+come in time leaves the line as it is. It is thrown away when it comes, and if it says that something was pinned, that
+is freed.
+
+A pin that nobody holds is collected, and closed, by whichever thread happens to be running: perhaps in the middle of
+asking for another one. So `free` never waits for the lock. Whoever has the lock frees what was left for it, and looks
+once more after giving the lock back: nothing is forgotten.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import RLock
+from threading import Lock
 
-from stelae.client.remote.lines import Line, Lines, LineSettings
-from stelae.model.errors import DeadlineExceeded, StelaeError
+from stelae.client.remote.lines import Line, Lines
+from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError
 from stelae.model.ids import Txn
-from stelae.ports.transport import FrameKind
+from stelae.ports.clock import Clock
+from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import PIN, STORE_FAULTS, UNPIN
 from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import read_error
 
-_FREE_S_MAX = 10.0
+_FREE_S_MAX = 1.0
+"""How long a closed pin waits to hear that it is free; the owner frees it all the same."""
+
+_GLANCE_S = 0.01
 
 
 class RemotePin:
@@ -36,7 +50,7 @@ class RemotePin:
     @property
     def is_held(self) -> bool:
         """Not if the owner it was asked of is gone: another owner does not know of it."""
-        return self._line.is_fit
+        return self._pins.is_alive(self._line)
 
     def close(self) -> None:
         was_open, self._is_open = self._is_open, False
@@ -45,74 +59,145 @@ class RemotePin:
 
 
 class RemotePins:
-    """All pins are on one line, which is given back when the last of them is closed. Safe for threads. Reentrant: a
-    pin that nobody holds may be collected, and closed, anywhere."""
+    """Safe for threads. The line is given back when the last pin on it is closed."""
 
-    def __init__(self, lines: Lines, settings: LineSettings) -> None:
+    def __init__(self, lines: Lines, clock: Clock) -> None:
         self._lines = lines
-        self._answer_s = settings.answer_s
-        self._lock = RLock()
+        self._clock = clock
+        self._lock = Lock()
         self._line: Line | None = None
         self._count = 0
+        """Of pins that the owner holds for the line."""
+        self._late: set[RequestId] = set()
+        """Asked on the line, and waited for by nobody any more."""
+        self._to_free: deque[tuple[Line, int]] = deque()
+        self._is_abandoned = False
 
-    def pin(self, at: Txn | None, deadline: Deadline | None) -> RemotePin:
-        message, body = PIN.ask(at)
+    def pin(self, at: Txn | None, deadline: Deadline) -> RemotePin:
         with self._locked(deadline):
-            line = self._line
+            is_new = self._line is None
             try:
-                if line is None or not line.is_fit:
-                    self._drop()
-                    line, _ = self._lines.ask(PIN, message, body, deadline=deadline)
-                    self._line = line
-                else:
-                    line.ask(PIN, message, body, deadline=deadline)
-                number, txn = PIN.result.decode(_receive(line, self._left(deadline)))
-            except BaseException:
-                self._drop_if_unfit()
-                raise
-            self._count += 1
-            return RemotePin(self, line, number, Txn(txn))
+                return self._ask_pin(at, deadline)
+            except ConnectionLost:
+                if is_new:
+                    raise
+            # The old line's owner is gone, and its pins with it; nothing was pinned.
+            return self._ask_pin(at, deadline)
 
     def free(self, line: Line, number: int) -> None:
-        """Of a line that is gone everything is free already. An owner that does not answer loses the line, and with it
-        the pins: so it is given some time."""
-        with self._lock:
-            if line is not self._line:
-                return
-            self._count -= 1
-            try:
-                with suppress(StelaeError):
-                    line.ask(UNPIN, *UNPIN.ask(number), deadline=None)
-                    _receive(line, min(_FREE_S_MAX, self._answer_s))
-            finally:
-                self._drop_if_unfit()
+        """Of a line that is gone everything is free already."""
+        if not self._is_abandoned:
+            self._to_free.append((line, number))
+            self._free_waiting(_FREE_S_MAX)
+
+    def is_alive(self, line: Line) -> bool:
+        """Whether the owner still holds what was pinned on the line, as far as is known without asking."""
+        if not self._lock.acquire(blocking=False):
+            # Somebody asks on it now, and will find out.
+            return line is self._line
+        try:
+            self._glance()
+            return line is self._line
+        finally:
+            self._lock.release()
+            self._free_waiting(0.0)
+
+    def abandon(self) -> None:
+        """In a forked child: the line is the parent's, and the lock may be held for ever."""
+        self._is_abandoned = True
 
     @contextmanager
-    def _locked(self, deadline: Deadline | None) -> Iterator[None]:
-        if not self._lock.acquire(timeout=self._left(deadline)):
+    def _locked(self, deadline: Deadline) -> Iterator[None]:
+        if not self._lock.acquire(timeout=deadline.left_s):
             raise DeadlineExceeded("a snapshot was asked for, and others that wait for one took all the time")
         try:
             yield
         finally:
             self._lock.release()
+            self._free_waiting(0.0)
 
-    def _left(self, deadline: Deadline | None) -> float:
-        return self._answer_s if deadline is None else deadline.left_s
+    # -- with the lock held
 
-    def _drop_if_unfit(self) -> None:
-        if self._line is not None and (not self._count or not self._line.is_fit):
-            self._drop()
+    def _ask_pin(self, at: Txn | None, deadline: Deadline) -> RemotePin:
+        message, body = PIN.ask(at)
+        try:
+            line = self._line
+            if line is None:
+                line, request = self._lines.ask(PIN, message, body, deadline=deadline)
+                self._line = line
+            else:
+                request = line.ask(PIN, message, body, deadline=deadline)
+            number, txn = PIN.result.decode(self._receive(line, request, deadline))
+            self._count += 1
+            return RemotePin(self, line, number, Txn(txn))
+        finally:
+            self._let_go_if_useless()
 
-    def _drop(self) -> None:
-        line, self._line, self._count = self._line, None, 0
-        if line is not None:
+    def _receive(self, line: Line, request: RequestId, deadline: Deadline) -> Bytes:
+        self._late.add(request)
+        while True:
+            frame = line.receive(deadline.left_s)
+            if frame.request_id == request:
+                break
+            self._take_late(line, frame)
+        self._late.discard(request)
+        if frame.kind is FrameKind.ERROR:
+            raise read_error(frame, STORE_FAULTS)
+        return _answer_of(line, frame)
+
+    def _take_late(self, line: Line, frame: Frame) -> None:
+        """The answer to what nobody waits for any more."""
+        self._late.discard(frame.request_id)
+        if frame.kind is FrameKind.ANSWER and frame.body:
+            number, _ = PIN.result.decode(frame.body)
+            self._count += 1
+            self._to_free.append((line, number))
+
+    def _glance(self) -> None:
+        """Take what has come on the line, its end perhaps."""
+        line = self._line
+        with suppress(StelaeError):
+            while line is not None and not line.is_quiet:
+                self._take_late(line, line.receive(_GLANCE_S))
+        self._let_go_if_useless()
+
+    def _free(self, line: Line, number: int, wait_s: float) -> None:
+        if line is not self._line:
+            return
+        self._count -= 1
+        try:
+            deadline = Deadline(self._clock, _FREE_S_MAX)
+            request = line.ask(UNPIN, *UNPIN.ask(number), deadline=deadline)
+            # An owner that was late already is not waited for again.
+            if wait_s and not self._late:
+                self._receive(line, request, deadline.within(wait_s))
+            else:
+                self._late.add(request)
+        except StelaeError:
+            return
+        finally:
+            self._let_go_if_useless()
+
+    def _let_go_if_useless(self) -> None:
+        line = self._line
+        if line is not None and (line.is_broken or not self._count):
+            self._line, self._count = None, 0
+            self._late.clear()
             self._lines.give(line)
 
+    # -- with or without it
 
-def _receive(line: Line, timeout_s: float) -> Bytes:
-    frame = line.receive(timeout_s)
-    if frame.kind is FrameKind.ERROR:
-        raise read_error(frame, STORE_FAULTS)
+    def _free_waiting(self, wait_s: float) -> None:
+        while self._to_free and self._lock.acquire(blocking=False):
+            try:
+                while self._to_free:
+                    line, number = self._to_free.popleft()
+                    self._free(line, number, wait_s)
+            finally:
+                self._lock.release()
+
+
+def _answer_of(line: Line, frame: Frame) -> Bytes:
     if frame.kind is not FrameKind.ANSWER:
         raise ProtocolError(f"{line.peer}: {frame!r} where one answer was expected")
     return frame.body

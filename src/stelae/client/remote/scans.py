@@ -18,13 +18,13 @@ class RemoteScan(Iterator[pa.RecordBatch]):
     def __init__(self, items: ItemStream) -> None:
         self._items = items
         self._schema: pa.Schema | None = None
-        kind, _ = self._next_whole()
-        if kind is not ItemKind.OPENED:
-            raise self._broken(f"it begins with {kind.name}")
+        first = self._next_whole()
+        if first is None or first[0] is not ItemKind.OPENED:
+            raise self._broken(f"it begins with {'its end' if first is None else first[0].name}")
 
     def __next__(self) -> pa.RecordBatch:
-        while True:
-            kind, data = self._next_whole()
+        while (found := self._next_whole()) is not None:
+            kind, data = found
             match kind:
                 case ItemKind.SCHEMA:
                     self._schema = schema_from(data)
@@ -32,15 +32,16 @@ class RemoteScan(Iterator[pa.RecordBatch]):
                     return batch_from(self._schema, data)
                 case _:
                     raise self._broken(f"{kind.name} where it has no place")
+        raise StopIteration
 
     def close(self) -> None:
         self._items.close()
 
-    def _next_whole(self) -> tuple[ItemKind, Bytes]:
-        """The next item; the bodies of several that belong together as one."""
+    def _next_whole(self) -> tuple[ItemKind, Bytes] | None:
+        """The next item, the bodies of several that belong together as one; None after the last."""
         found = self._items.next_item()
         if found is None:
-            raise StopIteration
+            return None
         item, data = found
         if item is None:
             raise self._broken("it is answered with one frame")
@@ -54,5 +55,5 @@ class RemoteScan(Iterator[pa.RecordBatch]):
         return item.kind, parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _broken(self, why: str) -> ProtocolError:
-        self.close()
+        self._items.drop()
         return ProtocolError(f"a scan that makes no sense: {why}")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from threading import Condition, Event
 from typing import Any, ParamSpec, TypeVar
 
-from stelae.client.remote.answers import ItemStream, Patience, receive_result
+from stelae.client.remote.answers import ItemStream, receive_result
 from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
 from stelae.client.remote.pins import RemotePin, RemotePins
 from stelae.client.remote.scans import RemoteScan
@@ -30,6 +30,7 @@ from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.blocking import BlockingConnector
+from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.service import job_operations as jobs
 from stelae.service import messages as m
@@ -46,6 +47,7 @@ from stelae.service.spaces import SpacesAsk, SpacesInfo
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.read.asking import Version
+from stelae.wire.faults import ProtocolError
 from stelae.wire.hello import Hello
 
 P = ParamSpec("P")
@@ -55,8 +57,8 @@ ROWS_BYTES_MAX = 16 * 1024 * 1024
 
 
 class RemoteStore:
-    """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. Safe for threads;
-    not after a fork: attach again in the child."""
+    """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
+    deadline has that of `settings.answer_s`. Safe for threads; not after a fork: attach again in the child."""
 
     is_local = False
 
@@ -65,13 +67,15 @@ class RemoteStore:
         connector: BlockingConnector,
         executor: Executor,
         hello: Hello,
+        clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
     ) -> None:
         self.place = connector.address
+        self._clock = clock
         self._settings = settings
         self._executor = executor
         self._lines = Lines(connector, hello, settings)
-        self._pins = RemotePins(self._lines, settings)
+        self._pins = RemotePins(self._lines, clock)
         self._change = Condition()
         self._changes = 0
         self._ended = Event()
@@ -84,11 +88,13 @@ class RemoteStore:
 
     def attach(self, deadline: Deadline | None = None) -> None:
         """Connect, if no connection is open: ConnectionLost if nobody has the store, or nobody answers."""
-        self._lines.give(self._lines.take(deadline))
+        self._lines.give(self._lines.take(self._until(deadline)))
 
     def abandon(self, why: str) -> None:
         """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""
         self._abandoned = why
+        self._lines.abandon()
+        self._pins.abandon()
 
     def close(self) -> None:
         if self._abandoned is not None:
@@ -146,14 +152,11 @@ class RemoteStore:
         deadline: Deadline | None = None,
     ) -> Txn:
         with self._counted():
-            return self._write(table, blocks, max_txn, deadline)
+            return self._write(table, blocks, max_txn, self._until(deadline))
 
-    def _write(
-        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, deadline: Deadline | None
-    ) -> Txn:
+    def _write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, deadline: Deadline) -> Txn:
         def write_group(group: WriteGroup) -> Txn:
-            data = self._receive(ops.WRITE, group.message, group.body, deadline, None)
-            return ops.WRITE.result.decode(data)
+            return self._receive(ops.WRITE, group.message, group.body, deadline, None)
 
         return write_in_order(write_groups(table, blocks, max_txn), write_group)
 
@@ -167,7 +170,7 @@ class RemoteStore:
     ) -> Future[Txn]:
         self._begin_change()
         try:
-            future = self._executor.submit(self._write, table, blocks, max_txn, deadline)
+            future = self._executor.submit(self._write, table, blocks, max_txn, self._until(deadline))
         except BaseException:
             self._end_change()
             raise
@@ -213,16 +216,23 @@ class RemoteStore:
         *,
         deadline: Deadline | None = None,
     ) -> list[Values | None]:
+        until = self._until(deadline)
         groups = list(_row_groups(rows))
         if len(groups) < 2 or at is not None:
-            return [
-                values for group in groups for values in self._ask(ops.NEWEST_MANY, deadline, table, group, columns, at)
-            ]
-        pin = self.pin(deadline=deadline)
+            return [values for group in groups for values in self._newest_group(table, group, columns, at, until)]
+        pin = self.pin(deadline=until)
         try:
-            return self.newest_many(table, rows, columns, pin.txn, deadline=deadline)
+            return self.newest_many(table, rows, columns, pin.txn, deadline=until)
         finally:
             pin.close()
+
+    def _newest_group(
+        self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline
+    ) -> list[Values | None]:
+        found = self._ask(ops.NEWEST_MANY, deadline, table, rows, columns, at)
+        if len(found) != len(rows):
+            raise ProtocolError(f"{self.place}: values of {len(found)} rows, where {len(rows)} were asked for")
+        return found
 
     def history(
         self,
@@ -240,12 +250,11 @@ class RemoteStore:
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> RemoteScan:
         self._check_usable()
         message, body = ops.SCAN.ask(table, ask)
-        patience = Patience(deadline, each_anew=True, answer_s=self._settings.answer_s)
-        return RemoteScan(ItemStream(self._lines, ops.SCAN, message, body, deadline, patience))
+        return RemoteScan(ItemStream(self._lines, ops.SCAN, message, body, self._until(deadline), each_anew=True))
 
     def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> RemotePin:
         self._check_usable()
-        return self._pins.pin(at, deadline)
+        return self._pins.pin(at, self._until(deadline))
 
     # -- upkeep
 
@@ -332,22 +341,24 @@ class RemoteStore:
     ) -> R:
         message, body = operation.ask(*args, **kwargs)
         if not operation.changes:
-            return operation.result.decode(self._receive(operation, message, body, deadline, progress))
+            return self._receive(operation, message, body, self._until(deadline), progress)
         with self._counted():
-            return operation.result.decode(self._receive(operation, message, body, deadline, progress))
+            return self._receive(operation, message, body, self._until(deadline), progress)
 
     def _receive(
         self,
-        operation: Operation[Any, Any],
+        operation: Operation[Any, R],
         message: m.Request,
         body: Bytes,
-        deadline: Deadline | None,
+        deadline: Deadline,
         progress: Progress | None,
-    ) -> Bytes:
+    ) -> R:
         self._check_usable()
-        answer_s = None if operation.is_long else self._settings.answer_s
-        patience = Patience(deadline, each_anew=operation.is_long, answer_s=answer_s)
-        return receive_result(ItemStream(self._lines, operation, message, body, deadline, patience), progress)
+        items = ItemStream(self._lines, operation, message, body, deadline, each_anew=operation.is_long)
+        return receive_result(items, operation, progress)
+
+    def _until(self, deadline: Deadline | None) -> Deadline:
+        return Deadline(self._clock, self._settings.answer_s) if deadline is None else deadline
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

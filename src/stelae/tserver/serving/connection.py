@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable
+from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.service import messages as m
@@ -18,7 +18,8 @@ from stelae.service.deadlines import Deadline
 from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
 from stelae.service.table import OPERATIONS, STORE_MESSAGES
 from stelae.tserver.serving.blocks import read_block
-from stelae.tserver.serving.jobs import HeldPins, begun
+from stelae.tserver.serving.jobs import HeldPins, begun, wait_in_turn
+from stelae.tserver.serving.news import News
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
 from stelae.wire.hello import HELLO_ID, agree, hello_frame, read_hello
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _OVER = (ProtocolError, Unavailable, Closed, TimeoutError)
 """What ends a connection, and nothing else."""
 
-_SIGN_OF_LIFE_S = 1.0
 _Work: TypeAlias = Callable[[], Coroutine[Any, Any, Frame | None]]
 
 
@@ -271,21 +271,16 @@ class ServedConnection:
         before: asyncio.Future[None] | None,
         mine: asyncio.Future[None],
     ) -> Frame:
-        store, table = self._service.backend, TableId(asked.table)
+        store, table, deadline = self._service.backend, TableId(asked.table), request.deadline
 
         def submit() -> Future[Txn]:
-            schema = store.info(table).schema
+            schema = store.info(table, deadline=deadline).schema
             blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
             max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
-            return store.submit(table, blocks, max_txn, deadline=request.deadline)
+            return store.submit(table, blocks, max_txn, deadline=deadline)
 
-        try:
-            if before is not None:
-                await asyncio.wait((before,))
-            under_way = await self._service.jobs.run(submit, request.deadline)
-        finally:
-            if not mine.done():
-                mine.set_result(None)
+        async with wait_in_turn(before, mine, deadline):
+            under_way = await self._service.jobs.run(submit, deadline)
         # Not cancelled with the connection: the write goes on without it.
         txn = await asyncio.shield(asyncio.wrap_future(under_way))
         return _answer_frame(request.id, WRITE.result.encode(txn))
@@ -315,16 +310,16 @@ class ServedConnection:
             return scan_parts_of(store.scan(TableId(asked.table), scan_from(asked, body), deadline=request.deadline))
 
         stream = OpenStream(open_parts, request.id)
-        ahead = begun(self._service.jobs.run(stream.pull))
+        ahead = begun(self._service.jobs.run(stream.pull, request.deadline))
         is_over = False
         try:
             while await self._goes_on(request, ahead):
-                is_over = True
                 item = ahead.result()
                 if item is None:
+                    is_over = True
                     return None
-                is_over = False
-                ahead = begun(self._service.jobs.run(stream.pull))
+                again = None if request.deadline is None else request.deadline.anew()
+                ahead = begun(self._service.jobs.run(stream.pull, again))
                 await self._connection.send(item)
         finally:
             ahead.cancel()
@@ -346,41 +341,34 @@ class ServedConnection:
     async def _carry_out_long(
         self, request: _Request, operation: Operation[Any, Any], asked: Any, body: Bytes
     ) -> Frame | None:
-        """Work that tells how far it is, at least every second, and then what came of it. It goes on if nobody wants to
-        know."""
-        loop = asyncio.get_running_loop()
-        newest: list[m.Item] = []
-        """At most one: older news is no news."""
-        has_news = asyncio.Event()
-
-        def take_news(item: m.Item) -> None:
-            newest[:] = [item]
-            has_news.set()
-
-        def progress(done: int, total: int) -> None:
-            with suppress(RuntimeError):  # the loop is gone
-                loop.call_soon_threadsafe(take_news, m.Item(m.ItemKind.PROGRESS, False, done, total))
-
-        work = begun(self._service.upkeep.run(self._job(request, operation, asked, body, progress)))
-        for end in (work, request.stop):
-            end.add_done_callback(lambda _: has_news.set())
+        """Work that tells how far it is, or at least that it goes on, and then what came of it. It goes on if nobody
+        wants to know. What is not safe to repeat is waited for when the service is closed, as writes are."""
+        news = News(request.deadline)
+        job = self._job(request, operation, asked, body, news.tell)
+        work = begun(self._service.upkeep.run(job, request.deadline))
+        news.wake_with(work, request.stop)
         try:
-            while not request.stop.done():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_SIGN_OF_LIFE_S):
-                        await has_news.wait()
-                has_news.clear()
-                if newest:
-                    await self._connection.send(operation.method.answer(request.id, newest.pop()))
-                    has_news.set()
-                elif work.done():
-                    return await self._send_result(request, work.result())
-                else:
-                    alive = m.Item(m.ItemKind.PROGRESS)
-                    await self._connection.send(operation.method.answer(request.id, alive))
+            while not request.stop.done() or (self._is_leaving and not operation.is_repeatable):
+                item = await news.wait()
+                if item is None and work.done():
+                    return await self._send_result(request, _result_of(work, operation))
+                sign = m.Item(m.ItemKind.PROGRESS) if item is None else item
+                await self._connection.send(operation.method.answer(request.id, sign))
         finally:
             work.cancel()
         return self._stopped(request)
+
+
+def _result_of(work: asyncio.Task[Bytes], operation: Operation[Any, Any]) -> Bytes:
+    """What a store that was closed in the middle leaves open, its caller is not told to repeat."""
+    try:
+        return work.result()
+    except Closed as error:
+        if operation.is_repeatable:
+            raise
+        raise UnknownOutcome(
+            f"{operation.name} may or may not have happened: the store was closed meanwhile: {error}"
+        ) from error
 
 
 def _answer_frame(request: RequestId, body: Bytes) -> Frame:

@@ -7,16 +7,16 @@ others may use too, takes no more, the loop waits and asks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from threading import Lock
 from typing import Any, TypeVar
 
 from stelae.model.errors import Closed, DeadlineExceeded, InvalidArgument, NotFound, Overloaded
 from stelae.ports.executor import Executor
 from stelae.service.backend import Pin
-from stelae.service.deadlines import Deadline
+from stelae.service.deadlines import Deadline, left_of
 
 T = TypeVar("T")
 
@@ -37,16 +37,7 @@ class Jobs:
 
     async def run(self, job: Callable[[], T], deadline: Deadline | None = None) -> T:
         """Cancelled, it does not wait for a job that has begun. DeadlineExceeded if it could not begin in time."""
-        try:
-            async with asyncio.timeout(None if deadline is None else deadline.left_s):
-                await self._places.acquire()
-        except TimeoutError:
-            raise DeadlineExceeded("the store had too much to do to begin with it in time") from None
-        try:
-            future = await self._submitted(job)
-        except BaseException:
-            self._places.release()
-            raise
+        future = await self._begin(job, deadline)
         self._running += 1
         self._is_idle.clear()
         loop = asyncio.get_running_loop()
@@ -70,7 +61,19 @@ class Jobs:
             async with asyncio.timeout(timeout_s):
                 await self._is_idle.wait()
 
-    async def _submitted(self, job: Callable[[], T]) -> Future[T]:
+    async def _begin(self, job: Callable[[], T], deadline: Deadline | None) -> Future[T]:
+        try:
+            async with asyncio.timeout(left_of(deadline)):
+                await self._places.acquire()
+                try:
+                    return await self._submit(job)
+                except BaseException:
+                    self._places.release()
+                    raise
+        except TimeoutError:
+            raise DeadlineExceeded("the store had too much to do to begin with it in time") from None
+
+    async def _submit(self, job: Callable[[], T]) -> Future[T]:
         wait_s = _WAIT_S_MIN
         for _ in range(_TRIES_MAX):
             try:
@@ -128,6 +131,30 @@ class HeldPins:
     def __bool__(self) -> bool:
         with self._lock:
             return bool(self._pins)
+
+
+@asynccontextmanager
+async def wait_in_turn(
+    before: asyncio.Future[None] | None, mine: asyncio.Future[None], deadline: Deadline | None
+) -> AsyncIterator[None]:
+    """Enter when those before are done; `mine` is done when they are and this is left. So whoever gives up waiting, or
+    is cancelled, does not let those behind it pass those before it."""
+    try:
+        if before is not None:
+            await asyncio.wait((before,), timeout=left_of(deadline))
+            if not before.done():
+                raise DeadlineExceeded("the writes that came before it took all the time")
+        yield
+    finally:
+        if before is None or before.done():
+            _finish(mine)
+        else:
+            before.add_done_callback(lambda _: _finish(mine))
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
