@@ -20,7 +20,7 @@ import pytest
 from stelae.catalog.check import check_catalog
 from stelae.catalog.entries import TableCreated
 from stelae.launch.metastores import open_metastore
-from stelae.registry.catalog_reader import CatalogReader, HistoryStep
+from stelae.registry.catalog.reader import CatalogReader, HistoryStep
 from tests.effort import tries
 from tests.etcd import running_etcd
 from tests.registry.worker import fingerprint, place_of

@@ -29,7 +29,7 @@ from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.metastore import DeleteKey, IsAbsent, Metastore, PutKey
 from stelae.ports.rng import Rng
-from stelae.registry.catalog_service import CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService, CatalogSettings
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.meta import META0, META1, META_SCHEMA, ROOT_CONFIG_KEY
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
