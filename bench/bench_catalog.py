@@ -31,7 +31,7 @@ from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Metastore, PutKey
 from stelae.registry import update_log as log
-from stelae.registry.catalog_service import CatalogSettings, open_catalog
+from stelae.registry.catalog.service import CatalogSettings, open_catalog
 
 SCHEMA = declare(
     {"id": "string"},

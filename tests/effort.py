@@ -9,6 +9,9 @@ import pytest
 _FACTORS = {"dev": 0.2, "ci": 0.5, "soak": 50}
 _FEW = 20
 
+HANG_S = 300.0
+"""Longer than anything takes that does not hang, on the busiest machine: how long tests wait for what must come."""
+
 
 def tries(count: int) -> int:
     """In a plain run half of so many, unless they are few; fewer while writing code, many more in a soak. Where a

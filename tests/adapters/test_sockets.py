@@ -26,6 +26,7 @@ from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
 from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import encode_frame
+from tests.effort import HANG_S
 
 MIB = 2**20
 
@@ -192,7 +193,7 @@ def test_only_the_owner_may_connect(directory: Path) -> None:
     assert not path.exists()
     loop.close()
     with pytest.raises(Unavailable, match="nobody listens"):
-        UnixConnector(str(path)).connect(1)
+        UnixConnector(str(path)).connect(HANG_S)
 
 
 LISTENER = """
@@ -216,14 +217,14 @@ def test_what_a_killed_process_left_is_no_obstacle(directory: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         with pytest.raises(AlreadyExists):
             listening(path)
-        UnixConnector(path).connect(5).close()
+        UnixConnector(path).connect(HANG_S).close()
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert os.path.exists(path)
     with pytest.raises(Unavailable, match="nobody listens"):
-        UnixConnector(path).connect(5)
+        UnixConnector(path).connect(HANG_S)
     loop, listener = listening(path)
-    UnixConnector(path).connect(5).close()
+    UnixConnector(path).connect(HANG_S).close()
     loop.run(listener.close())
     loop.close()
 
@@ -261,7 +262,7 @@ def test_a_directory_that_is_not_there(directory: Path) -> None:
     with pytest.raises(NotFound):
         listening(str(directory / "none" / "s"))
     with pytest.raises(Unavailable):
-        UnixConnector(str(directory / "none" / "s")).connect(1)
+        UnixConnector(str(directory / "none" / "s")).connect(HANG_S)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
@@ -269,7 +270,7 @@ def test_a_socket_of_somebody_else(directory: Path) -> None:
     loop, listener = listening(str(directory / "s"))
     (directory / "s").chmod(0)
     with pytest.raises(PermissionDenied):
-        UnixConnector(str(directory / "s")).connect(1)
+        UnixConnector(str(directory / "s")).connect(HANG_S)
     loop.run(listener.close())
     loop.close()
 
@@ -287,11 +288,11 @@ def test_paths_may_be_long(size: int, directory: Path, monkeypatch: pytest.Monke
     assert len(path) == size
     loop, listener = listening(path)
     assert stat.S_ISSOCK(os.stat(path).st_mode)
-    connection = UnixConnector(path).connect(5)
+    connection = UnixConnector(path).connect(HANG_S)
     other = loop.run(UnixTransport().connect(Address(path)))
     there = loop.run(_first(listener))
     loop.run(there.send(frame(1)))
-    assert connection.receive(5) == frame(1)
+    assert connection.receive(HANG_S) == frame(1)
     connection.close()
     loop.run(other.close())
     loop.run(there.close())
@@ -322,7 +323,7 @@ def test_where_the_temporary_place_is_long_another_is_used(directory: Path, monk
 @pytest.fixture
 def ends(directory: Path) -> Iterator[tuple[LoopThread, BlockingConnection, Connection]]:
     loop, listener = listening(str(directory / "s"))
-    here = UnixConnector(listener.address).connect(5)
+    here = UnixConnector(listener.address).connect(HANG_S)
     there = loop.run(_first(listener))
     yield loop, here, there
     here.close()
@@ -353,9 +354,9 @@ def test_closing_wakes_who_waits(ends: Ends) -> None:
         each.join()
     assert len(errors) == 2
     with pytest.raises(Closed):
-        here.receive(5)
+        here.receive(HANG_S)
     with pytest.raises(Closed):
-        here.send(frame(1), 5)
+        here.send(frame(1), HANG_S)
     assert not here.is_quiet()
 
 
@@ -365,13 +366,13 @@ def test_what_breaks_off_and_what_is_no_frame(directory: Path) -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen()
-            here = UnixConnector(path).connect(5)
+            here = UnixConnector(path).connect(HANG_S)
             peer, _ = listener.accept()
             peer.sendall(frame_bytes(frame(1)) + data)
             peer.close()
-            assert here.receive(5) == frame(1)
+            assert here.receive(HANG_S) == frame(1)
             with pytest.raises(error):
-                here.receive(5)
+                here.receive(HANG_S)
             here.close()
 
 
@@ -380,7 +381,7 @@ import os, sys
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.model.errors import Closed
 
-here = UnixConnector(sys.argv[1]).connect(5)
+here = UnixConnector(sys.argv[1]).connect(300)
 child = os.fork()
 if not child:
     try:
@@ -391,7 +392,7 @@ if not child:
         os._exit(0 if told else 1)
     os._exit(2)
 print(os.waitpid(child, 0)[1], here.is_quiet(), flush=True)
-print(here.receive(5).request_id)
+print(here.receive(300).request_id)
 here.close()
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from stelae.adapters.threads import LoopThread
 from stelae.model.errors import Closed, InvalidArgument
-from tests.effort import tries
+from tests.effort import HANG_S, tries
 
 
 @pytest.fixture
@@ -89,4 +89,4 @@ def test_nobody_waits_for_ever_for_a_loop_that_ends(closers: int) -> None:
             jobs = [threads.submit(ask, loop, barrier) for _ in range(3)]
             jobs += [threads.submit(end, loop, barrier) for _ in range(closers)]
             for job in jobs:
-                job.result(30)
+                job.result(HANG_S)

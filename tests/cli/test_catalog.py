@@ -17,7 +17,7 @@ from stelae.catalog.commands_tables import DropTable
 from stelae.launch.metastores import METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
 from stelae.model.hybrid import to_datetime
-from stelae.registry.catalog_service import CatalogSettings, open_catalog
+from stelae.registry.catalog.service import CatalogSettings, open_catalog
 from tests.catalog.samples import USERS, create
 from tests.cli.test_app import stelae
 from tests.etcd import running_etcd

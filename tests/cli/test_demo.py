@@ -23,9 +23,10 @@ from stelae.cli.demo.fleet import fleet_batch, make_fleet
 from stelae.cli.demo.report import report_text
 from stelae.cli.demo.stage import DemoFigure, DemoStage, DemoStory, Latency, StepTaken, percentile, short_time
 from stelae.cli.demo.traffic import Traffic, slices, sparks
+from tests.effort import HANG_S
 
 _SPARK_CALLS = ("bash", "cat", "dirname", "env", "head", "ps", "sh", "tr", "uname")
-_END_S_MAX = 240.0
+_END_S_MAX = 2 * HANG_S
 _PROGRAM = "import sys; {before}; from stelae.cli.app import main; main()"
 
 
@@ -64,6 +65,13 @@ def is_self_contained(page: str) -> bool:
     return bool(pictures) and not re.search(r"https?:|src=|href=|@import|url\(", outside)
 
 
+def acknowledged(told: str) -> int:
+    """How many rows the killed writer had acknowledged: some more than were waited for, if it was quick."""
+    (found,) = re.findall(r"all (\d+) acknowledged rows are there", told)
+    assert int(found) >= 300
+    return int(found)
+
+
 def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path) -> None:
     hidden = "sys.modules['pyspark'] = None; sys.modules['duckdb'] = None"
     demo = started("--rows", "3000", "--dir", "kept", "--report", "seen.html", temporary=tmp_path, before=hidden)
@@ -73,7 +81,7 @@ def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path)
     assert "3,000 rows in" in told
     assert "Conflict" in told
     assert re.search(r"its states, newest first: returned, lent, (\w+); with at= it is still \1", told)
-    assert "all 300 acknowledged rows are there" in told
+    promised = acknowledged(told)
     assert "the counter is 400" in told
     assert "pyarrow reads it as well" in told
     assert "whole: 2 tables" in told
@@ -83,10 +91,12 @@ def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path)
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["store"]
     page = (tmp_path / "seen.html").read_text("utf-8")
     assert is_self_contained(page)
-    assert "0 of 300" in page
+    assert f"0 of {promised}" in page
     with stelae.open(tmp_path / "kept" / "store", read_only=True) as kept:
         assert kept.tables() == ["counters", "fleet"]
         assert kept.table("fleet").count(prefix="dev-") == 3_000
+        # The last row may have been durable when the writer was killed, and not acknowledged any more.
+        assert kept.table("fleet").count(prefix="killed-") - promised in (0, 1)
     again = started("--dir", "kept", temporary=tmp_path)
     assert "kept is there already" in again.communicate()[1]
     assert again.returncode == 1
@@ -145,9 +155,9 @@ def test_with_spark_and_without_java_on_the_path(tmp_path: Path) -> None:
     assert "Spark scanned all 2,000 rows" in told
     assert re.search(r"│ 5\.0\.0 +│ +0 │ +[1-9]\d* │", told)
     assert "job 'rollout-5.0.0' was done before" in told
-    assert "all 300 acknowledged rows are there" in told
     assert "verify finds it: 20 rows are only in the backup" in told
-    assert "every value of 2,300 rows is the same as in the backup" in told
+    (same,) = re.findall(r"every value of ([\d,]+) rows is the same as in the backup", told)
+    assert int(same.replace(",", "")) - 2_000 - acknowledged(told) in (0, 1)
     assert "whole: 1 tables, 8 tablets" in told
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["backups", "report.html", "store"]
     page = (tmp_path / "kept" / "report.html").read_text("utf-8")

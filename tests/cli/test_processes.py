@@ -14,6 +14,7 @@ import pytest
 
 import stelae
 from tests.cli.running import Cli
+from tests.effort import HANG_S
 
 PROGRAM = [sys.executable, "-c", "from stelae.cli.app import main; main()"]
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-9]")
@@ -52,7 +53,7 @@ class Terminal:
         while self._read():
             pass
         os.close(self._leader)
-        return self.process.wait(60)
+        return self.process.wait(HANG_S)
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_a_reader_that_goes_is_no_error(many: Cli, form: list[str]) -> None:
         assert process.stdout.readline()
         process.stdout.close()
         said = process.stderr.read()
-        assert process.wait(60) == 141
+        assert process.wait(HANG_S) == 141
     assert said == b""
 
 
@@ -142,7 +143,7 @@ def test_two_at_once(many: Cli) -> None:
         assert many.json("put", "users", "meanwhile")["rows"] == 1
         assert many.lines("get", "users", "meanwhile", "--columns", "age") == [{"id": "meanwhile", "age": 0}]
         rest = reading.stdout.read()
-        assert reading.wait(60) == 0
+        assert reading.wait(HANG_S) == 0
     assert rest.count(b"\n") == 60_002
     assert b"meanwhile" not in rest
 

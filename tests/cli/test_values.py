@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stelae.cli.files import typed_column
 from stelae.cli.outputs import csv_value
-from stelae.cli.values import decoded, from_json, from_text, json_value, row_from_json
+from stelae.cli.words.values import decoded, from_json, from_text, json_value, row_from_json
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.types import parse_type

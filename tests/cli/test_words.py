@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import declarations as d
-from stelae.cli.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
+from stelae.cli.words import declarations as d
+from stelae.cli.words.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import at_datetime

@@ -42,7 +42,7 @@ from stelae.wire.hello import hello_frame
 from stelae.wire.messages import read_error
 from tests.client.fake_backend import CLIENT, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import EVERYTHING, USERS, every_type
-from tests.effort import tries
+from tests.effort import HANG_S, tries
 from tests.wire.samples import mutated
 
 TABLE = TableId(7)
@@ -166,7 +166,7 @@ def told(world: StoreWorld, data: bytes) -> list[Frame]:
     decoder, found = FrameDecoder(), list[Frame]()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(world.path)
-        peer.settimeout(60)
+        peer.settimeout(HANG_S)
         with suppress(BrokenPipeError, ConnectionResetError):
             peer.sendall(data + FAREWELL)
             if not _ends_with_farewell(data + FAREWELL):
@@ -298,7 +298,7 @@ def test_mutated_bodies(which: str) -> None:
 def test_a_length_beyond_the_limit_ends_the_connection_at_once(world: StoreWorld) -> None:
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(world.path)
-        peer.settimeout(60)
+        peer.settimeout(HANG_S)
         peer.sendall(HELLO + struct.pack("<II", 2**32 - 1, 100))
         while peer.recv(65536):
             pass

@@ -48,7 +48,7 @@ from stelae.wire.hello import Hello, hello_frame
 from tests.client.asked import ASK, ASKED, BLOCKS, TABLE
 from tests.client.fake_backend import CLIENT, OWNER, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import USERS
-from tests.effort import tries
+from tests.effort import HANG_S, tries
 
 BATCH = pa.record_batch({"n": pa.array(np.arange(100_000))})
 
@@ -414,7 +414,7 @@ class RawPeer:
     """Frames as a client that is not ours might send them."""
 
     def __init__(self, world: StoreWorld) -> None:
-        self._connection = UnixConnector(world.path).connect(5)
+        self._connection = UnixConnector(world.path).connect(HANG_S)
         self.send(hello_frame(CLIENT, FrameKind.REQUEST))
         assert self.receive().kind is FrameKind.ANSWER
 
@@ -422,13 +422,13 @@ class RawPeer:
         self._connection.send(frame, 5)
 
     def receive(self) -> Frame:
-        frame = self._connection.receive(5)
+        frame = self._connection.receive(HANG_S)
         assert frame is not None
         return frame
 
     def is_ended(self) -> bool:
         try:
-            return self._connection.receive(5) is None
+            return self._connection.receive(HANG_S) is None
         except Unavailable:
             return True
 
@@ -534,8 +534,8 @@ def test_who_cannot_be_served_is_told_why(
 
 def test_who_says_nothing_is_sent_away(tmp_path: Path) -> None:
     with served(tmp_path, FakeBackend(answers={"now": Txn(1)}), ServiceLimits(hello_s=0.05)) as world:
-        connection = UnixConnector(world.path).connect(5)
-        assert connection.receive(5) is None
+        connection = UnixConnector(world.path).connect(HANG_S)
+        assert connection.receive(HANG_S) is None
         connection.close()
         assert world.attach().now() == 1
         until(lambda: world.service.connections == 1, world.loop)

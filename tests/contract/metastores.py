@@ -18,10 +18,11 @@ from stelae.ports.metastore import LeaseId, Metastore, PutKey, Revision, WatchBa
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.metastore import SimMetastoreServer
 from stelae.sim.rng import SimRng
+from tests.effort import HANG_S
 from tests.etcd import running_etcd
 
 T = TypeVar("T")
-PATIENCE_S = 180  # only a hang is so long
+PATIENCE_S = HANG_S
 
 _numbers = count()
 

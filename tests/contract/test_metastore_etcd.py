@@ -7,6 +7,7 @@ import importlib
 import json
 import subprocess
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,12 +51,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 
 def leader_of(servers: list[EtcdServer]) -> EtcdServer:
-    alive = [server for server in servers if server.process is not None]
-    for server in alive:
-        status = json.loads(etcdctl(server, "endpoint", "status", "-w", "json"))[0]["Status"]
-        if status["header"]["member_id"] == status["leader"]:
-            return server
-    raise AssertionError("no leader")
+    """The one that says so, as soon as one does."""
+    while True:
+        for server in servers:
+            with suppress(subprocess.CalledProcessError):  # it does not answer just now
+                if server.process is not None and _leads(server):
+                    return server
+
+
+def _leads(server: EtcdServer) -> bool:
+    status = json.loads(etcdctl(server, "endpoint", "status", "-w", "json"))[0]["Status"]
+    return bool(status["header"]["member_id"] == status["leader"])
+
+
+async def until_connected(store: EtcdMetastore) -> None:
+    """Where calls have little time, the first one may need more of it."""
+    while True:
+        with suppress(Unavailable):
+            await store.get("key")
+            return
 
 
 async def increment_once(store: EtcdMetastore, name: str) -> bool:
@@ -172,8 +186,9 @@ def test_cluster_that_is_not_there_is_unavailable_and_nothing_in_doubt() -> None
 
 def test_server_that_freezes_leaves_a_transaction_in_doubt(tmp_path: Path) -> None:
     async def story(server: EtcdServer) -> None:
-        store = EtcdMetastore([server.endpoint], timeout_s=0.5)
-        before = await put(store, "key", b"1")
+        later, store = EtcdMetastore([server.endpoint]), EtcdMetastore([server.endpoint], timeout_s=0.5)
+        before = await put(later, "key", b"1")
+        await until_connected(store)
         server.stop_answering()
         try:
             with pytest.raises(UnknownOutcome):
@@ -188,7 +203,6 @@ def test_server_that_freezes_leaves_a_transaction_in_doubt(tmp_path: Path) -> No
             await fresh.close()
         finally:
             server.answer_again()
-        later = EtcdMetastore([server.endpoint])
         assert (await later.range("")).revision in (before, before + 1)
         entry = await later.get("key")
         assert entry is not None
@@ -204,7 +218,7 @@ def test_frozen_member_does_not_stop_reads_and_watches_of_others(tmp_path: Path)
     async def story(servers: list[EtcdServer]) -> None:
         leader = leader_of(servers)
         follower = next(server for server in servers if server is not leader)
-        store = EtcdMetastore([follower.endpoint, leader.endpoint], timeout_s=4)
+        store = EtcdMetastore([follower.endpoint, leader.endpoint], timeout_s=10)
         made = await put(store, "key")
         follower.stop_answering()
         try:

@@ -34,6 +34,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.effort import HANG_S
+
 ROOT = Path(__file__).parent.parent.parent
 NOT_RUN = {
     "make ": "the tests are started by `make test`, and tests/cli plays the demo",
@@ -45,7 +47,7 @@ NOT_RUN = {
 """Commands of documents that are not run, by their beginnings, and why."""
 
 LANGUAGES = {"python", "text", "console", "sh"}
-_COMMAND_S_MAX = 60.0
+_COMMAND_S_MAX = HANG_S
 _TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 _PLAIN_COMMAND = re.compile(r"""stelae ([^|;&<>$`'"]|'[^']*'|"[^"$`]*")*""")
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

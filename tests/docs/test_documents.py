@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.docs.player import LANGUAGES, NOT_RUN, ROOT, blocks_of, needs_spark, play_file, reason_not_to_run
+from tests.effort import HANG_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ PLAYED = [
 ON_SPARK = [path for path in PLAYED if needs_spark(path.read_text("utf-8"))]
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]*)(#[^)\s]*)?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_PLAY_S_MAX = 240.0
+_PLAY_S_MAX = 2 * HANG_S
 
 
 def named(path: Path) -> str:

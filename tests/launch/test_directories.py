@@ -24,6 +24,7 @@ from stelae.launch.metastores import InDirectory, open_metastore
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import PutKey
 from stelae.registry.store_mark import STORE_KEY
+from tests.effort import HANG_S
 
 OWNER = """
 import sys
@@ -265,7 +266,11 @@ def test_a_full_disk_is_said_and_writing_goes_on_once_there_is_room(tmp_path: Pa
     if resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY:
         pytest.skip("the size of files is limited here already")
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path / "data")], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", FULL, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     said, counts, after = done.stdout.splitlines()

@@ -20,8 +20,8 @@ import pytest
 from stelae.catalog.check import check_catalog
 from stelae.catalog.entries import TableCreated
 from stelae.launch.metastores import open_metastore
-from stelae.registry.catalog_reader import CatalogReader, HistoryStep
-from tests.effort import tries
+from stelae.registry.catalog.reader import CatalogReader, HistoryStep
+from tests.effort import HANG_S, tries
 from tests.etcd import running_etcd
 from tests.registry.worker import fingerprint, place_of
 
@@ -71,7 +71,7 @@ class Process:
         return self.said[-1]
 
     def _end(self) -> str:
-        self._process.wait(timeout=120)
+        self._process.wait(timeout=HANG_S)
         self._listener.join()
         assert self._process.stderr is not None
         assert self._process.stdin is not None

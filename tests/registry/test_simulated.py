@@ -22,7 +22,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import KeyPut, Metastore, Revision
 from stelae.registry import update_log as log
 from stelae.registry import version_pins
-from stelae.registry.catalog_service import CatalogEvent, CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogEvent, CatalogService, CatalogSettings
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore import MetastoreFaults, SimMetastoreServer

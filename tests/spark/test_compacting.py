@@ -13,6 +13,7 @@ import pytest
 
 import stelae
 from stelae.spark.jobs.compacting import CompactionResult, compact
+from tests.effort import HANG_S
 from tests.spark.tickets import Tickets, interrupting
 
 ROWS = 300
@@ -70,7 +71,7 @@ def test_the_same_before_and_after_while_others_write(spark: Any, db: stelae.Dat
     with db.snapshot() as then, ThreadPoolExecutor(1) as pool:
         before, past = content(users, then.txn), histories(users)
         writing = pool.submit(write)
-        assert began.wait(60)
+        assert began.wait(HANG_S)
         try:
             told: list[tuple[int, int]] = []
             result = compact(spark, db, "users", progress=lambda *each: told.append(each))

@@ -19,7 +19,7 @@ from stelae.model.errors import Conflict, StelaeError, Unavailable
 from stelae.spark.loading.fragment_task import written_fragments
 from stelae.spark.loading.job import LoadOptions
 from stelae.spark.stores import backend_of
-from tests.effort import long_run
+from tests.effort import HANG_S, long_run
 from tests.spark import spark_driver
 from tests.spark.by_hand import load_by_hand, plan_of
 from tests.spark.load_driver import JOB, frame, run
@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Path:
 
 def driver(directory: Path, point: str, module: str = "load_driver") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", f"tests.spark.{module}", str(directory), point]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 def check_clean(db: stelae.Database) -> None:

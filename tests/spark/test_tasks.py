@@ -78,8 +78,8 @@ def test_other_errors_are_told_in_a_line(spark: Any, error: Exception) -> None:
 
 
 def wait_then_write(directory: str, number: int) -> int:
-    """Long enough to be cancelled before it is done."""
-    Event().wait(10)
+    """Long enough to be cancelled before it is done, also where that takes its time."""
+    Event().wait(120)
     Path(directory, f"{number}.done").touch()
     return number
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.storage.files.cache import BlockCache, BlockKey, CachePriority, preloads, priority_of
-from tests.effort import tries
+from tests.effort import HANG_S, tries
 
 ONE_GROUP, SEVERAL_GROUPS, PARTLY, ON_DEMAND = CachePriority
-PATIENCE_S = 30
+PATIENCE_S = HANG_S
 
 
 def _reads(value: str, size_bytes: int) -> Callable[[], tuple[str, int]]:
@@ -448,19 +448,22 @@ def _thread(work: Callable[[], None]) -> Iterator[None]:
 def _second_load_during_the_first(
     cache: BlockCache[str], first: Callable[[], tuple[str, int]], second: Callable[[], tuple[str, int]]
 ) -> tuple[Future[str], Future[str], bool]:
-    """Load a key, and again from another thread while the first read runs; whether the second read ran beside it.
-
-    That it does not can only be seen by giving it time to: a wrong cache uses it, a right one waits it out.
-    """
-    has_read, is_started = Event(), Event()
+    """Load a key, and again from another thread while the first read runs; whether the second read ran beside it. The
+    first goes on when the second reads, or waits for it."""
+    has_read, has_come = Event(), Event()
     outcomes: tuple[Future[str], Future[str]] = Future(), Future()
+
+    class Awaited(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            has_come.set()
+            return super().wait(timeout)
 
     def observed() -> tuple[str, int]:
         has_read.set()
+        has_come.set()
         return second()
 
     def load(read: Callable[[], tuple[str, int]], outcome: Future[str]) -> None:
-        is_started.set()
         try:
             outcome.set_result(cache.load(("a", 0), ON_DEMAND, read))
         except Unavailable as error:
@@ -470,10 +473,10 @@ def _second_load_during_the_first(
     beside = []
 
     def starts_the_other() -> tuple[str, int]:
-        is_started.clear()
+        cache._loads["a", 0].done = Awaited()
         other.start()
-        assert is_started.wait(PATIENCE_S)
-        beside.append(has_read.wait(0.05))
+        assert has_come.wait(PATIENCE_S)
+        beside.append(has_read.is_set())
         return first()
 
     load(starts_the_other, outcomes[0])

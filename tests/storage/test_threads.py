@@ -39,7 +39,7 @@ from stelae.storage.tablet.state import new_tablet
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.storage.upkeep.upkeep import Upkeep
-from tests.effort import tries
+from tests.effort import HANG_S, tries
 
 TABLE = TableId(3)
 SCHEMA = declare(
@@ -57,7 +57,6 @@ SETTINGS = ShardSettings(
 )
 WRITERS, READERS = 4, 2
 BLOCKS = tries(50)
-HANGS_S = 300
 """Nothing is measured by it: only whoever waits for ever fails."""
 
 
@@ -134,10 +133,10 @@ class World:
                 continue
             except Overloaded:
                 self.written.release()
-                self.shard.when_room().result(timeout=HANGS_S)
+                self.shard.when_room().result(timeout=HANG_S)
                 continue
             self.shard.drain()
-            assert commit.durable.result(timeout=HANGS_S) == commit.txn <= self.shard.visible
+            assert commit.durable.result(timeout=HANG_S) == commit.txn <= self.shard.visible
             return
 
     def number_of(self, row: Row, at: Txn) -> int:
@@ -183,7 +182,7 @@ class World:
         """Some blocks at a time, as they come."""
         flushed = 0
         while not self.done.is_set():
-            self.written.acquire(timeout=HANGS_S)
+            self.written.acquire(timeout=HANG_S)
             while (memory := self.upkeep.pick_flush()) is not None:
                 flushed += bool(self.upkeep.flush(memory))
             self.upkeep.save()
@@ -194,7 +193,7 @@ class World:
         """Everywhere, in turn; the horizon follows."""
         compacted = 0
         while not self.done.is_set():
-            self.written.acquire(timeout=HANGS_S)
+            self.written.acquire(timeout=HANG_S)
             self.shard.advance_horizon(TABLE, self.shard.visible)
             for tablet in list(self.shard.tablets()):
                 try:
@@ -212,7 +211,7 @@ class World:
         for turn in count():
             if self.done.is_set():
                 return turn
-            self.resizes.acquire(timeout=HANGS_S)
+            self.resizes.acquire(timeout=HANG_S)
             with self.shard.lock:
                 states = sorted(self.shard.tablets().values(), key=lambda state: state.rows.start)
                 at = SETS[1 + turn % (len(SETS) - 1)][0]
@@ -250,13 +249,13 @@ def test_all_at_once(tmp_path: Path) -> None:
         writers = [threads.submit(world.write, seed) for seed in range(WRITERS)]
         try:
             for writer in writers:
-                writer.result(timeout=HANGS_S)
+                writer.result(timeout=HANG_S)
         finally:
             world.done.set()
             world.written.release(100)
             world.resizes.release()
         for other in others:
-            assert other.result(timeout=HANGS_S) > 0
+            assert other.result(timeout=HANG_S) > 0
         written = world.numbers(world.shard.visible)
         assert sum(written) == WRITERS * BLOCKS
         world.close()

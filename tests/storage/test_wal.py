@@ -25,6 +25,7 @@ from stelae.sim.effects import Effects
 from stelae.sim.rng import SimRng
 from stelae.storage.log.replay import replay
 from stelae.storage.log.wal import Wal, WalSettings
+from tests.effort import HANG_S
 from tests.storage.wal_world import SMALL, Lock, World, record
 
 
@@ -323,7 +324,7 @@ def test_one_segment_at_a_time_is_in_memory(tmp_path: Path) -> None:
 
 
 def ended(thread: threading.Thread) -> None:
-    thread.join(60)
+    thread.join(HANG_S)
     assert not thread.is_alive(), "it waits for what never comes"
 
 
@@ -402,7 +403,7 @@ def test_a_second_drain_waits_for_what_it_saw_and_no_longer(tmp_path: Path) -> N
     first, second = (threading.Thread(target=wal.drain, daemon=True) for _ in range(2))
     first.start()
     files.gate.release(2)
-    assert futures[0].result(60) == 1
+    assert futures[0].result(HANG_S) == 1
     second.start()
     lock.wait_until_left_by(second)
     for _ in range(3):

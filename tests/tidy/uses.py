@@ -19,7 +19,7 @@ ROOMS_FOR_TESTS = ("sim",)
 KEPT: Mapping[str, str] = {
     "stelae.cli.app.main": "the command that is installed: `stelae`",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
-    "stelae.registry.catalog_service.open_catalog": "how a process of a cluster follows the catalog",
+    "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""
 
@@ -88,13 +88,12 @@ def _exported(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                match key, value:
-                    case _, ast.Tuple(elts=[ast.Constant(value=str(module)), ast.Constant(value=str(name))]):
-                        yield f"{module}.{name}"
-                    case ast.Constant(value=str(name)), ast.Constant(value=str(module)):
-                        yield f"{package}{module}.{name}"
-                    case _:
-                        continue  # another dict
+                parts = (key, *getattr(value, "elts", [value]))
+                words = [str(each.value) for each in parts if isinstance(each, ast.Constant)]
+                if len(words) == 3:
+                    yield f"{words[1]}.{words[2]}"
+                elif len(words) == 2:
+                    yield f"{package}{words[1]}.{words[0]}"
 
 
 def _public(source: Source) -> Iterator[Definition]:

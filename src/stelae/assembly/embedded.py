@@ -13,7 +13,7 @@ from stelae.master.desk import TableDesk
 from stelae.master.master import Master
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Txn
-from stelae.registry.catalog_service import CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService, CatalogSettings
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
 from stelae.service.deadlines import Deadline

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from stelae.cli import declarations as d
-from stelae.cli.keys import comma_listed
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import as_shown, out, print_json, verb_help
+from stelae.cli.words import declarations as d
+from stelae.cli.words.keys import comma_listed
 from stelae.model.errors import InvalidArgument
 
 _ALTER_HELP = """Change a table: all of it together, or nothing.

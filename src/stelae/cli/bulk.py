@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stelae.adapters.signals import plain_interrupts
-from stelae.cli.keys import comma_listed, typed_at
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption
 from stelae.cli.screens import (
@@ -31,6 +30,7 @@ from stelae.cli.screens import (
     verb_help,
 )
 from stelae.cli.tables import YesOption
+from stelae.cli.words.keys import comma_listed, typed_at
 from stelae.model.errors import AlreadyExists, InvalidArgument
 from stelae.service.reports import Progress
 

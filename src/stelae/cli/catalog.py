@@ -14,12 +14,12 @@ from rich.tree import Tree
 from stelae.catalog.commands_tables import TableName
 from stelae.catalog.describe import describe_catalog, describe_table, describe_update, differences, show_time
 from stelae.catalog.value import Catalog, CatalogVersion
-from stelae.cli.keys import typed_at
 from stelae.cli.places import JsonOption, metastore_placed
 from stelae.cli.screens import as_shown, grid, out, print_json
+from stelae.cli.words.keys import typed_at
 from stelae.launch.metastores import MetastorePlace, open_metastore
 from stelae.model.errors import InvalidArgument
-from stelae.registry.catalog_reader import CatalogReader, HistoryStep
+from stelae.registry.catalog.reader import CatalogReader, HistoryStep
 
 catalog_app = typer.Typer(
     help="Look at the catalog: its versions, one of them, or what changed between two.",

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from stelae.cli.values import BINARY, FLOAT, decoded, from_text, row_from_json, type_of
+from stelae.cli.words.values import BINARY, FLOAT, decoded, from_text, row_from_json, type_of
 from stelae.model import types as t
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.arrow_values import array_of

@@ -15,12 +15,12 @@ import typer
 
 import stelae
 from stelae.adapters.clock import SystemClock
-from stelae.cli.declarations import key_names_or_types
 from stelae.cli.files import STANDARD_INPUT, FileForm, FilePart, arrow_schema_of_file, check_file, file_kind, parts_of
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
-from stelae.cli.values import column_types
+from stelae.cli.words.declarations import key_names_or_types
+from stelae.cli.words.values import column_types
 from stelae.client.arguments.declarations import LIKE_GROUP
 from stelae.model.arrow import from_arrow
 from stelae.model.errors import InvalidArgument, NotFound, PartialWrite, StelaeError, nearest

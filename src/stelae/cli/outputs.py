@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import stelae
 from stelae.cli.screens import as_shown, counted, out, print_json, progress_bar
-from stelae.cli.values import column_types, json_row, json_value, json_versions
+from stelae.cli.words.values import column_types, json_row, json_value, json_versions
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.schema import TableSchema

@@ -10,7 +10,6 @@ from typing import IO, Annotated, Any
 import typer
 
 import stelae
-from stelae.cli.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import (
@@ -26,7 +25,8 @@ from stelae.cli.screens import (
     print_line,
     verb_help,
 )
-from stelae.cli.values import column_types, decoded, json_row, json_value, json_versions, row_from_json
+from stelae.cli.words.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
+from stelae.cli.words.values import column_types, decoded, json_row, json_value, json_versions, row_from_json
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.schema import TableSchema
 from stelae.model.types import Binary, ColumnType

@@ -12,11 +12,11 @@ import pyarrow as pa
 import typer
 from rich.table import Table
 
-from stelae.cli.keys import comma_listed, typed_at, typed_bound
 from stelae.cli.outputs import SUFFIXES, FoundRows, write_file
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, cell_text
 from stelae.cli.screens import as_shown, counted, grid, note, out, print_json, print_line, verb_help
+from stelae.cli.words.keys import comma_listed, typed_at, typed_bound
 from stelae.model.errors import InvalidArgument
 from stelae.model.schema import WILDCARD
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stelae.cli.keys import comma_listed
 from stelae.cli.places import JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, counted, grid, note, out, print_json, print_line, verb_help
+from stelae.cli.words.keys import comma_listed
 from stelae.client.api.display import shown_bytes
 from stelae.model.errors import InvalidArgument
 from stelae.service.spaces import ZoneInfo

@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 
 import stelae
-from stelae.cli import declarations as d
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import as_shown, confirmed, counted, facts, grid, note, out, print_json, print_line, verb_help
 from stelae.cli.tablets import json_tablet, tablet_grid
+from stelae.cli.words import declarations as d
 from stelae.client.api.display import shown_bytes
 from stelae.model.declare import GroupSpec, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema
@@ -157,7 +157,7 @@ def _like_file(file: Path, key: str) -> dict[str, Any]:
 def _splits(shape: dict[str, Any], split: list[str] | None) -> list[Any] | None:
     if not split:
         return None
-    from stelae.cli.keys import typed_bound
+    from stelae.cli.words.keys import typed_bound
 
     if "groups" in shape:
         schema = declare(shape["key"], shape["groups"])

@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 
 import stelae
-from stelae.cli.keys import only_key, typed_bound
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import as_shown, counted, grid, on_one_line, out, print_json, print_line
-from stelae.cli.values import json_value
+from stelae.cli.words.keys import only_key, typed_bound
+from stelae.cli.words.values import json_value
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import cuts_of
 from stelae.model.errors import InvalidArgument

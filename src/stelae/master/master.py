@@ -37,7 +37,7 @@ from stelae.model.ranges import check_cover
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.alterations import commands_of
-from stelae.registry.catalog_service import CatalogService
+from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import (
     AlterTable,
     CreateTablets,

@@ -14,7 +14,7 @@ from stelae.catalog.value import Catalog
 from stelae.model.errors import NotFound
 from stelae.model.ids import TableId
 from stelae.model.schema import TableSchema
-from stelae.registry.catalog_service import CatalogService
+from stelae.registry.catalog.service import CatalogService
 from stelae.registry.meta import META0, META1, META_SCHEMA
 from stelae.service.tables import TableInfo
 

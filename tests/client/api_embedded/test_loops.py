@@ -17,6 +17,7 @@ import stelae
 import stelae.aio
 from stelae.model.errors import NotCached, StaleSchema
 from tests.client.api_embedded.worlds import FailingBackend
+from tests.effort import HANG_S
 
 Test = Callable[[stelae.aio.AsyncDatabase, stelae.aio.AsyncTable], Awaitable[None]]
 GROUPS = [stelae.columns("g", {"age": "int64", "name": "string"}), stelae.cells("c", families=["click"])]
@@ -261,7 +262,7 @@ def test_a_cancelled_scan_leaves_the_store_usable(tmp_path: Path) -> None:
         def slow(table: Any, ask: Any) -> Any:
             entered.set()
             try:
-                release.wait(30)
+                release.wait(HANG_S)
                 yield from scan_of(table, ask)
             finally:
                 ended.set()
@@ -273,12 +274,12 @@ def test_a_cancelled_scan_leaves_the_store_usable(tmp_path: Path) -> None:
                 pass
 
         task = asyncio.create_task(read())
-        await asyncio.to_thread(entered.wait, 30)
+        assert await asyncio.to_thread(entered.wait, HANG_S)
         task.cancel()
         asyncio.get_running_loop().call_later(0.01, release.set)
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(ended.wait, 30)
+        assert await asyncio.to_thread(ended.wait, HANG_S)
         assert await users.count() == 2
 
     in_loop(tmp_path, test)

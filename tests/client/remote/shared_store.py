@@ -99,7 +99,7 @@ class Program:
         return self._world.own(self)
 
     def attach(self, deadline: Deadline) -> RemoteStore:
-        remote = RemoteStore(self._world.transport.connector(ADDRESS), AtOnce(), CLIENT)
+        remote = RemoteStore(self._world.transport.connector(ADDRESS), AtOnce(), CLIENT, self._world.clock)
         remote.attach(deadline)
         return remote
 

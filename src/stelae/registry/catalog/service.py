@@ -41,7 +41,7 @@ from stelae.ports.clock import Clock
 from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, PutKey, TxnOutcome, WatchBatch
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
-from stelae.registry.catalog_history import CatalogHistory, history_of
+from stelae.registry.catalog.history import CatalogHistory, history_of
 from stelae.registry.compaction import CatalogCompaction
 from stelae.registry.schema_versions import SchemaVersions
 from stelae.registry.version_pins import VersionPins

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from stelae.cli.values import BINARY, column_types, decoded, from_json, from_text, type_of
+from stelae.cli.words.values import BINARY, column_types, decoded, from_json, from_text, type_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import at_datetime, check_txn
 from stelae.model.ids import Txn

@@ -1,0 +1,1 @@
+"""What is typed on a command line, as values: tables, keys, bounds, times, values."""

@@ -1,0 +1,1 @@
+"""The catalog in the metastore: its log of updates followed, its history read."""
