@@ -104,6 +104,7 @@ def __getattr__(name: str) -> Any:
 def open(  # noqa: A001 - the package is where this name belongs
     path: str | os.PathLike[str],
     *,
+    store: str | os.PathLike[str] | None = None,
     memory_bytes: int | None = None,
     read_only: bool = False,
     timeout_s: float = 30.0,
@@ -113,8 +114,10 @@ def open(  # noqa: A001 - the package is where this name belongs
         with stelae.open("data") as db:
             db.tables()
 
-    `memory_bytes` bounds what the store keeps in memory. `read_only` refuses everything that writes. `timeout_s` is
-    how long a call is tried again while the store is overloaded or something is not there right now.
+    `store` says where a new database keeps its fragments, its data proper: `s3://bucket/prefix`, `file:///dir` or a
+    path; by default the directory. It is remembered, and need not be said again. `memory_bytes` bounds what the store
+    keeps in memory. `read_only` refuses everything that writes. `timeout_s` is how long a call is tried again while
+    the store is overloaded or something is not there right now.
     """
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
@@ -124,9 +127,8 @@ def open(  # noqa: A001 - the package is where this name belongs
     from stelae.launch.embedded import open_embedded
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
-    return Database(
-        Session(open_embedded(path, memory_bytes=memory_bytes, read_only=read_only, release=__version__), patience)
-    )
+    backend = open_embedded(path, store=store, memory_bytes=memory_bytes, read_only=read_only, release=__version__)
+    return Database(Session(backend, patience))
 
 
 def connect(masters: str, *, timeout_s: float = 30.0) -> Database:

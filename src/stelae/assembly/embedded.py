@@ -45,11 +45,11 @@ from stelae.tserver.writing import TableWriter
 
 
 class EmbeddedStore:
-    """A `Backend`. Made of a running store."""
+    """A `Backend`. Made of a running store. `fragments`: the URL under which others find its files."""
 
     is_local = True
 
-    def __init__(self, running: Running, settings: StoreSettings, place: str) -> None:
+    def __init__(self, running: Running, settings: StoreSettings, place: str, fragments: str = "") -> None:
         self.running = running
         self.place = place
         self._loop = running.world.loop
@@ -61,7 +61,9 @@ class EmbeddedStore:
         )
         self._reader = TableReader(self._shard, running.world.clock, self._check_open)
         self._upkeep = Maintenance(running)
-        self._bulk = BulkJobs(running, place, lambda info, now: self._upkeep.move_horizon(info, now, self._check_open))
+        self._bulk = BulkJobs(
+            running, fragments, lambda info, now: self._upkeep.move_horizon(info, now, self._check_open)
+        )
         self._infos: dict[TableId, TableInfo] = {}
         self._closing = RLock()
         self._closed = False

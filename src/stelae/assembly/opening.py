@@ -63,11 +63,12 @@ def _nothing() -> None:
     return
 
 
-class StoreMark(msgspec.Struct, frozen=True):
-    """What the store is, written once."""
+class StoreMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the store is, written once. `fragments`: the URL that they lie under, if that is not the directory."""
 
     format: int
     token: str
+    fragments: str = ""
 
 
 class LogMark(msgspec.Struct, frozen=True):
@@ -166,7 +167,7 @@ def open_store(world: World, settings: StoreSettings, proved: Callable[[], None]
     anything is changed."""
     clock = HybridClock(world.clock.wall_ms)
     run = world.loop.run
-    mark = run(_marked(world.metastore, world.rng))
+    mark = run(mark_store(world.metastore, world.rng))
     catalog = run(_catalog(world, clock, settings))
     try:
         root = run(_root(world.metastore))
@@ -301,13 +302,15 @@ class _Stages:
         self._fragments.close()
 
 
-async def _marked(store: Metastore, rng: Rng) -> StoreMark:
-    mark = StoreMark(STORE_FORMAT, rng.token(16).hex())
+async def mark_store(store: Metastore, rng: Rng, fragments: str = "") -> StoreMark:
+    """Write what a new store is; return what it is, old or new."""
+    mark = StoreMark(STORE_FORMAT, rng.token(16).hex(), fragments)
     await store.txn([IsAbsent(STORE_KEY)], [PutKey(STORE_KEY, msgspec.json.encode(mark))])
     return await read_mark(store)
 
 
 async def read_mark(store: Metastore) -> StoreMark:
+    """Without a token, if the store is still to be made."""
     entry = await store.get(STORE_KEY)
     if entry is None:
         return StoreMark(STORE_FORMAT, "")

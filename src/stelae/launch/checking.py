@@ -10,13 +10,15 @@ from stelae.model.errors import Corruption, NotFound
 from stelae.service.reports import CheckReport, Problem, Progress
 
 
-def check_store(path: str | os.PathLike[str], progress: Progress | None = None) -> CheckReport:
+def check_store(
+    path: str | os.PathLike[str], progress: Progress | None = None, *, store: str | None = None
+) -> CheckReport:
     """What is wrong with the store in a directory. A store that cannot be opened because it is damaged is a problem,
     too; any other reason is raised."""
     if not os.path.exists(os.path.join(path, METASTORE_FILE)):
         raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
     try:
-        backend = open_embedded(path, read_only=True)
+        backend = open_embedded(path, store=store, read_only=True)
     except Corruption as error:
         return CheckReport((Problem("store", error.file, str(error)),), {})
     try:

@@ -13,6 +13,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import StepThread
 from stelae.assembly.opening import StoreSettings
 from stelae.client.remote.store import RemoteBackend
+from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.model.errors import Closed, InvalidArgument, NotFound, PermissionDenied, StelaeError, Unavailable
 from stelae.model.ids import Row, TableId, Txn
@@ -74,8 +76,17 @@ def _served(store: LocalStore, directory: Path, ownership: Ownership, release: s
 class Opener:
     """Opens one directory, again and again if need be."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, release: str, *, wait_s: float = _TAKE_OVER_S) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: StoreSettings,
+        release: str,
+        *,
+        fragments: object = None,
+        wait_s: float = _TAKE_OVER_S,
+    ) -> None:
         self.directory = directory
+        self.fragments = fragments
         self._settings = settings
         self._release = release
         self.wait_s = wait_s
@@ -85,7 +96,7 @@ class Opener:
         ownership = Ownership.take(self.directory, self._release)
         if ownership is None:
             return None
-        store = LocalStore(self.directory, ownership, self._settings)
+        store = LocalStore(self.directory, ownership, self._settings, fragments=self.fragments)
         try:
             _served(store, self.directory, ownership, self._release)
         except BaseException:
@@ -294,20 +305,29 @@ _opening = RLock()
 
 
 def open_embedded(
-    path: str | os.PathLike[str], *, memory_bytes: int | None = None, read_only: bool = False, release: str = ""
+    path: str | os.PathLike[str],
+    *,
+    store: str | os.PathLike[str] | None = None,
+    memory_bytes: int | None = None,
+    read_only: bool = False,
+    release: str = "",
 ) -> Backend:
     """The store in a directory, which is made if it is not there (unless it is only to be read). Opened twice by one
-    process it is the same store; opened by another, it is shared."""
+    process it is the same store; opened by another, it is shared. `store`: where its fragments lie; None: where they
+    do, and of a new store in the directory."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):  # type: ignore[redundant-expr]
         raise InvalidArgument(f"a store is opened by the path of its directory, not by {path!r}")
     directory = Path(path).absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
     settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
-    opener = Opener(directory, settings, release)
+    if store is not None:
+        check_new_place(directory, store)
+    opener = Opener(directory, settings, release, fragments=store)
     with _opening:
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
+            _check_place(opener)
             backend = cast(Backend, shared.share())
         elif read_only:
             return _opened_to_read(opener, settings)
@@ -317,6 +337,8 @@ def open_embedded(
                 _own_stores[str(directory.resolve())] = opened
                 backend = cast(Backend, opened)
             else:
+                with _closed_on_error(opened):
+                    _check_place(opener)
                 backend = cast(Backend, _AttachedStore(opener, opened))
     return only_read(backend) if read_only else backend
 
@@ -326,6 +348,25 @@ def _opened_to_read(opener: Opener, settings: StoreSettings) -> Backend:
     if not opener.directory.is_dir():
         raise NotFound(f"no store in {opener.directory}: there is no such directory")
     try:
-        return only_read(cast(Backend, opener.attach()))
+        remote = opener.attach()
     except (Unavailable, NotFound, PermissionDenied):
-        return only_read(cast(Backend, LocalStore(opener.directory, None, settings, read_only=True)))
+        local = LocalStore(opener.directory, None, settings, read_only=True, fragments=opener.fragments)
+        return only_read(cast(Backend, local))
+    with _closed_on_error(remote):
+        _check_place(opener)
+    return only_read(cast(Backend, remote))
+
+
+def _check_place(opener: Opener) -> None:
+    """That a store which is open already has its fragments where the user says, if anything is said."""
+    if opener.fragments is not None:
+        fragments_url(opener.directory, opener.fragments)
+
+
+@contextmanager
+def _closed_on_error(remote: RemoteBackend) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        remote.close()
+        raise
