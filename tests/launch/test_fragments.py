@@ -260,3 +260,24 @@ def test_a_claim_that_a_crash_came_before_is_made_later(tmp_path: Path, s3_url: 
         assert CLAIM not in names_in(s3_endpoint, s3_url)
     with stelae.open(tmp_path / "data"):
         assert CLAIM in names_in(s3_endpoint, s3_url)
+
+
+def test_what_s3_does_not_take_stays_in_the_log_until_it_does(
+    tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moto.s3.responses import S3Response
+
+    with stelae.open(tmp_path / "data", store=s3_url, timeout_s=0.1) as db:
+        table = make(db)
+        with monkeypatch.context() as patch:
+            patch.setattr(S3Response, "put_object", lambda _: (503, {}, ""))
+            table.put({"id": 1_000, "n": 1})
+            with pytest.raises(stelae.Unavailable):
+                table.flush()
+            table.put({"id": 1_001, "n": 2})
+            assert table.count() == 102
+        table.flush()
+        assert table.count() == 102
+    with stelae.open(tmp_path / "data") as db:
+        assert numbers(db) == [*range(100), 1_000, 1_001]
+        assert db.check().problems == ()
