@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and the one Spark session of a test run.
+"""Hypothesis profiles, the one Spark session of a test run, and the one server that speaks S3.
 
 STELAE_PROFILE chooses how hard properties are tried:
   dev   few examples, random: while writing code
@@ -16,6 +16,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.effort import HANG_S
+from tests.s3 import s3_endpoint as s3_endpoint
+from tests.s3 import s3_settings as s3_settings
+from tests.s3 import s3_url as s3_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -114,6 +114,7 @@ def __getattr__(name: str) -> Any:
 def open(  # noqa: A001 - the package is where this name belongs
     path: str | os.PathLike[str],
     *,
+    store: str | os.PathLike[str] | None = None,
     memory_bytes: int | None = None,
     read_only: bool = False,
     timeout_s: float = 30.0,
@@ -123,8 +124,10 @@ def open(  # noqa: A001 - the package is where this name belongs
         with stelae.open("data") as db:
             db.tables()
 
-    `memory_bytes` bounds what the store keeps in memory. `read_only` refuses everything that writes. `timeout_s` is
-    how long a call may take: until then it is tried again while the store is overloaded, or something is not there.
+    `store` says where a new database keeps its fragments, its data proper: `s3://bucket/prefix`, `file:///dir` or a
+    path; by default the directory. It is remembered, and need not be said again. `memory_bytes` bounds what the store
+    keeps in memory. `read_only` refuses everything that writes. `timeout_s` is how long a call may take: until then it
+    is tried again while the store is overloaded, or something is not there.
     """
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
@@ -133,7 +136,9 @@ def open(  # noqa: A001 - the package is where this name belongs
     from stelae.launch.embedded import open_session
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
-    return Database(open_session(path, patience, memory_bytes=memory_bytes, read_only=read_only, release=__version__))
+    return Database(
+        open_session(path, patience, store=store, memory_bytes=memory_bytes, read_only=read_only, release=__version__)
+    )
 
 
 def connect(masters: str, *, timeout_s: float = 30.0) -> Database:

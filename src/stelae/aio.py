@@ -29,6 +29,7 @@ _QUEUED_MAX = 10_000
 def open_async(
     path: str | os.PathLike[str],
     *,
+    store: str | os.PathLike[str] | None = None,
     memory_bytes: int | None = None,
     read_only: bool = False,
     timeout_s: float = TIMEOUT_S_DEFAULT,
@@ -42,7 +43,7 @@ def open_async(
 
     async def opened() -> AsyncDatabase:
         database = await asyncio.to_thread(
-            stelae.open, path, memory_bytes=memory_bytes, read_only=read_only, timeout_s=timeout_s
+            stelae.open, path, store=store, memory_bytes=memory_bytes, read_only=read_only, timeout_s=timeout_s
         )
         return _asynchronous(database.session)
 

@@ -36,8 +36,12 @@ def checker(monkeypatch: pytest.MonkeyPatch) -> Checker:
     """Puts a function in the place of the one that checks."""
 
     def put(check: Callable[[Path, Callable[[int, int], None]], Report]) -> None:
+        def check_store(path: Path, progress: Callable[[int, int], None], *, store: str | None) -> Report:
+            assert store is None
+            return check(path, progress)
+
         module = ModuleType("stelae.launch.checking")
-        module.check_store = check  # type: ignore[attr-defined]
+        module.check_store = check_store  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "stelae.launch.checking", module)
 
     return put

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import stelae
+from stelae.launch.fragments import fragments_url
 from tests.cli.running import Cli, run
 
 MAKE = ("table", "create", "t", "--key", "id string", "--columns", "p: v string")
@@ -100,3 +102,63 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     result = run(*MAKE, "--path", tmp_path / "file")
     assert result.exit_code == 1
     assert "error: " in result.stderr
+
+
+# -- where the fragments are
+
+
+def fragments_in(place: Path) -> int:
+    return len(list(place.rglob("*.parquet")))
+
+
+def test_a_store_keeps_its_fragments_where_it_is_said(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / "place"
+    assert run(*MAKE, "--path", data, "--store", place).exit_code == 0
+    with stelae.open(data) as db:
+        db.table("t").put({"id": "a", "v": "b"})
+        db.table("t").flush()
+    assert (fragments_in(data), fragments_in(place) > 0) == (0, True)
+    for words in (["--store", place.as_uri()], []):
+        assert run("check", "--path", data, *words).exit_code == 0
+    for verb, code in ((["table", "list"], 1), (["check"], 2)):
+        wrong = run(*verb, "--path", data, "--store", "s3://bucket/a")
+        assert wrong.exit_code == code
+        assert "keeps its fragments in" in wrong.stderr
+    unserved = run(*MAKE, "--path", tmp_path / "other", "--store", "gs://bucket/a")
+    assert "nothing is served under gs: here; say file:///DIR, s3://BUCKET/PREFIX" in unserved.stderr
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "environment", "file", "expected"),
+    [
+        (["--path", "a", "--store", "x"], [], {}, "", "x"),
+        (["--store", "x"], ["--path", "a"], {}, "", "x"),
+        (["--path", "a"], ["--store", "x"], {}, "", "x"),
+        (["--path", "a"], [], {"STELAE_STORE": "x"}, "", "x"),
+        ([], [], {"STELAE_PATH": "a", "STELAE_STORE": "x"}, 'store = "y"', "x"),
+        ([], [], {"STELAE_PATH": "", "STELAE_STORE": ""}, 'path = "a"\nstore = "x"', "x"),
+        (["--path", "a"], [], {"STELAE_PATH": "b", "STELAE_STORE": "x"}, "", None),
+        (["--path", "a"], [], {}, 'path = "b"\nstore = "x"', None),
+        (["--path", "a"], [], {}, 'path = "a"\nstore = "x"', "x"),
+    ],
+)
+def test_a_place_for_fragments_goes_with_the_directory_it_is_said_with(
+    own: list[str],
+    before: list[str],
+    environment: dict[str, str],
+    file: str,
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    Path("stelae.toml").write_text(file)
+    assert run(*before, *MAKE, *own).exit_code == 0
+    place = Path("a").absolute() if expected is None else Path(expected).absolute()
+    assert fragments_url(Path("a")) == place.as_uri()
+
+
+def test_a_wrong_store_in_the_file() -> None:
+    Path("stelae.toml").write_text('path = "a"\nstore = 3')
+    assert "stelae.toml: store is 3; write text" in run("table", "list").stderr

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-import boto3
 import pytest
-from moto.s3.responses import S3Response
-from moto.server import ThreadedMotoServer
 
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.blobs.s3 import S3BlobStore
@@ -25,38 +21,8 @@ from stelae.sim.rng import SimRng
 
 OpenStore = Callable[[], BlobStore]
 
-_KEYS = {"region": "us-east-1", "access_key_id": "test", "secret_access_key": "test"}
+_KEYS: dict[str, Any] = {"region": "us-east-1", "access_key_id": "test", "secret_access_key": "test"}
 _prefixes = count()
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    """A server with the bucket 'bucket'. Its conditional put looks and then writes, which S3 does in one step: so puts
-    go one at a time."""
-    lock = Lock()
-    put_object = S3Response.put_object
-
-    def put_alone(response: Any) -> Any:
-        with lock:
-            return put_object(response)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(S3Response, "put_object", put_alone)
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        endpoint = f"http://{host}:{port}"
-        client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-        )
-        client.create_bucket(Bucket="bucket")
-        client.close()
-        yield endpoint
-        server.stop()
 
 
 @pytest.fixture(params=["local", "sim", "s3"])

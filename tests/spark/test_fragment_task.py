@@ -210,10 +210,10 @@ def test_files_are_cut_at_tablets_and_complete(db: stelae.Database) -> None:
     codec = table.schema.codec
     ends = [(codec.decode(f.stats.first_row), codec.decode(f.stats.last_row)) for f in files]  # type: ignore[arg-type]
     assert ends == [((0,), (99,)), ((100,), (199,)), ((200,), (299,))]
-    root = backend_of(db).begin_load(table.info.id, "to look").root
-    fragments = Path(root, files[0].name).parent
+    assert backend_of(db).begin_load(table.info.id, "to look").root == Path(db.path).as_uri()
+    fragments = Path(db.path, files[0].name).parent
     assert sorted(file.name for file in fragments.iterdir()) == sorted(Path(file.name).name for file in files)
-    metadata = pq.read_metadata(f"{root}/{files[0].name}")
+    metadata = pq.read_metadata(f"{db.path}/{files[0].name}")
     assert b'"nulls":"written"' in metadata.metadata[b"stelae"]
     assert metadata.schema.names == ["k", "v"]
 

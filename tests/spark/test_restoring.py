@@ -259,7 +259,7 @@ def test_wrong_words(spark: Any, db: stelae.Database, users: stelae.Table, tmp_p
     with pytest.raises(stelae.AlreadyExists, match="'users' exists already"):
         restore(spark, db, tmp_path / "b", name="users")
     assert db.tables() == ["users"]
-    with pytest.raises(stelae.InvalidArgument, match="a directory is given as a path, not as 7"):
+    with pytest.raises(stelae.InvalidArgument, match="7 is no place for blobs: say file:///DIR"):
         backup(spark, db, "users", 7)
     with pytest.raises(stelae.InvalidArgument, match="at= is a txn"):
         backup(spark, db, "users", tmp_path / "b", at="yesterday")

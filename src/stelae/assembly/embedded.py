@@ -36,12 +36,18 @@ class EmbeddedStore:
     is_local = True
 
     def __init__(
-        self, world: World, settings: StoreSettings, place: str, proved: Callable[[], None] | None = None
+        self,
+        world: World,
+        settings: StoreSettings,
+        place: str,
+        proved: Callable[[], None] | None = None,
+        *,
+        fragments: str = "",
     ) -> None:
         """From what lies on the world's metastore, log and files, or from nothing. Blocking: for a thread that is not
-        the loop's. `place`: where the store is, for jobs and messages. `proved` is called when all that was found has
-        proved good, before anything is changed."""
-        made = _open_parts(world, settings, place, proved)
+        the loop's. `place`: where the store is, for messages. `proved` is called when all that was found has proved
+        good, before anything is changed. `fragments`: the URL under which jobs find its files."""
+        made = _open_parts(world, settings, place, fragments, proved)
         self.world = world
         self.place = place
         self.mark = made.mark
@@ -124,7 +130,9 @@ class _Parts:
     server: TabletServer
 
 
-def _open_parts(world: World, settings: StoreSettings, place: str, proved: Callable[[], None] | None) -> _Parts:
+def _open_parts(
+    world: World, settings: StoreSettings, place: str, fragments: str, proved: Callable[[], None] | None
+) -> _Parts:
     """All of them, or none: what was opened before something failed is closed again."""
     run, time = world.loop.run, HybridClock(world.clock.wall_ms)
     mark = run(mark_store(world.metastore, world.rng))
@@ -135,7 +143,7 @@ def _open_parts(world: World, settings: StoreSettings, place: str, proved: Calla
         ports = ServerPorts(
             world.logs, world.blobs, world.metastore, world.clock, time, world.rng, world.loop, world.reading
         )
-        server_settings = ServerSettings(EMBEDDED, place, mark.token, settings.shard, settings.pins_wait_s)
+        server_settings = ServerSettings(EMBEDDED, place, fragments, mark.token, settings.shard, settings.pins_wait_s)
         to_master = LocalMasterLink(world.loop)
         server = TabletServer.open(ports, tables, to_master, server_settings, visits, proved)
         try:

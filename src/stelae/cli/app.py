@@ -23,7 +23,7 @@ from stelae.cli.checks import register_check
 from stelae.cli.demo.verb import register_demo
 from stelae.cli.imports import register_import
 from stelae.cli.loading import register_load
-from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOption, remember_place
+from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOption, StoreOption, remember_place
 from stelae.cli.rows import register_row_verbs
 from stelae.cli.scans import register_scan
 from stelae.cli.screens import err, out
@@ -80,11 +80,12 @@ def _version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     path: PathOption = None,
+    store: StoreOption = None,
     cluster: ClusterOption = None,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """A tablet store for Python and Spark."""
-    remember_place(context, path, cluster)
+    remember_place(context, path, cluster, store)
 
 
 register_row_verbs(app)

@@ -45,7 +45,7 @@ DIFFERENT = 1
 MasterOption = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master, such as local[4]; local[*] if left out.")
 ]
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The backup directory.", show_default=False)]
+DirectoryArgument = Annotated[str, typer.Argument(metavar="DIR", help="With backups; or a URL.", show_default=False)]
 
 
 def register_jobs(app: typer.Typer) -> None:
@@ -205,14 +205,14 @@ def _or_listed(verb: Callable[..., None]) -> Callable[..., None]:
 def backup_table(
     place: StorePlace,
     name: Annotated[str | None, typer.Argument(metavar="TABLE", help="NAME, or NAMESPACE.NAME.")] = None,
-    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="Where to; made if it is not there.")] = None,
+    directory: Annotated[str | None, typer.Argument(metavar="DIR", help="Where to: a directory, or a URL.")] = None,
     at: AtOption = None,
     full: Annotated[bool, typer.Option("--full", help="Copy all files, also those an earlier backup has.")] = False,
     keep: Annotated[
         int | None, typer.Option("--keep", min=1, metavar="N", help="Remove all but the N newest backups of it.")
     ] = None,
     listed: Annotated[  # noqa: ARG001 - dealt with before
-        Path | None, typer.Option("--list", metavar="DIR", help="Only show what backups a directory has.")
+        str | None, typer.Option("--list", metavar="DIR", help="Only show what backups a directory has.")
     ] = None,
     master: MasterOption = None,
     json: JsonOption = False,
@@ -240,7 +240,7 @@ def backup_table(
         _show(result.summary)
 
 
-def _list_backups(directory: Path, json: bool) -> None:
+def _list_backups(directory: str, json: bool) -> None:
     from stelae.spark.jobs.backups import backups
 
     found = backups(directory)

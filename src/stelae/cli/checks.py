@@ -31,7 +31,7 @@ def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
         from stelae.launch.checking import check_store
 
         with progress_bar("checking", counts=True) as bar:
-            report = check_store(place.path, bar.at)
+            report = check_store(place.path, bar.at, store=place.store)
     except StelaeError as error:
         err().print(f"[bold red]error:[/] {as_shown(error)}")
         raise typer.Exit(NOT_CHECKED) from None

@@ -9,6 +9,9 @@ A verb that works on a store takes one parameter and is wrapped:
 `placed` puts the options into its signature in the parameter's place, and hands in what they say. What is said wins in
 this order: the verb's own options, those in front of the verb (`stelae --path data get ...`), the environment
 (STELAE_PATH, STELAE_CLUSTER), `stelae.toml` in the current directory. Only the first level that says anything counts.
+
+Where a store keeps its fragments (--store, STELAE_STORE, `store =`) is said for the directory that the same level
+names; a level that names none says it for whichever directory is meant.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import inspect
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -50,16 +53,27 @@ ClusterOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where a new store keeps its fragments, if not in its directory: s3://BUCKET/PREFIX, file:///DIR or a "
+        "path. Or: STELAE_STORE, or stelae.toml.",
+        rich_help_panel=_PANEL,
+    ),
+]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="NAME, or NAMESPACE.NAME.", show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """A directory. What says so, for messages."""
+    """A directory. What says so, for messages. `store`: where its fragments are said to lie; None: nothing is said."""
 
     path: Path
     said_by: str = "--path"
+    store: str | None = None
 
     @contextmanager
     def opened(self, *, make: bool = False, read_only: bool = False) -> Iterator[stelae.Database]:
@@ -69,7 +83,7 @@ class StorePlace:
                 f"no store in {self.path} ({self.said_by}): there is no {METASTORE_FILE}; "
                 "`stelae table create` makes a store, or name another directory with --path"
             )
-        with stelae.open(self.path, read_only=read_only) as database:
+        with stelae.open(self.path, store=self.store, read_only=read_only) as database:
             yield database
 
 
@@ -80,10 +94,12 @@ class SaidPlace:
     path: Path | None = None
     cluster: str | None = None
     said_by: str = ""
+    store: str | None = None
 
 
 def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
-    said = _first_said(own, before)
+    levels = (own, before or SaidPlace(), _said_by_environment(), _said_by_file())
+    said = _first_said(levels)
     if said is None:
         raise InvalidArgument(
             f"say where the store is: --path DIR, or STELAE_PATH, or a {SETTINGS_FILE} with path = ..."
@@ -92,11 +108,12 @@ def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
         raise Unavailable(
             f"{said.said_by} {said.cluster}: this release has embedded stores only, clusters come later; use --path DIR"
         )
-    return StorePlace(said.path or Path(), said.said_by)
+    stores = (each.store for each in levels if each.path in (None, said.path))
+    return StorePlace(said.path or Path(), said.said_by, next((each for each in stores if each is not None), None))
 
 
-def _first_said(own: SaidPlace, before: SaidPlace | None) -> SaidPlace | None:
-    for said in (own, before or SaidPlace(), _said_by_environment(), _said_by_file()):
+def _first_said(levels: Iterable[SaidPlace]) -> SaidPlace | None:
+    for said in levels:
         if said.path is not None and said.cluster is not None:
             raise InvalidArgument(f"{said.said_by or 'options'}: give --path or --cluster, not both")
         if said.path is not None:
@@ -109,11 +126,11 @@ def _first_said(own: SaidPlace, before: SaidPlace | None) -> SaidPlace | None:
 def _said_by_environment() -> SaidPlace:
     path, cluster = os.environ.get("STELAE_PATH"), os.environ.get("STELAE_CLUSTER")
     said_by = " and ".join(name for name in ("STELAE_PATH", "STELAE_CLUSTER") if os.environ.get(name))
-    return SaidPlace(Path(path) if path else None, cluster or None, said_by)
+    return SaidPlace(Path(path) if path else None, cluster or None, said_by, os.environ.get("STELAE_STORE") or None)
 
 
 def _said_by_file() -> SaidPlace:
-    """A relative path in the file is relative to the file, which is in the current directory."""
+    """Relative paths in the file are relative to the file, which is in the current directory."""
     file = Path(SETTINGS_FILE)
     if not file.is_file():
         return SaidPlace()
@@ -122,27 +139,28 @@ def _said_by_file() -> SaidPlace:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{SETTINGS_FILE}: {error}") from None
     found: dict[str, str | None] = {}
-    for name in ("path", "cluster"):
+    for name in ("path", "cluster", "store"):
         value = settings.get(name)
         if value is not None and (not isinstance(value, str) or not value):
             raise InvalidArgument(f'{SETTINGS_FILE}: {name} is {show(value)}; write text, as in {name} = "data"')
         found[name] = value
     path = found["path"]
-    return SaidPlace(None if path is None else Path(path), found["cluster"], SETTINGS_FILE)
+    return SaidPlace(None if path is None else Path(path), found["cluster"], SETTINGS_FILE, found["store"])
 
 
-def remember_place(context: typer.Context, path: Path | None, cluster: str | None) -> None:
+def remember_place(context: typer.Context, path: Path | None, cluster: str | None, store: str | None) -> None:
     """What stood in front of the verb, for the verb."""
-    context.obj = SaidPlace(path, cluster)
+    context.obj = SaidPlace(path, cluster, store=store)
 
 
 def placed(verb: Callable[..., None]) -> Callable[..., None]:
     """For a verb with a parameter `place: StorePlace`."""
 
     def resolve(context: typer.Context, given: Mapping[str, Any]) -> StorePlace:
-        return store_place(SaidPlace(given["path"], given["cluster"]), context.obj)
+        return store_place(SaidPlace(given["path"], given["cluster"], store=given["store"]), context.obj)
 
-    return _with_options(verb, {"path": (PathOption, None), "cluster": (ClusterOption, None)}, resolve)
+    options = {"path": (PathOption, None), "store": (StoreOption, None), "cluster": (ClusterOption, None)}
+    return _with_options(verb, options, resolve)
 
 
 def _etcd(*names: str, **settings: Any) -> Any:

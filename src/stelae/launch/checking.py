@@ -13,13 +13,15 @@ from stelae.model.errors import Corruption, NotFound
 from stelae.service.reports import CheckReport, Problem, Progress
 
 
-def check_store(path: str | os.PathLike[str], progress: Progress | None = None) -> CheckReport:
+def check_store(
+    path: str | os.PathLike[str], progress: Progress | None = None, *, store: str | None = None
+) -> CheckReport:
     """What is wrong with the store in a directory. A store that cannot be opened because it is damaged is a problem,
     too; any other reason is raised."""
     if not os.path.exists(os.path.join(path, METASTORE_FILE)):
         raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
     try:
-        session = open_session(path, Patience(SystemClock(), SystemRng()), read_only=True)
+        session = open_session(path, Patience(SystemClock(), SystemRng()), store=store, read_only=True)
     except Corruption as error:
         return CheckReport((Problem("store", error.file, str(error)),), {})
     try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, RLock
 
@@ -22,6 +24,7 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, own_or_attach
+from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.model.errors import ConnectionLost, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from stelae.ports.transport import Address
@@ -62,8 +65,10 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
 class Opener:
     """Opens one directory, again and again if need be. A `StorePlace`."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, release: str) -> None:
+    def __init__(self, directory: Path, settings: StoreSettings, release: str, fragments: object = None) -> None:
+        """`fragments`: where the user says that its fragments lie, or None."""
         self.directory = directory
+        self.fragments = fragments
         self._settings = settings
         self._release = release
 
@@ -72,7 +77,7 @@ class Opener:
         ownership = Ownership.take(self.directory, self._release)
         if ownership is None:
             return None
-        store = LocalStore(self.directory, ownership, self._settings)
+        store = LocalStore(self.directory, ownership, self._settings, fragments=self.fragments)
         try:
             _serve(store, self.directory, ownership, self._release)
         except BaseException:
@@ -156,27 +161,35 @@ def open_session(
     path: str | os.PathLike[str],
     patience: Patience,
     *,
+    store: str | os.PathLike[str] | None = None,
     memory_bytes: int | None = None,
     read_only: bool = False,
     release: str = "",
 ) -> Session:
     """The store in a directory, which is made if it is not there (unless it is only to be read). Opened twice by one
-    process it is the same store; opened by another, it is shared."""
+    process it is the same store; opened by another, it is shared. `store`: where its fragments lie; None: where they
+    do, and of a new store in the directory."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):  # type: ignore[redundant-expr]
         raise InvalidArgument(f"a store is opened by the path of its directory, not by {path!r}")
     directory = Path(path).absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
     settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
-    opener, deadline = Opener(directory, settings, release), patience.deadline()
+    if store is not None:
+        check_new_place(directory, store)
+    opener, deadline = Opener(directory, settings, release, store), patience.deadline()
     with _opening:
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
+            _check_place(opener)
             local: Backend = shared.share()
             return Session(only_read(local) if read_only else local, patience)
         if read_only:
             return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
         opened = opener.own_or_attach(deadline)
+    if isinstance(opened, RemoteStore):
+        with _closed_on_error(opened):
+            _check_place(opener)
     finder = _WatchedStore(opener, opened) if isinstance(opened, RemoteStore) else None
     return Session(opened, patience, finder)
 
@@ -186,6 +199,24 @@ def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -
     if not opener.directory.is_dir():
         raise NotFound(f"no store in {opener.directory}: there is no such directory")
     try:
-        return opener.attach(deadline)
+        remote = opener.attach(deadline)
     except (ConnectionLost, NotFound, PermissionDenied):
-        return LocalStore(opener.directory, None, settings, read_only=True)
+        return LocalStore(opener.directory, None, settings, read_only=True, fragments=opener.fragments)
+    with _closed_on_error(remote):
+        _check_place(opener)
+    return remote
+
+
+def _check_place(opener: Opener) -> None:
+    """That a store which is open already has its fragments where the user says, if anything is said."""
+    if opener.fragments is not None:
+        fragments_url(opener.directory, opener.fragments)
+
+
+@contextmanager
+def _closed_on_error(remote: RemoteStore) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        remote.close()
+        raise

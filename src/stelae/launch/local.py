@@ -2,7 +2,7 @@
 
     DIR/metastore.db     the catalog, the tablets' records, the root of the META tables
     DIR/log/             what is not in fragments yet
-    DIR/fragments/       the data, as Parquet files
+    DIR/fragments/       the data, as Parquet files, unless they lie elsewhere (see `fragments`)
     DIR/owner            who has the directory open
 
 Opened only to be read, nothing in the directory is changed, not even what a crash left: the metastore and the log are
@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
@@ -34,6 +33,7 @@ from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
 from stelae.launch.copies import copied, told_of
+from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.storage.shard import ShardSettings
@@ -67,7 +67,13 @@ class LocalStore(EmbeddedStore):
     """An embedded store with the threads and files it lives on, all of which end with it."""
 
     def __init__(
-        self, directory: Path, ownership: Ownership | None, settings: StoreSettings, *, read_only: bool = False
+        self,
+        directory: Path,
+        ownership: Ownership | None,
+        settings: StoreSettings,
+        *,
+        read_only: bool = False,
+        fragments: object = None,
     ) -> None:
         self._users = 1
         self._ends: list[Callable[[], None]] = []
@@ -87,9 +93,10 @@ class LocalStore(EmbeddedStore):
             reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
             self._ends.append(reading.close)
             logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX))
-            blobs = LocalBlobStore(directory, read_only=read_only)
-            world = World(logs, blobs, metastore, clock, SystemRng(), loop, reading)
-            super().__init__(world, settings, str(directory), logs.settle)
+            rng = SystemRng()
+            blobs, url = open_fragment_blobs(directory, metastore, rng, loop.run, fragments, read_only=read_only)
+            world = World(logs, blobs, metastore, clock, rng, loop, reading)
+            super().__init__(world, settings, str(directory), logs.settle, fragments=url)
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
                 self._start_threads()

@@ -12,22 +12,25 @@ STORE_KEY = "store"
 STORE_FORMAT = 1
 
 
-class StoreMark(msgspec.Struct, frozen=True):
-    """`token` tells this store from every other."""
+class StoreMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`token` tells this store from every other. `fragments`: the URL that they lie under, if that is not the
+    directory."""
 
     format: int
     token: str
+    fragments: str = ""
 
 
-async def mark_store(store: Metastore, rng: Rng) -> StoreMark:
+async def mark_store(store: Metastore, rng: Rng, fragments: str = "") -> StoreMark:
     """Mark a new store; return the mark that the store has, which an older one got long ago."""
-    mark = StoreMark(STORE_FORMAT, rng.token(16).hex())
+    mark = StoreMark(STORE_FORMAT, rng.token(16).hex(), fragments)
     await store.txn([IsAbsent(STORE_KEY)], [PutKey(STORE_KEY, msgspec.json.encode(mark))])
     return await read_mark(store)
 
 
 async def read_mark(store: Metastore) -> StoreMark:
-    """UnsupportedFormat if the store was made by a release that this one cannot follow."""
+    """Without a token, if the store is still to be made. UnsupportedFormat if it was made by a release that this one
+    cannot follow."""
     entry = await store.get(STORE_KEY)
     if entry is None:
         return StoreMark(STORE_FORMAT, "")

@@ -1,4 +1,8 @@
-"""The store as each process of a job sees it: the driver through its database, tasks through the files alone."""
+"""The store as each process of a job sees it: the driver through its database, tasks through the files alone.
+
+Files lie under a URL, which tickets carry: every process opens it by itself, with what its own environment says of
+keys and endpoints.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.client.api.database import session_of
 from stelae.client.calls.patient import patient_store
 from stelae.launch.metastores import METASTORE_FILE
-from stelae.model.errors import NotFound
+from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.values import show
+from stelae.ports.blobs import BlobStore
 from stelae.storage.offline.tablets import Fragments, open_fragments
 
 if TYPE_CHECKING:
@@ -29,24 +36,49 @@ def opened(path: str) -> Iterator[Database]:
     """The store in a directory, for a process that has it not yet. It must be there."""
     import stelae
 
+    directory = absolute(path)
     try:
-        blobs_of(path).open(METASTORE_FILE).close()
+        LocalBlobStore(directory, read_only=True).open(METASTORE_FILE).close()
     except NotFound:
-        raise NotFound(f"no store in {blobs_of(path).root}: there is no {METASTORE_FILE}") from None
-    with stelae.open(path) as db:
+        raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}") from None
+    with stelae.open(directory) as db:
         yield db
 
 
-def blobs_of(root: str, *, writing: bool = False) -> LocalBlobStore:
-    """The files of a store, for a task."""
+def absolute(directory: object) -> str:
+    """Where a directory is, for processes whose current one is another."""
+    try:
+        return LocalBlobStore(directory, read_only=True).root  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"a directory is given as a path, not as {show(directory)}") from None
+
+
+def blobs_of(root: str, *, writing: bool = False) -> BlobStore:
+    """The blobs under a URL or path, for a task: opened once in each process."""
     return _blobs(root, writing)
 
 
 @lru_cache(maxsize=16)
-def _blobs(root: str, writing: bool) -> LocalBlobStore:
-    return LocalBlobStore(root, read_only=not writing)
+def _blobs(root: str, writing: bool) -> BlobStore:
+    return open_blobs(root, read_only=not writing)
 
 
 def fragments_of(root: str) -> Fragments:
-    """For one task: `close` it at the end."""
+    """The fragments under a URL, for one task: `close` it at the end."""
     return open_fragments(blobs_of(root))
+
+
+def check_apart(place: str, store: object) -> None:
+    """What is written to a place must not be in the way of the store's own files. Both are URLs or paths; `place` may
+    be any that Spark knows."""
+    mine, other = (f"{each}/" for each in (_comparable(place), blobs_url(store)))
+    if mine.startswith(other) or other.startswith(mine):
+        shown = shown_place(blobs_url(store))
+        raise InvalidArgument(f"{shown_place(place)} is a part of the store {shown}, or has it inside: choose another")
+
+
+def _comparable(place: str) -> str:
+    """Spark's other names for S3 are of the same bucket; places that this store could not be in stay as they are."""
+    scheme, mark, rest = place.partition("://")
+    known = f"s3{mark}{rest}" if scheme.lower() in ("s3a", "s3n") else place
+    return blobs_url(known) if not mark or scheme.lower() in ("s3a", "s3n", "s3", "file") else place

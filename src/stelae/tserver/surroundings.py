@@ -39,12 +39,13 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`name`: what the server is called by its master. `place`: where the store's files are, for jobs and messages.
-    `token`: which store it is. `pins_wait_s`: after a server was killed its successor keeps history for so long, in
-    which whoever holds a snapshot of it can say so."""
+    """`name`: what the server is called by its master. `place`: where the store is, for messages. `fragments`: the URL
+    under which jobs find its files. `token`: which store it is. `pins_wait_s`: after a server was killed its successor
+    keeps history for so long, in which whoever holds a snapshot of it can say so."""
 
     name: str
     place: str
+    fragments: str = ""
     token: str = ""
     shard: ShardSettings = field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0

@@ -58,7 +58,7 @@ class Tickets:
         self._move_horizon = move_horizon
         self._now_ms = now_ms = ports.clock.wall_ms
         self._sweep_ms = 0
-        root, store, loop = settings.place, ports.metastore, ports.loop
+        root, store, loop = settings.fragments, ports.metastore, ports.loop
         self._holds = Holds(shard, flushing, store, loop, now_ms, root, settings.token)
         self._loads = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
         self._compactions = Compactions(shard, upkeep, keeper, now_ms, root)

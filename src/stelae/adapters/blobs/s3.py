@@ -51,6 +51,8 @@ _UPLOAD_TIMEOUT = timedelta(minutes=15)  # the largest object at 6 MB/s
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 _TOKEN = "stelae-writer"  # noqa: S105
 _LIST_CHUNK = 1000
+_NO_BUCKET = "NoSuchBucket"
+"""The code by which S3 tells a missing bucket from a missing object, wherever its answer has a body."""
 
 _obstore_process: int | None = None
 
@@ -159,11 +161,14 @@ class S3BlobStore:
         secret_access_key: str | None = None,
         session_token: str | None = None,
         spool_directory: str | os.PathLike[str] | None = None,
+        read_only: bool = False,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
             raise InvalidArgument(f"{url!r} is not the url of a bucket: write s3://bucket or s3://bucket/prefix")
         self._url = url
+        self._bucket = parts.netloc
+        self._read_only = read_only
         self._obstore = _import_obstore(url)
         self._spool_directory = spool_directory
         given = {
@@ -185,7 +190,9 @@ class S3BlobStore:
         self._uploads = connect(_UPLOAD_TIMEOUT)
 
     def create(self, name: str) -> S3BlobWriter:
-        return S3BlobWriter(self, check_blob_name(name))
+        check_blob_name(name)
+        self._check_writable(name)
+        return S3BlobWriter(self, name)
 
     def open(self, name: str) -> S3Blob:
         check_blob_name(name)
@@ -212,11 +219,16 @@ class S3BlobStore:
 
     def delete(self, name: str) -> None:
         check_blob_name(name)
+        self._check_writable(name)
         with self._errors(name):
             try:
                 self._obstore.delete(self._requests, name)
             except FileNotFoundError:
                 return
+
+    def _check_writable(self, name: str) -> None:
+        if self._read_only:
+            raise PermissionDenied(f"{name}: the store at {self._url} was opened read-only")
 
     def _list_from(self, prefix: str) -> Iterator[Any]:
         directory, _, last = prefix.rpartition("/")
@@ -272,17 +284,22 @@ class S3BlobStore:
     def _errors(self, place: str) -> Iterator[None]:
         if os.getpid() != _obstore_process:
             raise Closed(f"{self._url} was opened before a fork; start processes with spawn, and open it there")
-        known = self._obstore.exceptions
         try:
             yield
-        except FileNotFoundError as error:
-            raise NotFound(f"object {place} does not exist in {self._url}") from error
-        except (known.PermissionDeniedError, known.UnauthenticatedError, PermissionError) as error:
-            raise PermissionDenied(f"{place}: {_first_line(error)}") from error
-        except (known.InvalidPathError, known.UnknownConfigurationKeyError) as error:
-            raise InvalidArgument(f"{place}: {_first_line(error)}") from error
-        except (known.BaseError, OSError) as error:
-            raise Unavailable(f"{place}: {_first_line(error)}") from error
+        except (self._obstore.exceptions.BaseError, OSError) as error:
+            raise self._meaning(error, place) from error
+
+    def _meaning(self, error: Exception, place: str) -> StelaeError:
+        known = self._obstore.exceptions
+        if _NO_BUCKET in str(error):
+            return NotFound(f"{self._url}: there is no bucket {self._bucket!r}")
+        if isinstance(error, FileNotFoundError):
+            return NotFound(f"object {place} does not exist in {self._url}")
+        if isinstance(error, known.PermissionDeniedError | known.UnauthenticatedError | PermissionError):
+            return PermissionDenied(f"{place}: {_first_line(error)}")
+        if isinstance(error, known.InvalidPathError | known.UnknownConfigurationKeyError):
+            return InvalidArgument(f"{place}: {_first_line(error)}")
+        return Unavailable(f"{place}: {_first_line(error)}")
 
 
 def _import_obstore(url: str) -> Any:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crc32c import crc32c
 
-from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.adapters.clock import SystemClock
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
@@ -37,15 +37,13 @@ from stelae.spark.jobs.manifests import (
     MANIFEST_FILE,
     BackedFile,
     FoundBackup,
-    absolute,
     backup_key,
     backup_name,
-    check_apart,
     encode_manifest,
     found_backups,
     manifest_of,
 )
-from stelae.spark.stores import backend_of, blobs_of
+from stelae.spark.stores import backend_of, blobs_of, check_apart
 from stelae.spark.tickets import held_tablets
 
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ def backups(directory: object) -> list[FoundBackup]:
 
     [each.txn for each in backups("backups")]
     """
-    return found_backups(LocalBlobStore(absolute(directory), read_only=True))
+    return found_backups(open_blobs(directory, read_only=True))
 
 
 def backup(
@@ -112,7 +110,7 @@ def backup(
     keep: int | None = None,
     progress: Progress | None = None,
 ) -> BackupResult:
-    """Copy a table to a directory, as it is now or at a snapshot, while reading and writing go on.
+    """Copy a table to a directory or a URL, as it is now or at a snapshot, while reading and writing go on.
 
         print(stelae.spark.backup(spark, db, "users", "backups"))
 
@@ -125,12 +123,13 @@ def backup(
     started_s = clock.monotonic_s()
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidArgument(f"keep= is how many backups stay, at least 1, not {show(keep)}")
-    root = absolute(directory)
+    root = blobs_url(directory)
     check_apart(root, db.path)
     backend: Any = backend_of(db)
     info = backend.find(table)
-    blobs = LocalBlobStore(root)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
+        check_apart(root, held.root)
+        blobs = open_blobs(root)
         earlier = found_backups(blobs, backup_key(held))
         plan = _planned(held, root, blobs, earlier, incremental)
         if keep is not None:
@@ -156,7 +155,7 @@ def backup(
     reused = [file for file in done if not file.name.startswith(backup_name(backup_key(held), held.txn, ""))]
     result = BackupResult(
         table=info.name,
-        directory=root,
+        directory=shown_place(root),
         txn=held.txn,
         horizon=held.horizon,
         incremental_to=plan.incremental_to,
@@ -188,11 +187,11 @@ class _Plan:
 def _planned(
     held: HeldTable, root: str, blobs: BlobStore, earlier: list[FoundBackup], incremental: bool | None
 ) -> _Plan:
-    key = backup_key(held)
+    key, where = backup_key(held), shown_place(root)
     if any(each.txn == held.txn for each in earlier):
-        raise AlreadyExists(f"there is a backup of table {held.name!r} at {held.txn} in {root} already")
+        raise AlreadyExists(f"there is a backup of table {held.name!r} at {held.txn} in {where} already")
     if incremental and not earlier:
-        raise NotFound(f"there is no backup of table {held.name!r} in {root} that this one could be incremental to")
+        raise NotFound(f"there is no backup of table {held.name!r} in {where} that this one could be incremental to")
     there = {info.name: info.size_bytes for info in blobs.list(f"{key}/")} if incremental is not False else {}
     known, works, shared = [], [], set[Txn]()
     named = _named(earlier, there)

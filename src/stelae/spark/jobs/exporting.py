@@ -22,9 +22,8 @@ from stelae.model.values import show
 from stelae.service.reports import Progress
 from stelae.spark.driver.progress import Renewal, Summary, released, shown_seconds
 from stelae.spark.driver.tasks import run_action
-from stelae.spark.jobs.manifests import absolute, check_apart
 from stelae.spark.reading.question import asked_of
-from stelae.spark.stores import backend_of
+from stelae.spark.stores import absolute, backend_of, check_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +110,7 @@ def export(
     backend: Any = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
+        check_apart(place, held.root)
         frame = held_frame(_apart(spark), held, asked_of(held, where=where, columns=columns))
         rows = run_action(
             spark,

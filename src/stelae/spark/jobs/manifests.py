@@ -15,12 +15,10 @@ from dataclasses import dataclass
 import msgspec
 from crc32c import crc32c
 
-from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, UnsupportedFormat, nearest
 from stelae.model.hybrid import COUNTER_MAX, TXN_MAX, counter_of, millis_of, pack, to_datetime
 from stelae.model.ids import Txn
 from stelae.model.schema import ColumnsGroup
-from stelae.model.values import show
 from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import HeldTable
 from stelae.spark.tickets import held_tablets
@@ -63,11 +61,11 @@ class BackupManifest(msgspec.Struct, frozen=True):
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
-    def held(self, directory: str, at: Txn | None = None) -> HeldTable:
-        """The table in the backup directory, at a snapshot."""
+    def held(self, root: str, at: Txn | None = None) -> HeldTable:
+        """The table in the backup directory, whose URL is `root`, at a snapshot."""
         txn = self.txn if at is None else at
         configs = tuple(bytes(config) for config in self.configs)
-        return HeldTable("", txn, self.horizon, self.table, directory, self.description, configs, self.store)
+        return HeldTable("", txn, self.horizon, self.table, root, self.description, configs, self.store)
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -148,21 +146,6 @@ class FoundBackup:
         if self.manifest is None:
             raise InvalidArgument(f"backup {self.key} at {self.txn} has no manifest")
         return self.manifest
-
-
-def absolute(directory: object) -> str:
-    """Where a directory is, for processes whose current one is another."""
-    try:
-        return LocalBlobStore(directory, read_only=True).root  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgument(f"a directory is given as a path, not as {show(directory)}") from None
-
-
-def check_apart(place: str, store: object) -> None:
-    """What is written to a directory must not be in the store's way."""
-    mine, inside = f"{place.rstrip('/')}/", f"{absolute(store)}/"
-    if mine.startswith(inside) or inside.startswith(mine):
-        raise InvalidArgument(f"{place} is a part of the store {store}, or has it inside: choose another directory")
 
 
 def found_backups(blobs: BlobStore, key: str | None = None) -> list[FoundBackup]:

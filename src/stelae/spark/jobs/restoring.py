@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.display import shown_bytes
@@ -27,12 +27,13 @@ from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeErr
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.ranges import RowRange
+from stelae.ports.blobs import BlobStore
 from stelae.service.reports import Progress
 from stelae.service.tables import CreateAsk, TableInfo
 from stelae.service.tickets import HeldTable, LoadedFile, LoadTicket
 from stelae.spark.driver.progress import Advance, Renewal, Summary, released, shown_seconds
 from stelae.spark.driver.tasks import run_tasks
-from stelae.spark.jobs.manifests import BackupManifest, absolute, backups_of_table, covering
+from stelae.spark.jobs.manifests import BackupManifest, backups_of_table, covering
 from stelae.spark.loading.fragment_task import new_name
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
 from stelae.spark.tickets import held_tablets
@@ -100,10 +101,10 @@ def restore(
     started_s = clock.monotonic_s()
     if (name is None) == (not in_place):
         raise InvalidArgument("restore to a new name= or in_place=True: say one of them")
-    root = absolute(directory)
-    blobs = LocalBlobStore(root, read_only=True)
+    root = blobs_url(directory)
+    blobs = open_blobs(root, read_only=True)
     wanted = None if at is None else txn_of(at)
-    manifest = covering(backups_of_table(blobs, root, table), wanted)
+    manifest = covering(backups_of_table(blobs, shown_place(root), table), wanted)
     _check_files(blobs, manifest)
     held = manifest.held(root, manifest.txn if wanted is None else min(wanted, manifest.txn))
     backend: Any = backend_of(db)
@@ -119,7 +120,7 @@ def restore(
     return replace(result, seconds=clock.monotonic_s() - started_s)
 
 
-def _check_files(blobs: LocalBlobStore, manifest: BackupManifest) -> None:
+def _check_files(blobs: BlobStore, manifest: BackupManifest) -> None:
     """Before anything is done: all of them are there, with their sizes. What is in them is checked when it is read."""
     there = {info.name: info.size_bytes for info in blobs.list(f"{manifest.key}/")}
     for file in manifest.files:
@@ -186,7 +187,7 @@ def _loaded(
     return RestoreResult(
         table=info.name,
         source=held.name,
-        directory=held.root,
+        directory=shown_place(held.root),
         at=held.txn,
         txn=txn,
         is_new=is_new,

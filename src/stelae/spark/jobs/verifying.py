@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.adapters.clock import SystemClock
 from stelae.catalog.objects import Table
 from stelae.client.arguments.keys import txn_of
@@ -36,7 +36,7 @@ from stelae.service.tickets import HeldTable
 from stelae.spark.driver.progress import Advance, Renewal, Summary, released, shown_seconds
 from stelae.spark.driver.tasks import run_tasks
 from stelae.spark.jobs.comparing import ComparedRows, Comparison, RowDifference, RowStream, SomeRows, wider
-from stelae.spark.jobs.manifests import absolute, backup_key, backups_of_table, covering, found_backups
+from stelae.spark.jobs.manifests import backup_key, backups_of_table, covering, found_backups
 from stelae.spark.stores import backend_of, fragments_of
 from stelae.spark.tickets import held_tablets
 from stelae.storage.offline.scans import output_schema, scan_part
@@ -110,9 +110,9 @@ def verify(
 
         stelae.spark.verify(spark, db, "users", "backups").is_same
 
-    `other` is the name of a table, or a backup directory. `at` is the snapshot of the table, `other_at` that of the
-    other side. Without them tables are compared as they are now, and a backup of this table with the table as it was
-    then. `backup_of`: which table of a backup directory, if it is neither this one nor the only one. `columns`
+    `other` is the name of a table, or a backup directory or its URL. `at` is the snapshot of the table, `other_at` that
+    of the other side. Without them tables are compared as they are now, and a backup of this table with the table as it
+    was then. `backup_of`: which table of a backup directory, if it is neither this one nor the only one. `columns`
     restricts what is compared, `samples` is how many differing rows are kept. `progress` is called with the bytes that
     were compared and how many there are.
     """
@@ -157,7 +157,7 @@ def verify(
 
 
 def _shown(held: HeldTable) -> str:
-    where = "" if held.ticket else f" in {held.root}"
+    where = "" if held.ticket else f" in {shown_place(held.root)}"
     return f"{held.name}{where} at {held.txn} ({to_datetime(held.txn).isoformat(timespec='milliseconds')})"
 
 
@@ -204,7 +204,7 @@ class _Sides:
     def of(self, info: TableInfo, other: object, backup_of: str | None) -> tuple[_Side, _Side]:
         named = self._table(other) if backup_of is None else None
         if named is None:
-            here, there, is_same = self._with_backup(info, absolute(other), backup_of)
+            here, there, is_same = self._with_backup(info, blobs_url(other), backup_of)
         else:
             here, there = self._held(info, self._at), self._held(named, self._other_at)
             is_same = info.id == named.id
@@ -217,17 +217,17 @@ class _Sides:
         try:
             found: TableInfo = self._backend.find(other)
         except (NotFound, InvalidArgument) as error:
-            if not found_backups(LocalBlobStore(absolute(other), read_only=True)):
+            if not found_backups(open_blobs(other, read_only=True)):
                 raise NotFound(f"{error}; and there is no directory {other!r} with backups") from None
             return None
         return found
 
     def _with_backup(self, info: TableInfo, root: str, backup_of: str | None) -> tuple[HeldTable, HeldTable, bool]:
-        blobs = LocalBlobStore(root, read_only=True)
+        blobs = open_blobs(root, read_only=True)
         with released(self._backend, self._backend.hold(info.id)) as now:
             key = backup_key(now)
         own = found_backups(blobs, key) if backup_of is None else []
-        found = own or backups_of_table(blobs, root, backup_of)
+        found = own or backups_of_table(blobs, shown_place(root), backup_of)
         is_same = found[-1].key == key
         wanted = self._at if self._other_at is None and is_same else self._other_at
         manifest = covering(found, wanted)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.blobs.urls import open_blobs
 from stelae.adapters.rng import SystemRng
 from stelae.model.errors import InvalidArgument
 from stelae.model.values import show
@@ -87,7 +87,7 @@ def write_aside(directory: str, prefix: str, bad: Sequence[pa.Table]) -> str:
     name = f"{prefix}{SystemRng().token(8).hex()}.parquet"
     file = pa.BufferOutputStream()
     pq.write_table(pa.concat_tables(bad), file)
-    sink = LocalBlobStore(directory).create(name)
+    sink = open_blobs(directory).create(name)
     try:
         sink.write(file.getvalue())
         sink.commit()
@@ -98,7 +98,7 @@ def write_aside(directory: str, prefix: str, bad: Sequence[pa.Table]) -> str:
 
 def drop_others(directory: str, prefix: str, kept: Sequence[str]) -> None:
     """What attempts that do not count have written aside goes."""
-    store = LocalBlobStore(directory)
+    store = open_blobs(directory)
     for info in list(store.list(prefix)):
         if info.name not in kept:
             store.delete(info.name)

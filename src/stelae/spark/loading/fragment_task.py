@@ -69,8 +69,8 @@ def decode_report(data: bytes) -> TaskReport:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """All that a task needs to know. `aside`: where rows that break a rule go, as a directory and how names begin;
-    None: they are counted, and the load fails."""
+    """All that a task needs to know. `root`: the URL that files are written to. `aside`: where rows that break a rule
+    go, as a URL and how names begin; None: they are counted, and the load fails."""
 
     shape: FrameShape
     root: str

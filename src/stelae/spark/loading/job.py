@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from stelae.adapters.blobs.urls import blobs_url, shown_place
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.database import Database, session_of
@@ -25,7 +26,6 @@ from stelae.service.reports import Progress
 from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.spark.driver.progress import Renewal, Summary, released_on_error, shown_seconds
 from stelae.spark.driver.tasks import run_action
-from stelae.spark.jobs.manifests import absolute
 from stelae.spark.loading.bad_rows import SHOWN_MAX, drop_others
 from stelae.spark.loading.cutting import key_name, spread
 from stelae.spark.loading.fragment_task import REPORT_SCHEMA, FragmentTask, TaskPlan, TaskReport, decode_report
@@ -38,7 +38,7 @@ from stelae.storage.offline.rules import shown_row
 T = TypeVar("T")
 
 QUARANTINE = "quarantine"
-"""Where bad rows go inside the store's directory, unless another place is named."""
+"""Where bad rows go beside the store's fragments, unless another place is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def load_result(
         skipped=skipped,
         duplicates=sum(report.twice for report in reports),
         seconds=seconds,
-        quarantine=f"{aside[0]}/{aside[1].rstrip('/')}" if aside is not None and skipped else None,
+        quarantine=f"{shown_place(aside[0])}/{aside[1].rstrip('/')}" if aside is not None and skipped else None,
     )
 
 
@@ -215,10 +215,10 @@ def _with_erasures(frame: Any, schema: TableSchema, delete: str) -> Any:
 
 
 def aside_of(root: str, table: TableId, options: LoadOptions) -> tuple[str, str] | None:
-    """Where the bad rows of one load go, if they are skipped: a directory, and how the names begin."""
+    """Where the bad rows of one load go, if they are skipped: a URL, and how the names begin."""
     if options.on_bad != "skip":
         return None
-    directory = f"{root}/{QUARANTINE}" if options.quarantine is None else absolute(options.quarantine)
+    directory = f"{root}/{QUARANTINE}" if options.quarantine is None else blobs_url(options.quarantine)
     return directory, f"{table:08x}-{SystemRng().token(6).hex()}/"
 
 
@@ -241,7 +241,7 @@ def _reports(
     cores = spark.sparkContext.defaultParallelism
     task: Callable[..., Any]
     if options.via == "mutations":
-        task = MutationTask(plan, ticket.name, options.duplicates)
+        task = MutationTask(plan, db.path, ticket.name, options.duplicates)
         keys = [f.expr(key_name(frame.columns, name)) for name in codec.names]
         spreading = frame.repartition(cores, *keys)
     else:

@@ -34,17 +34,19 @@ def session_micros(prefix: str) -> int:
 class MutationTask:
     """What Spark calls with the batches of a partition. All mentions of a key are in one partition."""
 
-    def __init__(self, plan: TaskPlan, table: str, duplicates: str) -> None:
+    def __init__(self, plan: TaskPlan, path: str, table: str, duplicates: str) -> None:
         self._plan = plan
+        self._path = path
         self._table = table
         self._duplicates = duplicates
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        report = put_part(self._plan, self._table, self._duplicates, batches)
+        report = put_part(self._plan, self._path, self._table, self._duplicates, batches)
         yield pa.RecordBatch.from_arrays([pa.array([encode_report(report)], pa.binary())], ["report"])
 
 
-def put_part(plan: TaskPlan, table: str, duplicates: str, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+def put_part(plan: TaskPlan, path: str, table: str, duplicates: str, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    """Put the rows of a partition through the store in the directory `path`."""
     sifting = Sifting(plan, Intake(plan.shape))
     good: list[pa.Table] = []
     records: dict[GroupId, list[pa.Table]] = {group: [] for group in plan.shape.file_specs}
@@ -61,17 +63,17 @@ def put_part(plan: TaskPlan, table: str, duplicates: str, batches: Iterable[pa.R
     report = msgspec.structs.replace(sifting.report(()), twice=twice.count, twice_rows=tuple(twice.rows))
     is_refused = (sifting.bad and plan.aside is None) or (twice.count and duplicates == "error")
     if good and not is_refused:
-        _put(plan, table, pa.concat_tables(good))
+        _put(plan, path, table, pa.concat_tables(good))
     return report
 
 
-def _put(plan: TaskPlan, table: str, rows: pa.Table) -> None:
+def _put(plan: TaskPlan, path: str, table: str, rows: pa.Table) -> None:
     if SEQUENCE in rows.column_names:
         rows = rows.sort_by(SEQUENCE).drop_columns([SEQUENCE])
     shape = plan.shape
     ts = None if shape.has_times else session_micros(plan.prefix) if shape.ts is None else shape.ts
     nulls, cells = "skip" if shape.skips_nulls else "write", "long" if shape.is_long else "map"
-    with stelae.open(plan.root) as db:
+    with stelae.open(path) as db:
         handle = db.table(table)
         for at in range(0, rows.num_rows, _PUT_ROWS):
             handle.put_many(rows.slice(at, _PUT_ROWS), nulls=nulls, ts=ts, cells=cells)

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from stelae.client.arguments.keys import txn_of
 from stelae.model.errors import PermissionDenied
 from stelae.spark.reading.holding import HOLD_TTL_S, keep_held
-from stelae.spark.reading.native import is_plain_place, native_frame
+from stelae.spark.reading.native import native_frame, native_root
 from stelae.spark.reading.planning import plan_read
 from stelae.spark.reading.plans import PlanLimits, ReadPlan
 from stelae.spark.reading.question import Question, asked_of
@@ -86,13 +86,15 @@ def read(
 def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> DataFrame:
     """What is asked of a table that somebody holds for as long as the frame is used."""
     limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    root = native_root(spark, held.root)
     with closing(fragments_of(held.root)) as fragments:
-        plan = plan_read(question, held_tablets(held), fragments, limits, natively=is_plain_place(held.root))
-    return planned_frame(spark, question, plan)
+        plan = plan_read(question, held_tablets(held), fragments, limits, natively=root is not None)
+    return _planned_frame(spark, question, plan, root or "")
 
 
-def planned_frame(spark: SparkSession, question: Question, plan: ReadPlan) -> DataFrame:
-    frames = [native_frame(spark, question, each) for each in plan.native]
+def _planned_frame(spark: SparkSession, question: Question, plan: ReadPlan, root: str) -> DataFrame:
+    """`root`: what Spark calls the place of the files that it reads itself."""
+    frames = [native_frame(spark, question, each, root) for each in plan.native]
     schema = spark_schema(question.arrow_schema)
     if plan.merged:
         register(spark)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from stelae.adapters.blobs.urls import directory_of
 from stelae.model.types import ColumnType, Float, Int, Struct
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal
 from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
@@ -40,22 +41,33 @@ underscore is not theirs."""
 
 _NO_PLACE = "this Spark does not tell the places of rows in files"
 _OTHER_FILE = "a fragment does not have the size that its reference says"
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _V1 = "spark.sql.sources.useV1SourceList"
 
 
-def is_plain_place(root: str) -> bool:
-    """Of names with such characters in them Spark lists each file twice, told not to take them for patterns."""
-    return not any(each in root for each in "{}[]*?\\")
+def native_root(spark: SparkSession, url: str) -> str | None:
+    """What Spark itself calls a place that has a URL of ours; None: it cannot read the files there.
+
+    Objects of S3 it reads by Hadoop's S3A, if that is among the session's classes. Of names with characters that stand
+    in patterns it lists each file twice, though it is told not to take them for patterns."""
+    directory = directory_of(url)
+    root = f"s3a://{url.removeprefix('s3://')}" if directory is None else f"file://{directory}"
+    if any(each in root for each in "{}[]*?\\") or (directory is None and not _has_s3a(spark)):
+        return None
+    return root
 
 
-def native_frame(spark: SparkSession, question: Question, read: NativeRead) -> DataFrame:
-    """The columns of the question's Arrow schema, in its order."""
-    root = question.job.root
+def _has_s3a(spark: SparkSession) -> bool:
+    return spark.sparkContext._jsc.hadoopConfiguration().getClassByNameOrNull(_S3A) is not None
+
+
+def native_frame(spark: SparkSession, question: Question, read: NativeRead, root: str) -> DataFrame:
+    """The columns of the question's Arrow schema, in its order, of files under `root`."""
     with _settled(spark, len(read.files)):
         frame = (
             spark.read.options(**_OPTIONS)
             .schema(_file_schema(question, read))
-            .parquet(*(f"file://{root}/{name}" for name in read.files))
+            .parquet(*(f"{root}/{name}" for name in read.files))
         )
     if read.rows is not None:
         condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))

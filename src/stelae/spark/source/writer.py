@@ -21,17 +21,17 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from stelae.adapters.clock import SystemClock
+from stelae.launch.fragments import fragments_url
 from stelae.model.errors import Conflict, InvalidArgument, nearest
 from stelae.service.tickets import STAGING, LoadTicket, staging_prefix
 from stelae.spark.driver.progress import released_on_error
-from stelae.spark.jobs.manifests import absolute
 from stelae.spark.loading.bad_rows import drop_others
 from stelae.spark.loading.fragment_task import TaskPlan, TaskReport, decode_report, encode_report, written_fragments
 from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, aside_of, check_reports, patiently, random_job
 from stelae.spark.loading.mutation_task import put_part
 from stelae.spark.loading.overlaps import taken_over, without_repeats
-from stelae.spark.stores import backend_of, blobs_of, opened
+from stelae.spark.stores import absolute, backend_of, blobs_of, opened
 from stelae.storage.offline.sorting import Twice
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
         ts=None if ts is None else int(ts),
         via=given.get("via", "fragments"),
     )
-    return WriteOptions(given["path"], given["table"], given.get("job"), load.checked())
+    return WriteOptions(absolute(given["path"]), given["table"], given.get("job"), load.checked())
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -106,9 +106,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         raise InvalidArgument("a stream is written via='fragments': by mutations a batch could not be loaded just once")
     with opened(said.path) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
-        _shape(info.id, info.schema, schema, said.load)
-    shape = _shape(info.id, info.schema, schema, said.load)
-    root = absolute(said.path)
+        shape = _shape(info.id, info.schema, schema, said.load)
+        root = fragments_url(said.path)
     return StreamWriter(said, TaskPlan(shape, root, STAGING, (), aside_of(root, info.id, said.load)))
 
 
@@ -149,7 +148,9 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return TaskMessage(encode_report(TaskReport()))
         load = self._said.load
         if load.via == "mutations":
-            return TaskMessage(encode_report(put_part(self._plan, self._ticket.name, load.duplicates, iterator)))
+            return TaskMessage(
+                encode_report(put_part(self._plan, self._said.path, self._ticket.name, load.duplicates, iterator))
+            )
         return TaskMessage(encode_report(written_fragments(self._plan, iterator, TaskContext.get().partitionId())))
 
     def commit(self, messages: list[TaskMessage | None]) -> None:
