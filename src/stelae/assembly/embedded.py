@@ -118,6 +118,7 @@ class EmbeddedStore:
             with self._visits:
                 self._visiting -= 1
                 self._visits.notify_all()
+            self.on_grown()  # whatever was done, there may be something to do about it
 
     # -- names and schemas
 
@@ -160,8 +161,7 @@ class EmbeddedStore:
     def drop(self, name: str, *, if_exists: bool = False) -> None:
         with self._visit():
             self._loop.run(self.running.master.drop(TableName.parse(name), if_exists=if_exists))
-        self.running.keeper.garbage_left()
-        self.on_grown()
+            self.running.keeper.garbage_left()
 
     def recall(self, name: str, new_name: str | None = None) -> TableInfo:
         with self._visit():
@@ -173,9 +173,8 @@ class EmbeddedStore:
             self._shard.drain()
             txn = commit.durable.result()
             self._server.upkeep.save()
-        self.running.keeper.grew(state.tablet for state in self._shard.of_table(table))
-        self.on_grown()
-        return txn
+            self.running.keeper.grew(state.tablet for state in self._shard.of_table(table))
+            return txn
 
     def spaces(self) -> SpacesInfo:
         self._check_open()
@@ -184,10 +183,9 @@ class EmbeddedStore:
     def change_spaces(self, ask: SpacesAsk) -> SpacesInfo:
         with self._visit():
             found = spaces_of(self._loop.run(self.running.master.change_spaces(ask)))
-        if isinstance(ask, AlterZoneAsk):  # tablets may be too large now, or too small
-            self.running.keeper.grew(self._shard.tablets())
-            self.on_grown()
-        return found
+            if isinstance(ask, AlterZoneAsk):  # tablets may be too large now, or too small
+                self.running.keeper.grew(self._shard.tablets())
+            return found
 
     # -- writing
 
@@ -291,7 +289,6 @@ class EmbeddedStore:
     def flush(self, table: TableId) -> None:
         with self._visit(table):
             self._upkeep.flush(self.info(table))
-        self.on_grown()
 
     def compact(self, table: TableId, *, erase_now: bool = False, progress: Progress | None = None) -> None:
         with self._visit(table):
@@ -334,7 +331,6 @@ class EmbeddedStore:
     def release(self, ticket: str) -> None:
         with self._visit():
             self._bulk.release(ticket)
-        self.on_grown()
 
     def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
         with self._visit(table):
@@ -342,9 +338,7 @@ class EmbeddedStore:
 
     def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
         with self._visit():
-            txn = self._bulk.commit_load(ticket, files, replaces=replaces)
-        self.on_grown()
-        return txn
+            return self._bulk.commit_load(ticket, files, replaces=replaces)
 
     def begin_compaction(
         self, table: TableId, *, full: bool = True, erase_now: bool = False, ttl_s: float = TTL_S_DEFAULT
@@ -354,9 +348,7 @@ class EmbeddedStore:
 
     def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
         with self._visit():
-            adopted = self._bulk.adopt(ticket, number, file)
-        self.on_grown()
-        return adopted
+            return self._bulk.adopt(ticket, number, file)
 
     # -- the end
 
