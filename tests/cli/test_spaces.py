@@ -57,8 +57,8 @@ def test_zones(cli: Cli) -> None:
     for word in ("a, b, c", "1.0 MiB", "ring", "any", "default"):
         assert word in shown
     assert "table 't' is in it" in cli.refused("zone", "drop", "fast")
-    words = ("--any-rack", "--tablet-bytes", "2097152", "--default", "--rename", "quick")
-    said = cli.done("zone", "alter", "fast", *words)
+    changes = ("--any-rack", "--tablet-bytes", "2097152", "--default", "--rename", "quick")
+    said = cli.done("zone", "alter", "fast", *changes)
     assert said == "altered quick, 1 replica, tablets of 2.0 MiB, the default zone\n"
     found = cli.json("zone", "alter", "quick", "--racks", "d")
     assert (found["racks"], found["tablet_bytes"], found["is_default"]) == (["d"], 2**21, True)

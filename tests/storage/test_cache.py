@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidArgument, Unavailable
-from stelae.storage.files.cache import BlockCache, BlockKey, CachePriority, preloads, priority_of
+from stelae.storage.files.cache import BlockCache, BlockKey, CachePriority, priority_of
 from tests.effort import HANG_S, tries
 
 ONE_GROUP, SEVERAL_GROUPS, PARTLY, ON_DEMAND = CachePriority
@@ -90,9 +90,58 @@ def test_ranks_as_they_are_worded(columns: frozenset[int], homes: list[tuple[int
     assert priority_of(columns, [(inside, group in in_memory) for group, inside in members.items()]) is expected
 
 
-def test_what_is_preloaded() -> None:
-    assert [priority for priority in CachePriority if preloads(priority)] == [ONE_GROUP, SEVERAL_GROUPS, PARTLY]
+def test_ranks_are_numbered_from_the_best() -> None:
     assert [int(priority) for priority in CachePriority] == [1, 2, 3, 4]
+
+
+# --- reading ahead
+
+
+def test_what_is_read_ahead_takes_room_from_worse_ranks_only() -> None:
+    cache: BlockCache[str] = BlockCache(30)
+    for number in range(3):
+        cache.put(("old", number), ON_DEMAND, "old", 10)
+    assert cache.preload(("a", 0), ONE_GROUP, _reads("first", 10))
+    assert cache.preload(("a", 1), ONE_GROUP, _reads("second", 15))
+    assert not cache.preload(("a", 2), ONE_GROUP, _reads("third", 10)), "another of its rank would have to go"
+    assert not cache.preload(("b", 0), PARTLY, _reads("worse", 10))
+    assert (cache.get(("a", 0)), cache.get(("a", 1)), cache.get(("a", 2))) == ("first", "second", None)
+    assert cache.preload(("a", 3), ONE_GROUP, _reads("small", 5))
+    assert cache.stats().bytes_by_priority == (30, 0, 0, 0)
+    assert cache.stats().misses == 0, "nobody has asked"
+
+
+def test_what_is_there_is_not_read_ahead_and_takes_the_rank() -> None:
+    cache: BlockCache[str] = BlockCache(30)
+    cache.put(("a", 0), ON_DEMAND, "block", 10)
+    assert cache.preload(("a", 0), ONE_GROUP, _no_read)
+    assert cache.stats().bytes_by_priority == (10, 0, 0, 0)
+
+
+def test_what_somebody_reads_is_not_read_ahead_too() -> None:
+    cache: BlockCache[str] = BlockCache(30)
+    ahead: list[bool] = []
+    read = _meanwhile(lambda: ahead.append(cache.preload(("a", 0), ONE_GROUP, _no_read)))
+    assert cache.load(("a", 0), ONE_GROUP, read) == "late"
+    assert ahead == [True]
+    assert cache.get(("a", 0)) == "late"
+
+
+def test_of_a_file_that_goes_nothing_is_kept_that_was_being_read_ahead() -> None:
+    cache: BlockCache[str] = BlockCache(30)
+    assert not cache.preload(("a", 0), ONE_GROUP, _meanwhile(lambda: cache.drop_file("a")))
+    assert cache.stats().blocks == 0
+
+
+def test_a_read_ahead_that_fails_leaves_nothing_behind() -> None:
+    cache: BlockCache[str] = BlockCache(30)
+
+    def broken() -> tuple[str, int]:
+        raise Unavailable("simulated")
+
+    with pytest.raises(Unavailable):
+        cache.preload(("a", 0), ONE_GROUP, broken)
+    assert cache.preload(("a", 0), ONE_GROUP, _reads("block", 10))
 
 
 # --- one thread

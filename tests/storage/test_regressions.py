@@ -16,13 +16,13 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.purge import parse_purge
 from stelae.model.ranges import EVERYTHING
 from stelae.model.schema import Column, ColumnsGroup, TableSchema
-from stelae.storage.files.preload import preload
 from stelae.storage.memory import rows as memory_rows
 from stelae.storage.merge.rule import Erased, Written, survivors
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.rows import ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.tablet.changes import Loaded
+from stelae.storage.upkeep.preloading import Preloading
 from stelae.storage.upkeep.serializer import MemoryInfo, SerializerSettings, choose_memory
 from tests.storage.engine import TABLE, Engine, selectors
 
@@ -160,9 +160,12 @@ def test_blocks_of_a_load_read_before_its_commit_do_not_stay_without_a_txn() -> 
     engine.write(put(engine, "a", n=1))
     before = engine.shard.visible
     engine.prepare_load("job", put(engine, "a", n=2, k=2) + put(engine, "b", n=2, k=2))
-    preload(engine.shard, FIRST)
+    preloading = Preloading(engine.shard)
+    while preloading.step():
+        pass
     engine.change(Loaded("job"))
-    preload(engine.shard, FIRST)
+    while preloading.step():
+        pass
     rows = [Row(b"a"), Row(b"b")]
     assert {row: values["n"] for row, values in engine.newest_values(rows, before).items()} == {b"a": 1}
     assert {row: values["n"] for row, values in engine.newest_values(rows, engine.shard.visible).items()} == {

@@ -151,6 +151,11 @@ class Shard:
         """Whether a state is not the current one any more."""
         return self._map.states.get(state.tablet) is not state
 
+    @property
+    def changes(self) -> int:
+        """How often states were installed: as long as it is the same, so are they."""
+        return self._map.changes
+
     def install(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
         """Put states in the place of what they follow. The caller holds the lock."""
         self._map.install(states, removed)

@@ -1,5 +1,5 @@
-"""What a server does by itself: it flushes what is due, compacts what has grown, forgets history that nobody may read
-any more, and tells the master which tablets have become too large or too small.
+"""What a server does by itself: it flushes what is due, compacts what has grown, reads ahead what is to be in memory,
+forgets history that nobody may read any more, and tells the master which tablets have become too large or too small.
 
 Two kinds of steps, for a thread each: flushing must go on while a large compaction runs. A step does one piece of work
 and says whether there may be more; whoever runs them waits in between until something was written.
@@ -19,6 +19,7 @@ from stelae.registry.meta import META0, META1
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.splitting import choose_split_row, size_of
 from stelae.storage.tablet.state import TabletState
+from stelae.storage.upkeep.preloading import Preloading
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.flushing import Flushing
 
@@ -72,7 +73,8 @@ class Keeper:
         forgets: Callable[[], bool] = _always,
     ) -> None:
         self.gives_way: Callable[[], bool] = _never
-        """Whether compactions that can wait do so: a job of the user's needs the machine now."""
+        """Whether what can wait does so, compactions and reading ahead: a job of the user's needs the machine now."""
+        self._preloading = Preloading(shard)
         self._forgets = forgets
         self._shard = shard
         self._upkeep = upkeep
@@ -119,8 +121,10 @@ class Keeper:
             self._grown |= dict.fromkeys(tablets)
 
     def compact_step(self) -> bool:
-        """Compact one tablet that is in need of it, then see whether it should be split; when none is left, delete the
-        files that nobody needs any more."""
+        """Read ahead one block of a group that is to be in memory. When all are: compact one tablet that is in need of
+        it, then see whether it should be split. When none is left: delete the files that nobody needs any more."""
+        if not self.gives_way() and self._preloading.step():
+            return True
         tablet = self._next_grown()
         if tablet is None:
             return self._collect()

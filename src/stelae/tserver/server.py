@@ -131,7 +131,7 @@ class TabletServer:
         report = self.control.ask(request)
         if isinstance(request, DeleteTablets | UnloadTable):
             self.keeper.garbage_left()
-            self.wakes.grown()
+        self.wakes.grown()  # whatever was done, there may be something to do about it
         return report
 
     def report(self) -> TabletReport:

@@ -59,11 +59,6 @@ def priority_of(fragment_columns: frozenset[int], groups: Sequence[tuple[frozens
     return CachePriority.SEVERAL_GROUPS if covered == fragment_columns else CachePriority.PARTLY
 
 
-def preloads(priority: CachePriority) -> bool:
-    """Whether such blocks are worth reading before anyone asks for them."""
-    return priority is not CachePriority.ON_DEMAND
-
-
 @dataclass(frozen=True, slots=True)
 class CacheStats:
     """`hits`: values given without reading; `misses`: reads that `load` did; `evictions`: blocks that made room."""
@@ -92,10 +87,12 @@ class _Entry(Generic[T]):
 class _Load(Generic[T]):
     """A read under way in one thread, for which others may wait."""
 
-    __slots__ = ("done", "entry", "is_kept", "priority", "thread")
+    __slots__ = ("done", "entry", "is_kept", "priority", "takes_room", "thread")
 
-    def __init__(self, priority: CachePriority) -> None:
+    def __init__(self, priority: CachePriority, *, takes_room: bool = True) -> None:
+        """`takes_room`: others of its rank may go for it."""
         self.priority = priority
+        self.takes_room = takes_room
         self.thread = get_ident()
         self.done = Event()
         self.is_kept = True
@@ -164,6 +161,20 @@ class BlockCache(Generic[T]):
                 with self._lock:
                     self._hits_gone += 1
                 return other.entry.value
+
+    def preload(self, key: BlockKey, priority: CachePriority, read: Callable[[], tuple[T, int]]) -> bool:
+        """Read a value that nobody has asked for. It is kept if nothing of its rank or a better one has to go for it;
+        False if there is no room for it so."""
+        own = _Load[T](priority, takes_room=False)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._rerank(entry, priority)
+                return True
+            if self._loads.setdefault(key, own) is not own:
+                return True  # somebody is reading it
+        self._read(key, own, read)
+        return own.is_kept
 
     def put(self, key: BlockKey, priority: CachePriority, value: T, size_bytes: int) -> None:
         """Keep a value, in place of the one that was there; if there is no room for it, neither is kept."""
@@ -236,7 +247,9 @@ class BlockCache(Generic[T]):
                 del self._loads[key]
                 if own.entry is not None and own.is_kept:
                     own.entry.priority = own.priority
-                    self._replace(own.entry)
+                    own.is_kept = own.takes_room or self._has_room(own.entry)
+                    if own.is_kept:
+                        self._replace(own.entry)
             own.done.set()
 
     def _drop(self, keys: Iterable[BlockKey]) -> None:
@@ -253,6 +266,10 @@ class BlockCache(Generic[T]):
         if old is not None:
             self._remove(old)
         self._admit(entry)
+
+    def _has_room(self, entry: _Entry[T]) -> bool:
+        """Whether it fits if only blocks of worse ranks go."""
+        return sum(self._bytes[: entry.priority + 1]) + entry.size_bytes <= self._capacity_bytes
 
     def _admit(self, entry: _Entry[T]) -> None:
         """Keep it if it fits once blocks of its own rank and worse ones have gone."""

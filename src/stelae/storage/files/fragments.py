@@ -37,6 +37,8 @@ class BlockCaching(Protocol):
 
     def load(self, key: BlockKey, priority: CachePriority, read: Callable[[], tuple[Block, int]]) -> Block: ...
 
+    def preload(self, key: BlockKey, priority: CachePriority, read: Callable[[], tuple[Block, int]]) -> bool: ...
+
     def grew(self, key: BlockKey, by_bytes: int) -> None: ...
 
     @property
@@ -113,6 +115,14 @@ class Fragment:
             self._cache.grew(key, size)
         return found
 
+    def preload(self, block: int, columns: tuple[str, ...]) -> bool:
+        """See that the block is in the cache with these columns, though nobody asked; False if there is no room."""
+        key = self._key(block)
+        if self._cache.get(key) is None:
+            return self._cache.preload(key, self.priority, lambda: self._loaded(block, columns))
+        self.block(block, columns, keep=True)
+        return True
+
     @property
     def room_bytes(self) -> int:
         """How much more the cache takes before something must go."""
@@ -175,6 +185,12 @@ class Fragments:
             with self._lock:
                 found = self._open[file.name] = opened
         return found
+
+    def rank(self, name: str, priority: CachePriority) -> None:
+        """How long blocks of a file that is known stay in the cache, if they are read from now on."""
+        known = self._open.get(name)
+        if known is not None:
+            known.priority = priority
 
     def _reader(self, file: FragmentFile) -> FragmentReader:
         return FragmentReader(self._handles.blob(file.name), file.seal)

@@ -27,6 +27,7 @@ class TabletMap:
 
     def __init__(self) -> None:
         self.states: dict[TabletId, TabletState] = {}
+        self.changes = 0
         self._tables: dict[TableId, _Table] = {}
 
     def state(self, tablet: TabletId) -> TabletState:
@@ -71,6 +72,7 @@ class TabletMap:
                 found = self._tables[state.table]
                 found.states[bisect_right(found.starts, state.rows.start) - 1] = state
         self._tables.update(tables)
+        self.changes += 1
 
     def _cut(self, table: TableId, states: Sequence[TabletState], removed: Sequence[TabletId]) -> _Table:
         """As the table will be."""
