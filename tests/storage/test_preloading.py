@@ -341,7 +341,8 @@ def test_blocks_that_cannot_match_are_not_read(
     where = plan(check_types(parse(text), types)).where
     at = engine.shard.visible
     request = ScanRequest(EVERYTHING, ALL_COLUMNS, Asking(at, Txn(0), Micros(0)), where)
-    numbers = {
+    scan = TableScan(engine.shard, TABLE, engine.schema, request)
+    numbers = {n for batch in scan for n in batch.batch["number"].to_pylist()}
         n for batch in TableScan(engine.shard, TABLE, engine.schema, request) for n in batch.batch["number"].to_pylist()
     }
     assert numbers == found
