@@ -218,6 +218,8 @@ class Shard:
             states = self._map.of_table(table)
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
+            for state in states:
+                _check_writable(state)
             if isinstance(change, Loaded) and not any(p.load == change.load for s in states for p in s.prepared):
                 raise NotFound(f"load {change.load!r} is not prepared in table {table}, or was committed already")
             txn = self.clock.tick()
@@ -239,6 +241,8 @@ class Shard:
             raise Closed("the shard is closed")
 
     def _check_rows(self, state: TabletState, block: WrittenBlock) -> None:
+        if state.is_frozen:
+            _check_writable(state)
         if block.schema_version != state.schema.version:
             raise StaleSchema(
                 f"tablet {state.tablet} is at schema version {state.schema.version}, the block is written for "
@@ -373,7 +377,9 @@ class Shard:
         return self.wal.segments()
 
     def config(self, state: TabletState) -> TabletConfig:
-        return config_of(state, self.name)
+        """Of a tablet that is leaving and has all in files, the config names no log."""
+        has_left = state.is_frozen and all(memory.is_empty for memory in state.memories)
+        return config_of(state, "" if has_left else self.name)
 
     def abandon(self) -> None:
         """As if the process had ended here: nothing more is written."""
@@ -388,3 +394,8 @@ class Shard:
             self._closed = True
         self.wal.close()
         self.fragments.close()
+
+
+def _check_writable(state: TabletState) -> None:
+    if state.is_frozen:
+        raise TabletAway(f"tablet {state.tablet} takes no writes: it is leaving this server")

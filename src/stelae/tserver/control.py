@@ -1,17 +1,18 @@
 """A server's tablets: made, altered, split, joined, unloaded, loaded and deleted as the master asks.
 
-Each tablet goes through the states of `lives`; requests of clients are let in or refused by them. What the master asks
-is carried out by one thread at a time; readers and writers go on beside it.
+Each tablet goes through the states of `lives`: a request is an event, and what follows from it is carried out here, for
+all tablets of the request at once. One thread at a time does this; readers and writers go on beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
 
-from stelae.model.errors import TabletAway
 from stelae.model.ids import TableId, TabletId
+from stelae.model.ranges import ALL_ROWS
 from stelae.registry.control import (
     AlterTable,
     ControlRequest,
@@ -25,69 +26,73 @@ from stelae.registry.control import (
     TabletReport,
     UnloadTable,
 )
-from stelae.registry.meta import META1, parent_of
+from stelae.registry.meta import META0, META1, parent_of
 from stelae.storage.shard import Shard
+from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.opening import SchemasOf, loaded, since
-from stelae.storage.tablet.state import TabletState, altered, new_tablet
+from stelae.storage.tablet.state import TabletState, altered, frozen, new_tablet
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs
 from stelae.tserver.flushing import Flushing
-from stelae.tserver.lives import Life, RequestKind, TabletEvent, Treatment, step, treatment
+from stelae.tserver.lives import Happened, Life, TabletEffect, TabletEvent, TabletLives
 
-_LOADING = (
-    TabletEvent.LOAD_ASKED,
-    TabletEvent.CONFIG_READ,
-    TabletEvent.LOG_REPLAYED,
-    TabletEvent.CONFIG_SAVED,
-    TabletEvent.FRAGMENTS_OPENED,
-)
+META0_TABLET = TabletId(1)
+META1_TABLET = TabletId(2)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one request is about, and what was made for it so far: tablets that are not in the shard yet. `is_new`: they
+    have no data, so nothing is lost if they go again."""
+
+    is_new: bool = False
+    made: dict[TabletId, TabletState] = field(default_factory=dict)
+    resize: SplitTablet | JoinTablets | None = None
 
 
 class TabletControl:
-    """Safe for threads."""
+    """Safe for threads. `away`: tablets of which there is a config and nothing else here."""
 
     def __init__(
-        self, shard: Shard, upkeep: Upkeep, flushing: Flushing, configs: MetaConfigs, schemas_of: SchemasOf
+        self,
+        shard: Shard,
+        upkeep: Upkeep,
+        flushing: Flushing,
+        configs: MetaConfigs,
+        schemas_of: SchemasOf,
+        lives: TabletLives,
+        away: Iterable[TabletConfig] = (),
     ) -> None:
         self._shard = shard
         self._upkeep = upkeep
         self._flushing = flushing
         self._schemas_of = schemas_of
         self._configs = configs
+        self._lives = lives
+        self._away = {config.tablet: config for config in away}
         self._control = RLock()
-        self._lives: dict[TabletId, Life] = {}
-        self._unloaded: dict[TableId, list[TabletId]] = {}
-        for tablet in shard.tablets():
-            # Opening the shard has read the config and replayed the log, and the saved config names this log.
-            self._go(tablet, _LOADING)
+        self.life = lives.life
 
-    @property
-    def name(self) -> str:
-        return self._shard.name
+    def make_meta_tables(self) -> None:
+        """Those of a new store; also if it ended between the two."""
+        for tablet, table in ((META0_TABLET, META0), (META1_TABLET, META1)):
+            if not self._shard.of_table(table):
+                self._create([NewTablet(tablet, table, ALL_ROWS)])
 
-    def life(self, tablet: TabletId) -> Life:
-        return self._lives.get(tablet, Life.UNKNOWN)
-
-    def _go(self, tablet: TabletId, events: Iterable[TabletEvent]) -> None:
-        for event in events:
-            self._lives[tablet] = step(self.life(tablet), event).life
-        if self._lives[tablet] is Life.UNKNOWN:
-            del self._lives[tablet]
-
-    def check_writable(self, tablet: TabletId) -> None:
-        life = self._lives.get(tablet, Life.UNKNOWN)
-        if life is not Life.ACTIVE and treatment(life, RequestKind.WRITE) is not Treatment.SERVED:
-            raise TabletAway(f"tablet {tablet} takes no writes: it is in state {life.value} {life.name}")
+    def prepared_loads(self) -> set[str]:
+        """The loads that are prepared in some tablet, here or away."""
+        here = {load.load for state in self._shard.tablets().values() for load in state.prepared}
+        return here | {load for config in self._away.values() for load, _ in config.prepared}
 
     # -- what the master asks
 
     def ask(self, request: ControlRequest) -> TabletReport:
         with self._control:
-            report = self._carried_out(request)
+            report = self._answer(request)
             self._upkeep.save()
             return report
 
-    def _carried_out(self, request: ControlRequest) -> TabletReport:
+    def _answer(self, request: ControlRequest) -> TabletReport:
         match request:
             case CreateTablets(tablets):
                 return self._create(tablets)
@@ -98,50 +103,39 @@ class TabletControl:
             case LoadTable(table):
                 return self._load(table)
             case DeleteTablets(ids):
-                return self._delete(ids)
-            case SplitTablet(tablet, at, left, right):
-                with self._shard.lock:
-                    if left in self._lives and right in self._lives:
-                        return self._reported([self._shard.state(left), self._shard.state(right)])
-                    return self._succeeded([tablet], self._upkeep.split(tablet, at, left, right))
+                self._run(_Work(), ids, TabletEvent.DELETE_ASKED)
+                return self._report_on(())
+            case SplitTablet(tablet, _, left, right):
+                return self._resize(request, [tablet], [left, right], TabletEvent.SPLIT_ASKED)
             case JoinTablets(left, right, into):
-                with self._shard.lock:
-                    if into in self._lives:
-                        return self._reported([self._shard.state(into)])
-                    return self._succeeded([left, right], [self._upkeep.join(left, right, into)])
+                return self._resize(request, [left, right], [into], TabletEvent.JOIN_ASKED)
 
     def report(self) -> TabletReport:
         """All but the META tables' own tablets, which no master has made."""
-        states = [state for state in self._shard.tablets().values() if parent_of(state.table) == META1]
-        return self._reported(states, is_full=True)
+        with self._control:
+            states = [state for state in self._shard.tablets().values() if parent_of(state.table) == META1]
+            here = self._report_on(states).tablets
+            away = tuple(
+                ReportedTablet(each.tablet, each.table, each.rows, int(Life.UNKNOWN), each.schema_version)
+                for each in self._away.values()
+            )
+            return TabletReport(self._shard.name, here + away, is_full=True)
 
-    def _reported(self, states: Iterable[TabletState], *, is_full: bool = False) -> TabletReport:
+    def _report_on(self, states: Iterable[TabletState]) -> TabletReport:
         tablets = tuple(
             ReportedTablet(state.tablet, state.table, state.rows, int(self.life(state.tablet)), state.schema.version)
             for state in states
         )
-        return TabletReport(self.name, tablets, is_full)
+        return TabletReport(self._shard.name, tablets)
 
     def _create(self, asked: Sequence[NewTablet]) -> TabletReport:
-        fresh = [each for each in asked if each.tablet not in self._lives]
+        """Tablets that are here already, or away, are left as they are."""
+        fresh = [each for each in asked if self.life(each.tablet) is Life.UNKNOWN and each.tablet not in self._away]
         schemas = {table: self._schemas_of(table)[-1] for table in {each.table for each in asked}}
-        with self._shard.lock:
-            states = [new_tablet(each.tablet, each.table, each.rows, schemas[each.table]) for each in fresh]
-            self._shard.install(states)
-        ids = [each.tablet for each in fresh]
-        for tablet in ids:
-            self._go(tablet, _LOADING[:3])
-        self._upkeep.touch(ids)
-        try:
-            self._upkeep.save()
-        except BaseException:
-            for tablet in ids:
-                self._go(tablet, (TabletEvent.FAILED,))
-            self._upkeep.forget(ids)
-            raise
-        for tablet in ids:
-            self._go(tablet, _LOADING[3:])
-        return self._reported([self._shard.state(each.tablet) for each in asked])
+        made = {e.tablet: new_tablet(e.tablet, e.table, e.rows, schemas[e.table]) for e in fresh}
+        self._run(_Work(is_new=True, made=made), list(made), TabletEvent.CREATE_ASKED)
+        states = self._shard.tablets()
+        return self._report_on([states[each.tablet] for each in asked if each.tablet in states])
 
     def _alter(self, table: TableId) -> TabletReport:
         """All tablets of the table at one moment, so that a block is of the schema of all of them or of none."""
@@ -150,54 +144,107 @@ class TabletControl:
             for state in self._shard.of_table(table):
                 for schema in since(schemas, state.schema.version, f"tablet {state.tablet}")[1:]:
                     self._upkeep.change(state.tablet, partial(altered, schema=schema))
-        return self._reported(self._shard.of_table(table))
+        return self._report_on(self._shard.of_table(table))
 
     def _unload(self, table: TableId) -> TabletReport:
-        """Writes are refused from here on, so memory comes to an end."""
         ids = [state.tablet for state in self._shard.of_table(table)]
-        for tablet in ids:
-            self._go(tablet, (TabletEvent.UNLOAD_ASKED,))
-
-        def remove() -> bool:
-            memories = [memory for state in self._shard.of_table(table) for memory in state.memories]
-            is_empty = all(memory.is_empty for memory in memories)
-            if is_empty:
-                self._unloaded.setdefault(table, []).extend(ids)
-                self._shard.install([], ids)
-            return is_empty
-
-        self._flushing.flush_until(table, remove)
-        for tablet in ids:
-            self._go(tablet, (TabletEvent.MEMORY_FLUSHED, TabletEvent.LAST_CONFIG_SAVED))
-        return self._reported(())
+        self._run(_Work(), ids, TabletEvent.UNLOAD_ASKED)
+        return self._report_on(())
 
     def _load(self, table: TableId) -> TabletReport:
-        if any(self.life(state.tablet) is Life.FLUSHING for state in self._shard.of_table(table)):
+        leaving = (Life.FLUSHING, Life.SAVING_LAST)
+        if any(self.life(state.tablet) in leaving for state in self._shard.of_table(table)):
             self._unload(table)  # it was asked for before, and did not come to its end
-        ids = self._unloaded.get(table, [])
-        schemas = self._schemas_of(table)
-        states = [loaded(self._configs.saved(tablet), schemas) for tablet in ids]
+        ids = [config.tablet for config in self._away.values() if config.table == table]
+        self._run(_Work(), ids, TabletEvent.LOAD_ASKED)
+        return self._report_on(self._shard.of_table(table))
+
+    def _resize(
+        self,
+        request: SplitTablet | JoinTablets,
+        old: Sequence[TabletId],
+        new: Sequence[TabletId],
+        event: TabletEvent,
+    ) -> TabletReport:
+        if any(self.life(tablet) is Life.UNKNOWN for tablet in new):  # else it was done when it was asked for before
+            self._run(_Work(resize=request), old, event)
+        return self._report_on([self._shard.state(tablet) for tablet in new])
+
+    # -- what follows from it
+
+    def _run(self, work: _Work, tablets: Sequence[TabletId], event: TabletEvent) -> None:
+        if tablets:
+            self._lives.run(tablets, event, partial(self._carry_out, work))
+
+    def _carry_out(self, work: _Work, effect: TabletEffect, tablets: Sequence[TabletId]) -> list[Happened]:
+        match effect:
+            case TabletEffect.READ_CONFIG:
+                self._away |= {tablet: self._configs.saved(tablet) for tablet in tablets}
+                return [(tablets, TabletEvent.CONFIG_READ)]
+            case TabletEffect.REPLAY_LOG:
+                # Nothing of a tablet that was unloaded is in any log.
+                work.made |= {tablet: self._make(tablet) for tablet in tablets}
+                return [(tablets, TabletEvent.LOG_REPLAYED)]
+            case TabletEffect.SAVE_CONFIG:
+                self._upkeep.save_first([work.made[tablet] for tablet in tablets if tablet in work.made])
+                self._upkeep.save()
+                return [(tablets, TabletEvent.CONFIG_SAVED)]
+            case TabletEffect.OPEN_FRAGMENTS:
+                self._open([work.made.get(tablet) or self._make(tablet) for tablet in tablets])
+                return [(tablets, TabletEvent.FRAGMENTS_OPENED)]
+            case TabletEffect.SPLIT | TabletEffect.JOIN:
+                return [(tablets, TabletEvent.SUCCEEDED), (self._cut(work), TabletEvent.TOOK_OVER)]
+            case TabletEffect.REFUSE_WRITES:
+                for tablet in tablets:
+                    self._shard.change(tablet, frozen)
+                return []
+            case TabletEffect.FLUSH_MEMORY:
+                for table in dict.fromkeys(self._shard.state(tablet).table for tablet in tablets):
+                    self._flushing.flush(table)
+                return [(tablets, TabletEvent.MEMORY_FLUSHED)]
+            case TabletEffect.SAVE_LAST_CONFIG:
+                self._upkeep.touch(tablets)
+                self._upkeep.save()
+                return [(tablets, TabletEvent.LAST_CONFIG_SAVED)]
+            case TabletEffect.DROP:
+                self._drop(work, tablets)
+                return []
+            case TabletEffect.FORGET:
+                self._forget(tablets)
+                return []
+
+    def _make(self, tablet: TabletId) -> TabletState:
+        config = self._configs.saved(tablet)
+        return loaded(config, self._schemas_of(config.table))
+
+    def _open(self, states: Sequence[TabletState]) -> None:
+        """Requests find them from now on. Their files are opened when somebody reads them."""
         with self._shard.lock:
             self._shard.install(states)
-            for tablet in ids:
-                self._go(tablet, _LOADING)
-        self._unloaded.pop(table, None)
-        self._upkeep.touch(ids)
-        return self._reported(self._shard.of_table(table))
+        for state in states:
+            self._away.pop(state.tablet, None)
 
-    def _delete(self, ids: Sequence[TabletId]) -> TabletReport:
-        gone = set(ids)
-        for tablet in gone:
-            self._lives.pop(tablet, None)
-        kept = {table: [each for each in ids if each not in gone] for table, ids in self._unloaded.items()}
-        self._unloaded = {table: ids for table, ids in kept.items() if ids}
-        self._upkeep.forget(gone)
-        return self._reported(())
+    def _forget(self, tablets: Sequence[TabletId]) -> None:
+        for tablet in tablets:
+            self._away.pop(tablet, None)
+        self._upkeep.forget(tablets)
+        self._upkeep.save()
 
-    def _succeeded(self, old: Sequence[TabletId], new: Sequence[TabletState]) -> TabletReport:
-        """Under the shard's lock: nobody finds a tablet whose life is not known. Saved by whoever asked."""
-        for state in new:
-            self._lives[state.tablet] = Life.ACTIVE
-        for tablet in old:
-            self._lives.pop(tablet, None)
-        return self._reported(new)
+    def _cut(self, work: _Work) -> list[TabletId]:
+        match work.resize:
+            case SplitTablet(tablet, at, left, right):
+                return [state.tablet for state in self._upkeep.split(tablet, at, left, right)]
+            case JoinTablets(left, right, into):
+                return [self._upkeep.join(left, right, into).tablet]
+            case None:
+                raise TypeError("a request that is no split or join asks for one")
+
+    def _drop(self, work: _Work, tablets: Sequence[TabletId]) -> None:
+        """Out of the shard. What has data stays known by its config."""
+        if work.is_new:
+            self._upkeep.forget(tablets)
+            return
+        with self._shard.lock:
+            here = [tablet for tablet in tablets if tablet in self._shard.tablets()]
+            self._shard.install([], here)
+        self._away |= {tablet: self._configs.saved(tablet) for tablet in here}

@@ -5,7 +5,6 @@ What a flush wrote is said in META rows, which are in memory again until they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
@@ -38,17 +37,6 @@ class Flushing:
         with self._flushing:
             self._flush(table)
         self._upkeep.save()
-
-    def flush_until(self, table: TableId, done: Callable[[], bool]) -> None:
-        """Flush a table that takes no writes until its memories are empty, and then, before anybody else can flush,
-        ask `done` under the shard's lock; again if it says that it was not so."""
-        is_done = False
-        while not is_done:
-            with self._flushing:
-                self._flush(table)
-                self._upkeep.save()
-                with self._shard.lock:
-                    is_done = done()
 
     def _flush(self, table: TableId) -> None:
         with self._shard.lock:

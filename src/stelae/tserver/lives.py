@@ -1,32 +1,38 @@
 """The life of a tablet on one server: eight states, the events that move it on, and what is to be done then.
 
-| | state | holds |
-|---|---|---|
-| 0 | UNKNOWN | nothing |
-| 1 | READING_CONFIG | a place for requests to wait in |
-| 2 | REPLAYING | the config; the log of whoever had it last is being read |
-| 3 | SAVING_CONFIG | everything; the config that names this server and its log is being saved |
-| 4 | OPENING | a saved config: writes are safe from here on; fragments are being opened |
-| 5 | ACTIVE | reads and writes |
-| 6 | FLUSHING | reads only: what is in memory is being written to files |
-| 7 | SAVING_LAST | all is in files: the config that names no server is being saved |
+| | state | holds | reads | writes |
+|---|---|---|---|---|
+| 0 | UNKNOWN | nothing; its config may name it | - | - |
+| 1 | READING_CONFIG | its name | - | - |
+| 2 | REPLAYING | the config; the log of whoever had it last is being read | - | - |
+| 3 | SAVING_CONFIG | everything; the config that names this server's log is being saved | - | - |
+| 4 | OPENING | a saved config: writes will be safe; it is being put where requests find it | - | - |
+| 5 | ACTIVE | everything | yes | yes |
+| 6 | FLUSHING | everything; what is in memory is being written to files | yes | - |
+| 7 | SAVING_LAST | all is in files: the config that names no log is being saved | yes | - |
 
-`step` is total: an event that means nothing in a state is refused with words, and changes nothing. What a request gets
-is derived from the state (`treatment`), never kept beside it. Effects are carried out by the caller, and may be carried
-out again after a crash.
+A request that a tablet cannot serve is refused at once; whoever asked comes again.
+
+`step` is a total function: an event that means nothing in a state is refused with words, and changes nothing. Whoever
+runs a tablet's life carries out the effects of each step and says what happened then, which is the next event
+(`TabletLives.run`). No state is entered before the thing has happened that its name speaks of, and effects may be
+carried out again after a crash. An effect that failed is tried again when the master asks again.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TypeAlias
 
-from stelae.model.errors import StelaeError
+from stelae.model.errors import TabletAway
+from stelae.model.ids import TabletId
 
 
 class Life(IntEnum):
-    """The numbers are the seed's, and are shown to operators."""
+    """The numbers are part of reports (`registry.control`), and are shown to operators."""
 
     UNKNOWN = 0
     READING_CONFIG = 1
@@ -41,14 +47,20 @@ class Life(IntEnum):
 class TabletEvent(Enum):
     """What happened."""
 
+    CREATE_ASKED = "create asked"
     LOAD_ASKED = "load asked"
     CONFIG_READ = "config read"
     LOG_REPLAYED = "log replayed"
     CONFIG_SAVED = "config saved"
     FRAGMENTS_OPENED = "fragments opened"
+    SPLIT_ASKED = "split asked"
+    JOIN_ASKED = "join asked"
+    SUCCEEDED = "succeeded by others"
+    TOOK_OVER = "took over from others"
     UNLOAD_ASKED = "unload asked"
     MEMORY_FLUSHED = "memory flushed"
     LAST_CONFIG_SAVED = "last config saved"
+    DELETE_ASKED = "delete asked"
     FAILED = "failed"
 
 
@@ -59,30 +71,16 @@ class TabletEffect(Enum):
     REPLAY_LOG = "replay the log"
     SAVE_CONFIG = "save the config"
     OPEN_FRAGMENTS = "open the fragments"
-    SERVE_WAITING = "serve the requests that wait"
+    SPLIT = "split the tablet"
+    JOIN = "join the tablets"
+    REFUSE_WRITES = "refuse writes"
     FLUSH_MEMORY = "flush the memory"
     SAVE_LAST_CONFIG = "save the last config"
-    END_READERS = "end the readers"
-    REFUSE_WAITING = "refuse the requests that wait"
     DROP = "drop the tablet"
+    FORGET = "forget the tablet and its config"
 
 
-class RequestKind(Enum):
-    """What a request wants."""
-
-    READ = "read"
-    WRITE = "write"
-
-
-class Treatment(Enum):
-    """What a request gets."""
-
-    SERVED = "served"
-    DEFERRED = "deferred"
-    REFUSED = "refused"
-
-
-class NotInThisState(StelaeError):
+class NotInThisState(TabletAway):
     """An event that cannot happen now; nothing was changed."""
 
 
@@ -94,34 +92,47 @@ class LifeStep:
 
 _Table: TypeAlias = dict[tuple[Life, TabletEvent], LifeStep]
 
+_E, _F = TabletEvent, TabletEffect
+
 _NEXT: _Table = {
-    (Life.UNKNOWN, TabletEvent.LOAD_ASKED): LifeStep(Life.READING_CONFIG, (TabletEffect.READ_CONFIG,)),
-    (Life.READING_CONFIG, TabletEvent.CONFIG_READ): LifeStep(Life.REPLAYING, (TabletEffect.REPLAY_LOG,)),
-    (Life.REPLAYING, TabletEvent.LOG_REPLAYED): LifeStep(Life.SAVING_CONFIG, (TabletEffect.SAVE_CONFIG,)),
-    (Life.SAVING_CONFIG, TabletEvent.CONFIG_SAVED): LifeStep(
-        Life.OPENING, (TabletEffect.SERVE_WAITING, TabletEffect.OPEN_FRAGMENTS)
-    ),
-    (Life.OPENING, TabletEvent.FRAGMENTS_OPENED): LifeStep(Life.ACTIVE, (TabletEffect.SERVE_WAITING,)),
-    (Life.ACTIVE, TabletEvent.UNLOAD_ASKED): LifeStep(Life.FLUSHING, (TabletEffect.FLUSH_MEMORY,)),
-    (Life.FLUSHING, TabletEvent.MEMORY_FLUSHED): LifeStep(
-        Life.SAVING_LAST, (TabletEffect.END_READERS, TabletEffect.SAVE_LAST_CONFIG)
-    ),
-    (Life.SAVING_LAST, TabletEvent.LAST_CONFIG_SAVED): LifeStep(Life.UNKNOWN, (TabletEffect.DROP,)),
-    # A load that fails before its config is saved leaves nothing behind; after that the tablet has written, or may
-    # have, so it stays where it is and the step is tried again.
-    (Life.READING_CONFIG, TabletEvent.FAILED): LifeStep(Life.UNKNOWN, (TabletEffect.REFUSE_WAITING, TabletEffect.DROP)),
-    (Life.REPLAYING, TabletEvent.FAILED): LifeStep(Life.UNKNOWN, (TabletEffect.REFUSE_WAITING, TabletEffect.DROP)),
-    (Life.SAVING_CONFIG, TabletEvent.FAILED): LifeStep(Life.UNKNOWN, (TabletEffect.REFUSE_WAITING, TabletEffect.DROP)),
-    (Life.OPENING, TabletEvent.FAILED): LifeStep(Life.OPENING, (TabletEffect.OPEN_FRAGMENTS,)),
-    (Life.FLUSHING, TabletEvent.FAILED): LifeStep(Life.FLUSHING, (TabletEffect.FLUSH_MEMORY,)),
-    (Life.SAVING_LAST, TabletEvent.FAILED): LifeStep(Life.SAVING_LAST, (TabletEffect.SAVE_LAST_CONFIG,)),
+    (Life.UNKNOWN, _E.CREATE_ASKED): LifeStep(Life.SAVING_CONFIG, (_F.SAVE_CONFIG,)),
+    (Life.UNKNOWN, _E.LOAD_ASKED): LifeStep(Life.READING_CONFIG, (_F.READ_CONFIG,)),
+    (Life.READING_CONFIG, _E.CONFIG_READ): LifeStep(Life.REPLAYING, (_F.REPLAY_LOG,)),
+    (Life.REPLAYING, _E.LOG_REPLAYED): LifeStep(Life.SAVING_CONFIG, (_F.SAVE_CONFIG,)),
+    (Life.SAVING_CONFIG, _E.CONFIG_SAVED): LifeStep(Life.OPENING, (_F.OPEN_FRAGMENTS,)),
+    (Life.OPENING, _E.FRAGMENTS_OPENED): LifeStep(Life.ACTIVE),
+    (Life.ACTIVE, _E.UNLOAD_ASKED): LifeStep(Life.FLUSHING, (_F.REFUSE_WRITES, _F.FLUSH_MEMORY)),
+    (Life.FLUSHING, _E.MEMORY_FLUSHED): LifeStep(Life.SAVING_LAST, (_F.SAVE_LAST_CONFIG,)),
+    (Life.SAVING_LAST, _E.LAST_CONFIG_SAVED): LifeStep(Life.UNKNOWN, (_F.DROP,)),
+    # The rows of one tablet become those of others in one step of the shard: nobody is refused meanwhile. The log is
+    # that of the server, so the others may be written to before their configs are saved.
+    (Life.ACTIVE, _E.SPLIT_ASKED): LifeStep(Life.ACTIVE, (_F.SPLIT,)),
+    (Life.ACTIVE, _E.JOIN_ASKED): LifeStep(Life.ACTIVE, (_F.JOIN,)),
+    (Life.ACTIVE, _E.SUCCEEDED): LifeStep(Life.UNKNOWN),
+    (Life.UNKNOWN, _E.TOOK_OVER): LifeStep(Life.ACTIVE, (_F.SAVE_CONFIG,)),
+    (Life.ACTIVE, _E.CONFIG_SAVED): LifeStep(Life.ACTIVE),
+    # A crash in the midst of a split or join leaves the configs of both: those that came later have the rows.
+    (Life.REPLAYING, _E.SUCCEEDED): LifeStep(Life.UNKNOWN),
+    **{(life, _E.DELETE_ASKED): LifeStep(Life.UNKNOWN, (_F.FORGET,)) for life in Life},
+    # What fails before the config is saved leaves nothing behind. After that the tablet stays where it is, and the
+    # step is tried again when it is asked for again.
+    **{(life, _E.FAILED): LifeStep(life) for life in Life},
+    **{
+        (life, _E.FAILED): LifeStep(Life.UNKNOWN, (_F.DROP,))
+        for life in (Life.READING_CONFIG, Life.REPLAYING, Life.SAVING_CONFIG)
+    },
     # Asked again for what is under way or done.
-    **{(life, TabletEvent.LOAD_ASKED): LifeStep(life) for life in Life if Life.READING_CONFIG <= life <= Life.ACTIVE},
-    **{(life, TabletEvent.UNLOAD_ASKED): LifeStep(life) for life in (Life.UNKNOWN, Life.FLUSHING, Life.SAVING_LAST)},
+    **{(life, _E.LOAD_ASKED): LifeStep(life) for life in Life if Life.READING_CONFIG <= life <= Life.ACTIVE},
+    **{(life, _E.CREATE_ASKED): LifeStep(life) for life in (Life.SAVING_CONFIG, Life.ACTIVE)},
+    (Life.UNKNOWN, _E.UNLOAD_ASKED): LifeStep(Life.UNKNOWN),
+    (Life.OPENING, _E.LOAD_ASKED): LifeStep(Life.OPENING, (_F.OPEN_FRAGMENTS,)),
+    (Life.OPENING, _E.CREATE_ASKED): LifeStep(Life.OPENING, (_F.OPEN_FRAGMENTS,)),
+    (Life.FLUSHING, _E.UNLOAD_ASKED): LifeStep(Life.FLUSHING, (_F.FLUSH_MEMORY,)),
+    (Life.SAVING_LAST, _E.UNLOAD_ASKED): LifeStep(Life.SAVING_LAST, (_F.SAVE_LAST_CONFIG,)),
     # Nobody has written yet: the load is given up.
     **{
-        (life, TabletEvent.UNLOAD_ASKED): LifeStep(Life.UNKNOWN, (TabletEffect.REFUSE_WAITING, TabletEffect.DROP))
-        for life in (Life.READING_CONFIG, Life.REPLAYING)
+        (life, _E.UNLOAD_ASKED): LifeStep(Life.UNKNOWN, (_F.DROP,))
+        for life in (Life.READING_CONFIG, Life.REPLAYING, Life.OPENING)
     },
 }
 
@@ -134,17 +145,46 @@ def step(life: Life, event: TabletEvent) -> LifeStep:
     return found
 
 
-_TREATMENT: dict[Life, dict[RequestKind, Treatment]] = {
-    Life.UNKNOWN: {RequestKind.READ: Treatment.REFUSED, RequestKind.WRITE: Treatment.REFUSED},
-    Life.READING_CONFIG: {RequestKind.READ: Treatment.DEFERRED, RequestKind.WRITE: Treatment.DEFERRED},
-    Life.REPLAYING: {RequestKind.READ: Treatment.DEFERRED, RequestKind.WRITE: Treatment.DEFERRED},
-    Life.SAVING_CONFIG: {RequestKind.READ: Treatment.DEFERRED, RequestKind.WRITE: Treatment.DEFERRED},
-    Life.OPENING: {RequestKind.READ: Treatment.DEFERRED, RequestKind.WRITE: Treatment.SERVED},
-    Life.ACTIVE: {RequestKind.READ: Treatment.SERVED, RequestKind.WRITE: Treatment.SERVED},
-    Life.FLUSHING: {RequestKind.READ: Treatment.SERVED, RequestKind.WRITE: Treatment.REFUSED},
-    Life.SAVING_LAST: {RequestKind.READ: Treatment.REFUSED, RequestKind.WRITE: Treatment.REFUSED},
-}
+Happened: TypeAlias = tuple[Sequence[TabletId], TabletEvent]
+CarryOut: TypeAlias = Callable[[TabletEffect, Sequence[TabletId]], Iterable[Happened]]
+"""Carries out an effect for some tablets at once, and says what happened then, to which tablets."""
 
 
-def treatment(life: Life, kind: RequestKind) -> Treatment:
-    return _TREATMENT[life][kind]
+class TabletLives:
+    """In which state each tablet of a server is. Moved by one thread at a time, and read by all."""
+
+    def __init__(self) -> None:
+        self._lives: dict[TabletId, Life] = {}
+
+    def life(self, tablet: TabletId) -> Life:
+        return self._lives.get(tablet, Life.UNKNOWN)
+
+    def run(self, tablets: Sequence[TabletId], event: TabletEvent, carry_out: CarryOut) -> None:
+        """Event, step, effects, next event: until nothing more happens. If an effect raises, the tablets it was for
+        hear that it FAILED, and the error is raised here; asking again goes on from there."""
+        happened: deque[Happened] = deque([(tablets, event)])
+        while happened:
+            for effects, acting in self.move(*happened.popleft()):
+                for effect in effects:
+                    try:
+                        happened.extend(carry_out(effect, acting))
+                    except BaseException:
+                        for undo, failed in self.move(acting, TabletEvent.FAILED):
+                            for each in undo:
+                                carry_out(each, failed)
+                        raise
+
+    def move(
+        self, tablets: Sequence[TabletId], event: TabletEvent
+    ) -> list[tuple[tuple[TabletEffect, ...], list[TabletId]]]:
+        """Take one step with each, or with none if one of them refuses; what is to be done then, and for which."""
+        steps = [(tablet, step(self.life(tablet), event)) for tablet in tablets]
+        todo: dict[tuple[TabletEffect, ...], list[TabletId]] = {}
+        for tablet, next_ in steps:
+            if next_.life is Life.UNKNOWN:
+                self._lives.pop(tablet, None)
+            else:
+                self._lives[tablet] = next_.life
+            if next_.effects:
+                todo.setdefault(next_.effects, []).append(tablet)
+        return list(todo.items())

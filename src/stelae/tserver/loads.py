@@ -75,10 +75,10 @@ class Loads:
 
     # -- after a restart
 
-    def recover(self) -> None:
-        """What was under way when the store ended, before anything is collected."""
+    def recover(self, prepared: set[str]) -> None:
+        """What was under way when the store ended, before anything is collected. `prepared`: the loads that some tablet
+        still holds ready."""
         now_ms, tables = self._now_ms(), self._tables.kept()
-        prepared = {load.load for state in self._shard.tablets().values() for load in state.prepared}
         for record in self._run(read_loads(self._store)):
             if record.table not in tables or (record.attempt is None and now_ms - record.touched_ms > DONE_KEPT_MS):
                 self._run(remove_load(self._store, record))

@@ -1,9 +1,11 @@
 """From a metastore, a log and files to a shard that is whole.
 
 1. The root config names meta0; its rows name meta1's tablets; theirs name everybody else's. Each is opened with what
-   the log has for it before the next is read.
+   the log has for it before the next is read. A tablet whose config names no log was unloaded: it stays away.
 2. What was found is checked against what was recorded: tablets, and where the log ended. Nothing was changed so far.
-3. A store without a root is new: it gets empty META tables.
+3. The tablets are open: each has gone through the states of `lives`, as all of them were read, replayed and opened.
+
+A store without a root is new; its META tables are made by `TabletControl.make_meta_tables`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from stelae.format.log import read_log
-from stelae.model.errors import Corruption
+from stelae.model.errors import Corruption, InvalidArgument
 from stelae.model.ids import TableId, TabletId
-from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
+from stelae.model.ranges import RangeSet, RowRange
 from stelae.ports.blobs import BlobStore
 from stelae.ports.logfiles import LogFiles
-from stelae.registry.meta import META0, META1, META_SCHEMA
+from stelae.registry.meta import META0, META1
 from stelae.registry.shard_records import (
     LogMark,
     read_horizons,
@@ -33,23 +35,25 @@ from stelae.storage.files.writing import fragment_names
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.opening import open_shard
-from stelae.storage.tablet.state import TabletState, new_tablet
+from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs, read_configs
+from stelae.tserver.lives import Happened, TabletEffect, TabletEvent, TabletLives
 from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables
 
-META0_TABLET = TabletId(1)
-META1_TABLET = TabletId(2)
 _META_CACHE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredShard:
-    """`was_closed`: whoever had it last has closed it in order, or it is new."""
+    """`away`: the configs of tablets that were unloaded. `was_closed`: whoever had the shard last has closed it in
+    order, or it is new."""
 
     shard: Shard
     upkeep: Upkeep
     configs: MetaConfigs
+    lives: TabletLives
+    away: tuple[TabletConfig, ...]
     was_closed: bool
 
 
@@ -58,12 +62,15 @@ def recover_shard(
 ) -> RecoveredShard:
     """Blocking: for a thread that is not the loop's. `proved` is called when all that was found has proved good, before
     anything is changed."""
+    if not settings.name:
+        raise InvalidArgument("a server has a name, by which configs know whose log holds a tablet's rows")
     run, store = ports.loop.run, ports.metastore
     root = run(read_root(store))
     configs = MetaConfigs(lambda config: run(write_root(store, config)), settings.name)
     if root is None:
         _check_new(ports.logs, ports.blobs)
-    stages = _Stages(root, ports.blobs, tables.kept())
+    lives = TabletLives()
+    stages = _Stages(root, ports.blobs, tables.kept(), lives)
     try:
         shard = open_shard(
             ports.logs,
@@ -80,7 +87,7 @@ def recover_shard(
     finally:
         stages.close()
     try:
-        _check_whole(shard, tables, run(read_tablets(store)))
+        _check_whole(shard, stages.away, tables, run(read_tablets(store)))
         closed = run(read_log_mark(store))
         _check_end(shard, closed)
         proved()
@@ -88,12 +95,13 @@ def recover_shard(
         configs.attach(shard, stages.saved)
         for table, horizon in run(read_horizons(store, tables.kept())):
             shard.advance_horizon(table, horizon)
-        upkeep = Upkeep(shard, stages.saved)
-        _make_meta(shard, upkeep)
+        upkeep = Upkeep(shard, stages.saved, [config.tablet for config in stages.away])
+        stages.open(shard, upkeep)
     except BaseException:
         shard.abandon()
         raise
-    return RecoveredShard(shard, upkeep, configs, closed is not None or root is None)
+    was_closed = closed is not None or root is None
+    return RecoveredShard(shard, upkeep, configs, lives, tuple(stages.away), was_closed)
 
 
 def _check_new(logs: LogFiles, blobs: BlobStore) -> None:
@@ -111,11 +119,13 @@ def _check_new(logs: LogFiles, blobs: BlobStore) -> None:
     )
 
 
-def _check_whole(shard: Shard, tables: Tables, records: Sequence[TabletRecord]) -> None:
+def _check_whole(shard: Shard, away: Sequence[TabletConfig], tables: Tables, records: Sequence[TabletRecord]) -> None:
     """What is recorded as running has a config: if not, META rows were lost, with the log or with their files."""
     here: dict[TableId, list[RowRange]] = {}
     for state in shard.tablets().values():
         here.setdefault(state.table, []).append(state.rows)
+    for config in away:
+        here.setdefault(config.table, []).append(config.rows)
     for record in records:
         if record.table not in tables.ids() or record.phase is not TabletPhase.RUNNING:
             continue
@@ -143,17 +153,23 @@ def _check_end(shard: Shard, closed: LogMark | None) -> None:
 
 
 class _Stages:
-    """Configs as `open_shard` asks for them."""
+    """Configs as `open_shard` asks for them, and the lives of their tablets, which are loaded stage by stage."""
 
-    def __init__(self, root: TabletConfig | None, blobs: BlobStore, tables: Collection[TableId]) -> None:
+    def __init__(
+        self, root: TabletConfig | None, blobs: BlobStore, tables: Collection[TableId], lives: TabletLives
+    ) -> None:
         self._waiting: list[TableId | None] = [META1, META0, None]
         self._root = root
         self._fragments = Fragments(blobs, BlockCache(_META_CACHE_BYTES))
         self._tables = {*tables, META0, META1}
+        self._lives = lives
+        self._replaying: list[TabletId] = []
         self.saved: list[TabletConfig] = []
         """All that were found, also those of tables that are gone."""
+        self.away: list[TabletConfig] = []
 
     def __call__(self, states: Sequence[TabletState]) -> Sequence[TabletConfig]:
+        self._note_replayed({state.tablet for state in states})
         if not self._waiting:
             return ()
         table = self._waiting.pop()
@@ -162,17 +178,39 @@ class _Stages:
         else:
             found = read_configs([state for state in states if state.table == table], self._fragments)
         self.saved += found
-        return [config for config in found if config.table in self._tables]
+        kept = [config for config in found if config.table in self._tables]
+        self.away += [config for config in kept if not config.log]
+        here = [config for config in kept if config.log]
+        self._replaying = list(dict.fromkeys(config.tablet for config in here))
+        self._lives.run(self._replaying, TabletEvent.LOAD_ASKED, self._carry_out)
+        return here
+
+    def _note_replayed(self, opened: Collection[TabletId]) -> None:
+        """Whoever is not among those that were opened has no rows left: after a crash in the midst of a split or join,
+        others have them."""
+        replayed, self._replaying = self._replaying, []
+        self._lives.run([each for each in replayed if each in opened], TabletEvent.LOG_REPLAYED, self._carry_out)
+        self._lives.run([each for each in replayed if each not in opened], TabletEvent.SUCCEEDED, self._carry_out)
+
+    def open(self, shard: Shard, upkeep: Upkeep) -> None:
+        """The shard is up, with every tablet in it. What was saved names this server's log, or is saved now."""
+        tablets = list(shard.tablets())
+        self._note_replayed(tablets)
+        if any(config.log not in ("", shard.name) for config in self.saved if config.tablet in shard.tablets()):
+            upkeep.save()
+        self._lives.run(tablets, TabletEvent.CONFIG_SAVED, self._carry_out)
+
+    def _carry_out(self, effect: TabletEffect, tablets: Sequence[TabletId]) -> list[Happened]:
+        """What `open_shard` does for all tablets of a stage at once."""
+        match effect:
+            case TabletEffect.READ_CONFIG:
+                return [(tablets, TabletEvent.CONFIG_READ)]  # with the rows of its META table
+            case TabletEffect.REPLAY_LOG | TabletEffect.SAVE_CONFIG:
+                return []  # under way: told when it is done
+            case TabletEffect.OPEN_FRAGMENTS:
+                return [(tablets, TabletEvent.FRAGMENTS_OPENED)]
+            case _:
+                raise TypeError(f"a tablet that is being recovered has no need to {effect.value}")
 
     def close(self) -> None:
         self._fragments.close()
-
-
-def _make_meta(shard: Shard, upkeep: Upkeep) -> None:
-    """The META tables of a new store; also if it ended between the two."""
-    for tablet, table in ((META0_TABLET, META0), (META1_TABLET, META1)):
-        if not shard.of_table(table):
-            with shard.lock:
-                shard.install([new_tablet(tablet, table, ALL_ROWS, META_SCHEMA)])
-            upkeep.touch([tablet])
-            upkeep.save()

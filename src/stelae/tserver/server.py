@@ -72,7 +72,10 @@ class TabletServer:
         self.wakes = Wakeups()
         store, loop, shard, upkeep = ports.metastore, ports.loop, self.shard, self.upkeep
         self.flushing = Flushing(shard, upkeep)
-        self.control = TabletControl(shard, upkeep, self.flushing, found.configs, tables.schemas_of)
+        self.control = TabletControl(
+            shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away
+        )
+        self.control.make_meta_tables()
         self.keeper = Keeper(
             shard,
             upkeep,
@@ -82,7 +85,7 @@ class TabletServer:
             master,
             _patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
         )
-        self._writer = TableWriter(shard, self.control.check_writable, tables.schemas_of)
+        self._writer = TableWriter(shard, tables.schemas_of)
         self._reader = TableReader(shard, ports.clock, visits.check)
         self._by_hand = TableUpkeep(shard, upkeep, self.flushing, self.keeper, self.control, master, visits.check)
         self._tickets = tickets = Tickets(
@@ -95,6 +98,7 @@ class TabletServer:
             ports,
             tables,
             settings,
+            self.control,
             self._reader.ready,
             self._by_hand.move_horizon,
         )

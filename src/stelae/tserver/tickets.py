@@ -15,6 +15,7 @@ from stelae.storage.files.writing import file_name_prefix
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.compactions import Compactions
+from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
 from stelae.tserver.holds import Holds
 from stelae.tserver.job_files import drop_staged
@@ -45,6 +46,7 @@ class Tickets:
         ports: ServerPorts,
         tables: Tables,
         settings: ServerSettings,
+        control: TabletControl,
         ready: Callable[[TableId, Txn, Deadline | None], None],
         move_horizon: Callable[[TableInfo, bool, Deadline | None], None],
     ) -> None:
@@ -70,7 +72,7 @@ class Tickets:
         upkeep.keeps = self.keeps
         keeper.gives_way = self._loads.is_under_way
         self._holds.recover()
-        self._loads.recover()
+        self._loads.recover(control.prepared_loads())
 
     def keeps(self, name: str) -> bool:
         """Whether some job needs a file."""

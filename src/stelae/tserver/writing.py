@@ -7,14 +7,14 @@ full store says Overloaded, and the client comes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
 from stelae.format.block import Block, SmallBlock
 from stelae.model.errors import Overloaded, PartialWrite, StaleSchema, StelaeError, TabletAway, UnknownOutcome
 from stelae.model.hybrid import TXN_MAX
-from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.model.ids import Row, TableId, Txn
 from stelae.service.blocks import OrderedBlock, split_blocks
 from stelae.service.deadlines import Deadline
 from stelae.storage.shard import Commit, Shard
@@ -24,11 +24,10 @@ _ROUTES_MAX = 100
 
 
 class TableWriter:
-    """Safe for threads. `check_writable` raises TabletAway for a tablet that takes no writes now."""
+    """Safe for threads."""
 
-    def __init__(self, shard: Shard, check_writable: Callable[[TabletId], None], schemas_of: SchemasOf) -> None:
+    def __init__(self, shard: Shard, schemas_of: SchemasOf) -> None:
         self._shard = shard
-        self._check_writable = check_writable
         self._schemas_of = schemas_of
 
     def write(
@@ -120,7 +119,6 @@ class TableWriter:
         for _ in range(_ROUTES_MAX):
             state = self._shard.state_at(table, first)
             try:
-                self._check_writable(state.tablet)
                 return self._shard.apply(state.tablet, block, payload=data, max_txn=max_txn)
             except StaleSchema:
                 # Whoever wrote it checks it again, unless part of it is in already: then the rest follows as it would

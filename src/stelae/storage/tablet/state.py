@@ -61,7 +61,8 @@ class PreparedLoad:
 
 @dataclass(frozen=True)
 class TabletState:
-    """`memories`: oldest first; the last one is written to. `flushed`: per range, up to which txn files hold all."""
+    """`memories`: oldest first; the last one is written to. `flushed`: per range, up to which txn files hold all.
+    `is_frozen`: nothing more is written to it, since it is about to leave this server."""
 
     tablet: TabletId
     table: TableId
@@ -74,6 +75,7 @@ class TabletState:
     prepared: tuple[PreparedLoad, ...] = ()
     epoch: Epoch = NO_EPOCH
     resize: int = 0
+    is_frozen: bool = False
 
     @property
     def active(self) -> Memory:
@@ -162,6 +164,10 @@ def restored(empty: TabletState, groups: Groups) -> TabletState:
 def sealed(state: TabletState) -> TabletState:
     """The same state if nothing was written."""
     return state if state.active.is_empty and state.active.schema is state.schema else _with_memory(state)
+
+
+def frozen(state: TabletState) -> TabletState:
+    return replace(state, is_frozen=True)
 
 
 def flushed_to(state: TabletState, memory: Memory, files: Mapping[GroupId, FragmentFile]) -> TabletState:
@@ -314,6 +320,7 @@ def joined(left: TabletState, right: TabletState, tablet: TabletId, resize: int)
         prepared=(*left.prepared, *right.prepared),
         epoch=max(left.epoch, right.epoch),
         resize=resize,
+        is_frozen=left.is_frozen or right.is_frozen,
     )
     for state in (left, right):
         if state.active.is_empty:

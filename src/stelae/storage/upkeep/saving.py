@@ -6,7 +6,7 @@ undone stays dirty, and the files that the attempt may have named are kept until
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -30,7 +30,8 @@ class _Unsaved:
 class ConfigSaving:
     """Safe for threads; saves one after the other."""
 
-    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = ()) -> None:
+    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = (), away: Collection[TabletId] = ()) -> None:
+        """`away`: tablets that have a config and are not opened here."""
         self._shard = shard
         self._saved: dict[TabletId, TabletConfig] = {config.tablet: config for config in saved}
         self._attempted: list[TabletConfig] = []
@@ -39,7 +40,7 @@ class ConfigSaving:
         # After a crash in the midst of a split or join, some configs are of ranges that others have taken over; and
         # what the log has changed since a config was saved is in no config yet.
         states = shard.tablets()
-        self._removed: set[TabletId] = self._saved.keys() - states.keys()
+        self._removed: set[TabletId] = self._saved.keys() - states.keys() - set(away)
         self._dirty = {
             id_ for id_, state in states.items() if id_ in self._saved and shard.config(state) != self._saved[id_]
         }
@@ -77,6 +78,19 @@ class ConfigSaving:
                 self._saved.pop(tablet, None)
             for config in taken.configs:
                 self._saved[config.tablet] = config
+
+    def save_first(self, states: Iterable[TabletState]) -> None:
+        """Save the configs of tablets before anybody finds them in the shard. After an error they may be saved or not:
+        `forget` them, or save them again."""
+        shard = self._shard
+        configs = [shard.config(state) for state in sorted(states, key=lambda s: (s.table, s.rows.start))]
+        with self._saving:
+            with shard.lock:
+                self._attempted += configs
+                self._removed -= {config.tablet for config in configs}
+            shard.configs.save(configs, ())
+            with shard.lock:
+                self._saved.update((config.tablet, config) for config in configs)
 
     def _take_unsaved(self) -> _Unsaved | None:
         """What is to be saved; None while a change is not decided yet that states already hold."""

@@ -57,8 +57,8 @@ class Merge:
 class Upkeep(ConfigSaving):
     """One at a time for each memory and each pick; several threads may work on different ones."""
 
-    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = ()) -> None:
-        super().__init__(shard, saved)
+    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = (), away: Collection[TabletId] = ()) -> None:
+        super().__init__(shard, saved, away)
         self._writing: set[str] = set()
         self._busy: set[str] = set()
         self._flushing: set[int] = set()
