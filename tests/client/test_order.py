@@ -118,7 +118,7 @@ async def table_on(store: Backend, timeout_s: float = 600) -> AsyncIterator[Asyn
 def some_call(chance: random.Random, table: AsyncTable, number: int) -> tuple[list[str], Callable[[], Awaitable[Any]]]:
     """Which rows it writes, and the call."""
     keys = sorted(chance.sample(KEYS, chance.randrange(1, 4)))
-    match chance.choice(("put", "put", "erase", "put_many", "erase_many")):
+    match chance.choice(("put", "put", "erase", "put_many", "erase_many", "batch")):
         case "put":
             return keys[:1], lambda: table.put({"id": keys[0], "age": number}, ts=number)
         case "erase":
@@ -126,8 +126,16 @@ def some_call(chance: random.Random, table: AsyncTable, number: int) -> tuple[li
         case "put_many":
             rows = [{"id": key, "name": str(number)} for key in keys]
             return keys, lambda: table.put_many(iter(rows), ts=number)
-        case _:
+        case "erase_many":
             return keys, lambda: table.erase_many(keys, ts=number)
+        case _:
+            return keys, lambda: _put_in_batch(table, keys, number)
+
+
+async def _put_in_batch(table: AsyncTable, keys: list[str], number: int) -> None:
+    async with table.batch() as batch:
+        for key in keys:
+            await batch.put({"id": key, "age": number}, ts=number)
 
 
 @pytest.mark.parametrize("where", ["local", "attached"])
