@@ -343,7 +343,5 @@ def test_blocks_that_cannot_match_are_not_read(
     request = ScanRequest(EVERYTHING, ALL_COLUMNS, Asking(at, Txn(0), Micros(0)), where)
     scan = TableScan(engine.shard, TABLE, engine.schema, request)
     numbers = {n for batch in scan for n in batch.batch["number"].to_pylist()}
-        n for batch in TableScan(engine.shard, TABLE, engine.schema, request) for n in batch.batch["number"].to_pylist()
-    }
     assert numbers == found
     assert len(read) <= read_at_most

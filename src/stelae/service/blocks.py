@@ -66,8 +66,18 @@ def split_blocks(block: OrderedBlock, boundaries: Sequence[bytes]) -> list[tuple
     return pieces
 
 
+def blocks_behind(blocks: Sequence[OrderedBlock], count: int) -> list[OrderedBlock]:
+    """What is left of the blocks without their first so many records or mutations."""
+    left: list[OrderedBlock] = []
+    for block in blocks:
+        if count < block.count:
+            left.append(_slice(block, count, block.count))
+        count = max(0, count - block.count)
+    return left
+
+
 def _slice(ordered: OrderedBlock, start: int, stop: int) -> OrderedBlock:
-    if start == 0 and stop == len(ordered.rows):
+    if start == 0 and stop == ordered.count:
         return ordered
     rows = ordered.rows.slice(start, stop - start)
     match ordered.block:

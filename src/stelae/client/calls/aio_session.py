@@ -1,7 +1,8 @@
 """Steps carried out in an event loop, which never waits for a disk or a socket.
 
-Rows that a local store has in memory are read at once; writes are let in at once and awaited; everything else is done
-on a few threads of the database's own. A task that is cancelled stops waiting; what it had asked for still happens.
+Rows that a local store has in memory are read at once; small writes are let in at once and awaited; everything else is
+done on a few threads of the database's own. A task that is cancelled stops waiting; what it had asked for still
+happens, and keeps its place in the order of writes until it has.
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ from typing import Any, ParamSpec, TypeVar, cast
 from stelae.client.calls.order import Turn, WriteOrder
 from stelae.client.calls.retries import Attempts
 from stelae.client.calls.session import Session
-from stelae.client.calls.steps import Again, Ask, Read, Step, Steps, Write
-from stelae.model.errors import Closed, ConnectionLost, NotCached, Overloaded, Retryable, StelaeError
+from stelae.client.calls.steps import Again, Ask, Make, Read, Steps, Write
+from stelae.model.errors import (
+    Closed,
+    ConnectionLost,
+    DeadlineExceeded,
+    NotCached,
+    Overloaded,
+    Retryable,
+    StelaeError,
+    UnknownOutcome,
+)
 from stelae.model.ids import TableId, Txn
 from stelae.ports.executor import Executor
 from stelae.service.backend import Backend
@@ -33,53 +43,40 @@ class AsyncSession:
         self._executor = executor
 
     async def work(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """On one of the threads; waits for its turn."""
-        attempts: Attempts | None = None
-        while True:
-            try:
-                return await wait_for(self._executor.submit(job, *args, **kwargs))
-            except Overloaded as error:
-                attempts = attempts or self._attempts(self.session.patience.deadline())
-                await asyncio.sleep(attempts.delay_s(error))
+        """On one of the threads. DeadlineExceeded if it could not begin in time."""
+        return await self.work_by(self.session.patience.deadline(), job, *args, **kwargs)
 
-    async def write_many(self, table: TableId, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """A write of any rows of a table, made on one of the threads, in its turn."""
-        turn = self.order.take(table, None)
+    async def work_by(self, deadline: Deadline, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `work`, until a deadline that began before."""
+        return await result_of(await self.submit_by(deadline, job, *args, **kwargs), deadline)
+
+    async def work_in_turn(self, table: TableId, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `work`, for a job that writes any rows of a table by itself: it stands behind the writes that were begun
+        before it, and ahead of those that are begun later, until it is over."""
+        deadline = self.session.patience.deadline()
+        turn, future = self.order.take(table, None), None
         try:
-            await turn.come()
-            future = self._executor.submit(job, *args, **kwargs)
-        except BaseException:
-            turn.end()
-            raise
-        _end_with(turn, future)
-        return await wait_for(future)
+            await turn.come(deadline)
+            future = await self.submit_by(deadline, job, *args, **kwargs)
+            return await result_of(future, deadline)
+        finally:
+            _end_with(turn, future)
 
     def begin(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """On one of the threads, from now on."""
         return self._executor.submit(job, *args, **kwargs)
 
-    async def run(self, steps: Steps[T]) -> T:
-        """As `Session.run`."""
+    async def run(self, steps: Steps[T], writes: TableId | None = None) -> T:
+        """As `Session.run`. `writes`: the table whose rows the call writes, where it does not know yet which: the
+        writes that are begun later wait for it."""
         deadline = self.session.patience.deadline()
-        attempts: Attempts | None = None
-        writing = _Writing(self)
+        attempts = self._attempts(deadline)
+        writing = _Writing(self, writes)
         try:
             step = next(steps)
             while True:
-                backend = self.session.backend
                 try:
-                    if isinstance(step, Again):
-                        attempts = attempts or self._attempts(deadline)
-                        await self._wait_to_repeat(attempts, step.error, backend, deadline)
-                        result = None
-                    else:
-                        result = await self._carry_out(step, backend, deadline, writing)
-                except Retryable as error:
-                    if isinstance(step, Again) or isinstance(error, step.handles):
-                        step = steps.throw(error)
-                        continue
-                    attempts = attempts or self._attempts(deadline)
-                    await self._wait_to_repeat(attempts, error, backend, deadline)
+                    result = await self._carry_out(step, attempts, deadline, writing)
                 except StelaeError as error:
                     step = steps.throw(error)
                 else:
@@ -89,28 +86,51 @@ class AsyncSession:
         finally:
             writing.end()
 
-    async def _carry_out(self, step: Step, backend: Backend, deadline: Deadline, writing: _Writing) -> Any:
+    async def _carry_out(
+        self, step: Read | Write | Ask | Make | Again, attempts: Attempts, deadline: Deadline, writing: _Writing
+    ) -> Any:
+        if isinstance(step, Again):
+            return await self._wait_to_repeat(attempts, step.error, self.session.backend, deadline)
+        while True:
+            backend = self.session.backend
+            try:
+                return await self._try(step, backend, deadline, writing)
+            except Retryable as error:
+                if isinstance(error, step.handles):
+                    raise
+                await self._wait_to_repeat(attempts, error, backend, deadline)
+
+    async def _try(
+        self, step: Read | Write | Ask | Make, backend: Backend, deadline: Deadline, writing: _Writing
+    ) -> Any:
         match step:
             case Write():
                 return await writing.write(step, backend, deadline)
             case Read(table, row, columns, at) if backend.is_local:
                 with suppress(NotCached):
                     return backend.newest_cached(table, row, columns, at)
-                return await self.work(step.carry_out, backend, deadline)
-            case Read() | Ask():
-                return await self.work(step.carry_out, backend, deadline)
-            case Again():
-                raise step.error
+        return await self.work_by(deadline, step.carry_out, backend, deadline)
 
     async def _wait_to_repeat(
         self, attempts: Attempts, error: StelaeError, backend: Backend, deadline: Deadline
     ) -> None:
         seconds = attempts.delay_s(error)
         if isinstance(error, ConnectionLost):
-            await self.work(self.session.find_again, backend, deadline)
+            await self.work_by(deadline, self.session.find_again, backend, deadline)
         await asyncio.sleep(seconds)
         if self.session.is_closed:
             raise Closed(f"the database {self.session.place} was closed meanwhile")
+
+    async def submit_by(
+        self, deadline: Deadline, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """On one of the threads, as soon as there is room in their queue."""
+        attempts = self._attempts(deadline)
+        while True:
+            try:
+                return self._executor.submit(job, *args, **kwargs)
+            except Overloaded as error:
+                await asyncio.sleep(attempts.delay_s(error))
 
     def _attempts(self, deadline: Deadline) -> Attempts:
         return Attempts(deadline, self.session.patience.rng)
@@ -125,26 +145,61 @@ class AsyncSession:
 
 
 class _Writing:
-    """The writes of one call, which keep their place in the order until the call ends or the last of them does."""
+    """The writes of one call, each in its turn. What a local store has let in needs none, if it is one row: it is in,
+    or it was refused; of many rows some may be in. A turn is kept until what it was taken for is written, tries and
+    fresh blocks included, or the call ends. `table`: it is taken at once, before the rows are known."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, table: TableId | None) -> None:
         self._session = session
-        self._turn: Turn | None = None
-        self._last: Future[Txn] | None = None
+        self._is_large = table is not None
+        self._turn: Turn | None = None if table is None else session.order.take(table, None)
+        self._last: Future[Any] | None = None
 
     async def write(self, step: Write, backend: Backend, deadline: Deadline) -> Txn:
-        order = self._session.order
-        if self._turn is None and (order.turns or not backend.is_local):
-            self._turn = order.take(step.table, step.blocks)
-            await self._turn.come()
-        future = self._last = backend.submit(step.table, step.blocks, step.max_txn, deadline=deadline)
-        if self._turn is None and was_refused(future):
-            self._turn = order.take(step.table, step.blocks)
-        return await wait_for(future)
+        order, is_row = self._session.order, len(step.blocks) == 1 and step.blocks[0].count == 1
+        turn = self._fitting_turn(step)
+        if turn is None and (order.has_turns or not is_row or not backend.is_local):
+            turn = self._turn = order.take(step.table, step.blocks)
+        if turn is not None:
+            await turn.come(deadline)
+        future = await self._submit(step, backend, deadline)
+        if not backend.is_local:
+            txn = await wait_for(future)
+        elif was_refused(future):
+            self._turn = turn or order.take(step.table, step.blocks)
+            txn = future.result()
+        else:
+            if is_row and turn is not None:
+                turn.end()
+            txn = await wait_until_durable(future, deadline)
+        self.end()
+        return txn
+
+    def _fitting_turn(self, step: Write) -> Turn | None:
+        """The turn that was taken for these blocks; of one for any rows, from now on for those of the blocks."""
+        turn = self._turn
+        if turn is not None and turn.last is None:
+            turn.narrow(step.blocks)
+        elif turn is not None and not turn.covers(step.table, step.blocks):
+            self.end()
+        return self._turn
+
+    async def _submit(self, step: Write, backend: Backend, deadline: Deadline) -> Future[Txn]:
+        def submit() -> Future[Txn]:
+            return backend.submit(step.table, step.blocks, step.max_txn, deadline=deadline)
+
+        if not (self._is_large and backend.is_local):
+            future = self._last = submit()
+            return future
+        # To let many rows in takes a while.
+        begun = self._last = await self._session.submit_by(deadline, submit)
+        self._last = future = await result_of(begun, deadline)
+        return future
 
     def end(self) -> None:
-        if self._turn is not None:
-            _end_with(self._turn, self._last)
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            _end_with(turn, self._last)
 
 
 def was_refused(future: Future[Any]) -> bool:
@@ -157,20 +212,42 @@ def _end_with(turn: Turn, future: Future[Any] | None) -> None:
     if future is None or future.done():
         turn.end()
         return
-    loop = asyncio.get_running_loop()
 
     def end(_: Future[Any]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            loop.call_soon_threadsafe(turn.end)
+        with suppress(RuntimeError):  # the loop is closed, and with it the order
+            turn.loop.call_soon_threadsafe(turn.end)
 
     future.add_done_callback(end)
 
 
 async def wait_for(future: Future[T]) -> T:
     """The result; the work itself is not cancelled with whoever waits for it."""
+    return await asyncio.shield(_waiting(future))
+
+
+async def wait_until_durable(future: Future[Txn], deadline: Deadline) -> Txn:
+    """Of a write that a local store has let in; UnknownOutcome if it is not durable in time."""
+    if not future.done():
+        waiting = _waiting(future)
+        await asyncio.wait((waiting,), timeout=deadline.left_s)
+        if not waiting.done():
+            raise UnknownOutcome(f"the write may happen or not: it was not durable within {deadline.seconds:g} s")
+    return future.result()
+
+
+async def result_of(future: Future[T], deadline: Deadline) -> T:
+    """Of a job on a thread. What has begun by the deadline is waited for: it keeps a deadline itself."""
+    waiting = _waiting(future)
+    await asyncio.wait((waiting,), timeout=deadline.left_s)
+    if not waiting.done() and future.cancel():
+        raise DeadlineExceeded("the threads of the database had too much to do to begin with it in time")
+    return await asyncio.shield(waiting)
+
+
+def _waiting(future: Future[T]) -> asyncio.Future[T]:
     waiting = asyncio.wrap_future(future)
     waiting.add_done_callback(_look_at_error)
-    return await asyncio.shield(waiting)
+    return waiting
 
 
 def _look_at_error(future: asyncio.Future[Any]) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import is_shown, put_later, written_columns
@@ -28,18 +30,20 @@ from stelae.model.errors import (
     Conflict,
     InvalidArgument,
     NotCached,
+    PartialWrite,
     Retryable,
     SnapshotTooOld,
     StaleSchema,
     StelaeError,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.hybrid import check_txn, micros_of
 from stelae.model.ids import Micros, Row, Txn
 from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
 from stelae.model.values import show
 from stelae.service.backend import Backend, Values
-from stelae.service.blocks import OrderedBlock
+from stelae.service.blocks import OrderedBlock, blocks_behind
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
@@ -151,20 +155,48 @@ class Rows:
 
     # -- writing
 
-    def write(self, make: Callable[[TableView], Sequence[OrderedBlock]], max_txn: Txn | None = None) -> Steps[Txn]:
+    def write(
+        self,
+        make: Callable[[TableView], Sequence[OrderedBlock]],
+        max_txn: Txn | None = None,
+        *,
+        is_large: bool = False,
+    ) -> Steps[Txn]:
         """Blocks that are made anew for as long as the table's schema is another when they get there."""
         while True:
-            blocks = yield from self._known.prepared(make)
-            txn: Txn
+            blocks = yield from self._known.prepared(make, is_large=is_large)
             if not blocks:
-                txn = yield Ask(lambda backend, until: backend.now(deadline=until))
+                txn: Txn = yield Ask(lambda backend, until: backend.now(deadline=until))
                 return txn
             try:
-                txn = yield Write(self._known.id, blocks, max_txn)
-                return txn
+                return (yield from self._write_blocks(blocks, max_txn))
             except StaleSchema as error:
                 if not (yield from self._known.refreshed()):
                     yield Again(error)
+
+    def _write_blocks(self, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Steps[Txn]:
+        """A store that becomes full half-way has let in the first part: then the rest follows."""
+        rest, durable = blocks, 0
+        while True:
+            try:
+                txn: Txn = yield Write(self._known.id, rest, max_txn)
+                return txn
+            except StaleSchema:
+                raise
+            except PartialWrite as error:
+                durable += error.durable
+                rest = blocks_behind(blocks, durable)
+                if not rest or not error.durable:
+                    raise
+            except UnknownOutcome as error:
+                if not durable:
+                    raise
+                raise UnknownOutcome(f"{error}; the first {_row_count(blocks, rest)} rows are durable") from error
+            except StelaeError as error:
+                if not durable:
+                    raise
+                rows = _row_count(blocks, rest)
+                raise PartialWrite(f"the first {rows} rows are durable; then: {error}", rows) from error
 
     def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:
         if if_absent and if_unchanged_since is not None:
@@ -196,9 +228,12 @@ class Rows:
         return Conflict(f"table {view.name!r}, row {_shown(key)}: {error}; read it again, then decide")
 
     def put_many(self, rows: Any, nulls: str, ts: int | None, cells: str) -> Steps[Txn]:
-        # What can be read only once may be needed twice, when the schema changes meanwhile.
-        given = list(rows) if hasattr(rows, "__next__") else rows
-        return (yield from self.write(lambda view: blocks_of(view.schema, given, nulls=nulls, ts=ts, cells=cells)))
+        given = _Given(rows)
+        return (
+            yield from self.write(
+                lambda view: blocks_of(view.schema, given.get(), nulls=nulls, ts=ts, cells=cells), is_large=True
+            )
+        )
 
     def erase(
         self, key: object, columns: Sequence[str] | None, ts: int | None, versions: Sequence[int] | None
@@ -209,8 +244,8 @@ class Rows:
         return (yield from self.write(made))
 
     def erase_many(self, keys: Any, ts: int | None) -> Steps[Txn]:
-        given = list(keys) if hasattr(keys, "__next__") else keys
-        return (yield from self.write(lambda view: erase_rows_blocks(view.schema, given, ts)))
+        given = _Given(keys)
+        return (yield from self.write(lambda view: erase_rows_blocks(view.schema, given.get(), ts), is_large=True))
 
     # -- reading, then writing
 
@@ -274,6 +309,25 @@ class Rows:
             return row, {name: versions[0].ts for name, versions in (found or {}).items()}
         except StelaeError:
             return None, {}
+
+
+class _Given:
+    """What can be read only once may be needed twice, when the schema changes meanwhile: it is kept when it is read."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def get(self) -> Any:
+        if hasattr(self._given, "__next__"):
+            self._given = list(self._given)
+        return self._given
+
+
+def _row_count(blocks: Sequence[OrderedBlock], rest: Sequence[OrderedBlock]) -> int:
+    """How many rows the blocks have before the rest of them."""
+    every = pa.chunked_array([block.rows for block in blocks], pa.binary())
+    left = sum(block.count for block in rest)
+    return len(every.slice(0, len(every) - left).unique())
 
 
 def _made(

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from stelae.client.calls.retries import Attempts, Patience
-from stelae.client.calls.steps import Again, Steps, ask
+from stelae.client.calls.steps import Again, Step, Steps, ask
 from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
 from stelae.model.ids import Txn
 from stelae.service.backend import Backend, Pin
@@ -76,30 +76,33 @@ class Session:
         return self.run(ask(job))
 
     def run(self, steps: Steps[T]) -> T:
-        deadline, attempts = self.patience.deadline(), None
+        """What a step raises in the end, its call is told."""
+        deadline = self.patience.deadline()
+        attempts = Attempts(deadline, self.patience.rng)
         try:
             step = next(steps)
             while True:
-                backend = self.backend
                 try:
-                    if isinstance(step, Again):
-                        attempts = attempts or Attempts(deadline, self.patience.rng)
-                        self.wait_to_repeat(attempts, step.error, backend, deadline)
-                        result = None
-                    else:
-                        result = step.carry_out(backend, deadline)
-                except Retryable as error:
-                    if isinstance(step, Again) or isinstance(error, step.handles):
-                        step = steps.throw(error)
-                        continue
-                    attempts = attempts or Attempts(deadline, self.patience.rng)
-                    self.wait_to_repeat(attempts, error, backend, deadline)
+                    result = self._carry_out(step, attempts, deadline)
                 except StelaeError as error:
                     step = steps.throw(error)
                 else:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
+
+    def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline) -> Any:
+        """Repeated after what is Retryable, unless only the call itself can do that."""
+        if isinstance(step, Again):
+            return self.wait_to_repeat(attempts, step.error, self.backend, deadline)
+        while True:
+            backend = self.backend
+            try:
+                return step.carry_out(backend, deadline)
+            except Retryable as error:
+                if isinstance(error, step.handles):
+                    raise
+                self.wait_to_repeat(attempts, error, backend, deadline)
 
     def wait_to_repeat(self, attempts: Attempts, error: StelaeError, backend: Backend, deadline: Deadline) -> None:
         """Before the next try; the error again if the time is up. Closed as soon as the session is."""

@@ -64,13 +64,24 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Make:
+    """Something that asks nothing of the store, and takes the processor a while: an event loop has a thread do it."""
+
+    job: Callable[[], Any]
+    handles: ClassVar[_Kinds] = ()
+
+    def carry_out(self, backend: Backend, deadline: Deadline) -> Any:  # noqa: ARG002 - as of all steps
+        return self.job()
+
+
+@dataclass(frozen=True, slots=True)
 class Again:
     """The call begins again because of an error, a little later; once the deadline has passed, the error is raised."""
 
     error: StelaeError
 
 
-Step: TypeAlias = Read | Write | Ask | Again
+Step: TypeAlias = Read | Write | Ask | Make | Again
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, TypeVar
 
 from stelae.client.api.rows import FoundRow
 from stelae.client.arguments.keys import row_maker
 from stelae.client.arguments.names import OTHER_CELLS, Names
-from stelae.client.calls.steps import Ask, Steps
+from stelae.client.calls.steps import Ask, Make, Steps
 from stelae.client.intake.blocks import SaidRow, Sizes, small_blocks, weighed
 from stelae.client.intake.mutations import key_values
 from stelae.client.intake.single import SinglePuts
@@ -215,11 +216,12 @@ class KnownTable:
         self.view = TableView(info)
         return info.schema.version != before.schema.version
 
-    def prepared(self, make: Callable[[TableView], T]) -> Steps[T]:
-        """Something made from the schema; what the known one refuses, the newest one may take."""
+    def prepared(self, make: Callable[[TableView], T], *, is_large: bool = False) -> Steps[T]:
+        """Something made from the schema; what the known one refuses, the newest one may take. `is_large`: making it
+        takes a while."""
         try:
-            return make(self.view)
+            return (yield Make(partial(make, self.view))) if is_large else make(self.view)
         except InvalidArgument:
             if not (yield from self.refreshed()):
                 raise
-        return make(self.view)
+        return (yield Make(partial(make, self.view))) if is_large else make(self.view)

@@ -1,7 +1,8 @@
 """Results of other threads, awaited in an event loop: those that come together wake the loop once.
 
 To wake a loop from another thread is a system call and a turn of the loop. A group of writes becomes durable at one
-moment, so their results are put side by side, and only the first of them calls.
+moment, so their results are put side by side, and only the first of them calls. In the same way the deadlines of many
+writes have one timer: they pass in the order in which the writes were begun.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
+from stelae.model.errors import UnknownOutcome
+from stelae.service.deadlines import Deadline
+
 T = TypeVar("T")
 
 
 class Wakes(Generic[T]):
-    """For any threads that bring results, and one event loop after another."""
+    """Of writes, for any threads that bring their results, and one event loop after another."""
 
     def __init__(self) -> None:
         self._calls: _Calls[T] | None = None
 
-    def awaited(self, future: Future[T]) -> asyncio.Future[T]:
-        """The same for the running loop. To cancel it is to wait no longer: the work goes on."""
+    def awaited(self, future: Future[T], deadline: Deadline) -> asyncio.Future[T]:
+        """The same for the running loop; UnknownOutcome if it does not come in time. To cancel it is to wait no longer:
+        the work goes on. Deadlines are given in the order in which they pass."""
         loop, calls = asyncio.get_running_loop(), self._calls
         if calls is None or calls.loop is not loop:
             calls = self._calls = _Calls(loop)
         waiting: asyncio.Future[T] = loop.create_future()
+        calls.watch(waiting, deadline)
         future.add_done_callback(partial(calls.bring, waiting))
         return waiting
 
@@ -35,12 +41,14 @@ class Wakes(Generic[T]):
 class _Calls(Generic[T]):
     """To one loop."""
 
-    __slots__ = ("_come", "_is_called", "loop")
+    __slots__ = ("_come", "_is_called", "_timer", "_watched", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._come: deque[tuple[asyncio.Future[T], Future[T]]] = deque()
         self._is_called = False
+        self._watched: deque[tuple[asyncio.Future[T], Deadline]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
     def bring(self, waiting: asyncio.Future[T], future: Future[T]) -> None:
         self._come.append((waiting, future))
@@ -49,8 +57,17 @@ class _Calls(Generic[T]):
             with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
                 self.loop.call_soon_threadsafe(self._deliver)
 
+    def watch(self, waiting: asyncio.Future[T], deadline: Deadline) -> None:
+        watched = self._watched
+        while watched and watched[0][0].done():
+            watched.popleft()
+        watched.append((waiting, deadline))
+        if self._timer is None:
+            self._timer = self.loop.call_later(deadline.left_s, self._end_late)
+
     def _deliver(self) -> None:
-        # What comes from here on calls again: at worst for nothing, but never too seldom.
+        # Clear the flag before draining: a result added after this line schedules another call, perhaps a spurious one,
+        # never a lost one.
         self._is_called = False
         while self._come:
             waiting, future = self._come.popleft()
@@ -60,3 +77,17 @@ class _Calls(Generic[T]):
                     waiting.set_result(future.result())
                 else:
                     waiting.set_exception(error)
+
+    def _end_late(self) -> None:
+        """End those whose time is over, and look again when that of the next one is."""
+        self._timer, watched = None, self._watched
+        while watched:
+            waiting, deadline = watched[0]
+            if not waiting.done():
+                if not deadline.is_over:
+                    self._timer = self.loop.call_later(deadline.left_s, self._end_late)
+                    return
+                waiting.set_exception(
+                    UnknownOutcome(f"the write may happen or not: it was not durable within {deadline.seconds:g} s")
+                )
+            watched.popleft()

@@ -29,8 +29,8 @@ class WriteGroup:
     blocks: tuple[OrderedBlock, ...]
 
     @property
-    def rows(self) -> int:
-        return sum(len(ordered.rows.unique()) for ordered in self.blocks)
+    def count(self) -> int:
+        return sum(ordered.count for ordered in self.blocks)
 
 
 def write_groups(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Iterator[WriteGroup]:
@@ -66,11 +66,11 @@ def write_in_order(groups: Iterator[WriteGroup], write: Callable[[WriteGroup], T
         except UnknownOutcome as error:
             if not durable:
                 raise
-            raise UnknownOutcome(f"{error}; the first {durable} rows are durable") from error
+            raise UnknownOutcome(f"{error}; the first {durable} records are durable") from error
         except StelaeError as error:
             if not durable:
                 raise
             durable += error.durable if isinstance(error, PartialWrite) else 0
-            raise PartialWrite(f"the first {durable} rows are durable; then: {error}", durable) from error
-        durable += group.rows
+            raise PartialWrite(f"the first {durable} records are durable; then: {error}", durable) from error
+        durable += group.count
     return newest

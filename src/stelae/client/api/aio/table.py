@@ -109,18 +109,17 @@ class AsyncTable:
         await asyncio.gather(*[users.put({"id": str(n)}) for n in range(100)])   # together, in few syncs
         """
         backend = self._session.session.backend
-        if if_unchanged_since is None and not if_absent and backend.is_local and not self._session.order.turns:
+        if if_unchanged_since is None and not if_absent and backend.is_local and not self._session.order.has_turns:
+            deadline = self._session.session.patience.deadline()
             with suppress(InvalidArgument):  # said again below, by a fresh view perhaps
-                future = backend.submit(self._known.id, self._known.view.put_blocks(row, ts))
+                future = backend.submit(self._known.id, self._known.view.put_blocks(row, ts), deadline=deadline)
                 if not was_refused(future):
-                    return await self._wakes.awaited(future)
+                    return await self._wakes.awaited(future, deadline)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
         """Write many rows: see `Table.put_many`."""
-        return await self._session.write_many(
-            self._known.id, self._twin.put_many, rows, nulls=nulls, ts=ts, cells=cells
-        )
+        return await self._session.run(self._rows.put_many(rows, nulls, ts, cells), writes=self._known.id)
 
     async def erase(
         self,
@@ -135,11 +134,11 @@ class AsyncTable:
 
     async def erase_many(self, keys: Any, *, ts: int | None = None) -> Txn:
         """Erase many rows: see `Table.erase_many`."""
-        return await self._session.write_many(self._known.id, self._twin.erase_many, keys, ts=ts)
+        return await self._session.run(self._rows.erase_many(keys, ts), writes=self._known.id)
 
     async def erase_range(self, start: object = None, stop: object = None, *, prefix: object = None) -> int:
         """Erase the rows from `start` to below `stop`, in parts; returns how many: see `Table.erase_range`."""
-        return await self._session.work(self._twin.erase_range, start, stop, prefix=prefix)
+        return await self._session.work_in_turn(self._known.id, self._twin.erase_range, start, stop, prefix=prefix)
 
     async def update(self, key: object, function: UpdateFunction) -> FoundRow | None:
         """Read, change and write back a row, again on conflict: see `Table.update`. The function is a plain one."""
