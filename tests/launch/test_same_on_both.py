@@ -1,0 +1,200 @@
+"""The same concurrent script on a store of this process and on one that is attached to another: the same answers, the
+same rows; when the other process is killed in the middle, nothing is different but for what nobody can know."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stelae
+import stelae.aio
+from tests.effort import HANG_S, tries
+
+KEYS = ["a", "b", "c"]
+OWNER = """
+import sys, stelae
+with stelae.open(sys.argv[1]) as db:
+    db.create_table("t", key={"k": "string"}, groups=[stelae.columns("g", {"v": "int64", "n": "int64"})], splits=["b"],
+                    if_not_exists=True)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def owner_of(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the store, with its table."""
+    command = [sys.executable, "-c", OWNER, str(path)]
+    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        yield owner
+    finally:
+        if owner.poll() is None:
+            owner.send_signal(signal.SIGCONT)
+            owner.kill()
+        owner.communicate(timeout=HANG_S)
+
+
+class Script:
+    """Calls that are all begun before the first is answered, in an order that the seed says. `shown[key]`: what the row
+    shows after the calls so far, as they were begun."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._next = 1
+
+    def calls(self, count: int) -> list[tuple[str, str, int]]:
+        kinds = ("put", "put", "put", "erase", "many", "batch", "absent")
+        found = []
+        for _ in range(count):
+            found.append((self._chance.choice(kinds), self._chance.choice(KEYS), self._next))
+            self._next += 1
+        return found
+
+
+async def begin(table: stelae.aio.AsyncTable, kind: str, key: str, value: int) -> Any:
+    match kind:
+        case "put":
+            return type(await table.put({"k": key, "v": value})) is int
+        case "erase":
+            return type(await table.erase(key)) is int
+        case "many":
+            return type(await table.put_many([{"k": each, "v": value} for each in KEYS])) is int
+        case "batch":
+            async with table.batch() as batch:
+                await batch.put({"k": key, "v": value})
+            return True
+        case _:
+            try:
+                await table.put({"k": "only once", "v": value}, if_absent=True)
+            except stelae.AlreadyExists:
+                return "there already"
+            return "new"
+
+
+def expected(rows: dict[str, int], calls: list[tuple[str, str, int]]) -> None:
+    """What the rows hold after calls that happened in the order in which they were begun."""
+    for kind, key, value in calls:
+        if kind == "erase":
+            rows.pop(key, None)
+        elif kind == "many":
+            rows.update(dict.fromkeys(KEYS, value))
+        elif kind != "absent":
+            rows[key] = value
+
+
+async def play(path: Path, seed: int) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The answers of all calls, and the rows in the end."""
+    script, rows, answers = Script(seed), dict[str, int](), list[Any]()
+    async with stelae.aio.open(path, timeout_s=HANG_S) as db:
+        table = await db.table("t")
+        for _ in range(4):
+            calls = script.calls(25)
+            expected(rows, calls)
+            found = await asyncio.gather(*(begin(table, *call) for call in calls))
+            answers += [sorted(map(str, found))]
+            sums = await asyncio.gather(*(table.increment("sum", {"n": 1}) for _ in range(10)))
+            answers.append(sorted(each["n"] for each in sums))
+            shown = {row["k"]: row["v"] async for row in table.scan(columns=["v"]) if row["k"] in KEYS}
+            assert shown == rows
+        with pytest.raises(stelae.Conflict):
+            await table.put({"k": "sum", "n": 0}, if_unchanged_since=1)
+        last = [dict(row) async for row in table.scan() if row["k"] != "only once"]
+        return answers, last
+
+
+def make_table(path: Path) -> None:
+    with stelae.open(path) as db:
+        groups = [stelae.columns("g", {"v": "int64", "n": "int64"})]
+        db.create_table("t", key={"k": "string"}, groups=groups, splits=["b"])
+
+
+@pytest.mark.parametrize("seed", range(tries(6)))
+def test_a_concurrent_script_gives_the_same(tmp_path: Path, seed: int) -> None:
+    make_table(tmp_path / "local")
+    here = asyncio.run(play(tmp_path / "local", seed))
+    with owner_of(tmp_path / "shared"):
+        there = asyncio.run(play(tmp_path / "shared", seed))
+    assert here == there
+
+
+@pytest.mark.parametrize("seed", range(tries(4)))
+def test_an_owner_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> None:
+    """Each row shows the last write that was acknowledged, or a later one of which nobody knows."""
+
+    async def run() -> None:
+        script, chance = Script(seed), random.Random(seed)
+        may: dict[str, set[int | None]] = {key: {None} for key in KEYS}
+
+        async def call(kind: str, key: str, value: int) -> tuple[str, int | None, bool]:
+            try:
+                if kind == "erase":
+                    await table.erase(key)
+                else:
+                    await table.put({"k": key, "v": value})
+            except stelae.UnknownOutcome:
+                return key, None if kind == "erase" else value, False
+            return key, None if kind == "erase" else value, True
+
+        with owner_of(tmp_path) as owner:
+            async with stelae.aio.open(tmp_path, timeout_s=HANG_S) as db:
+                table = await db.table("t")
+                for turn in range(6):
+                    under_way = asyncio.gather(*(call(*each) for each in script.calls(20)))
+                    if turn == 2:
+                        for _ in range(chance.randrange(200)):
+                            await asyncio.sleep(0)
+                        owner.kill()
+                    for key, value, is_known in await under_way:
+                        may[key] = {value} if is_known else may[key] | {value}
+                    shown = {row["k"]: row["v"] async for row in table.scan(columns=["v"])}
+                    for key in KEYS:
+                        assert shown.get(key) in may[key]
+                        may[key] = {shown.get(key)}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["get", "put", "scan", "count", "get_many", "snapshot", "flush", "tables"])
+def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: str) -> None:
+    """It answers nothing and is not dead: every call ends with an error of its own, by its own deadline."""
+    with owner_of(tmp_path) as owner, stelae.open(tmp_path, timeout_s=HANG_S) as db:
+        table = db.table("t")
+        table.put({"k": "a", "v": 1})
+        calls = {
+            "get": lambda: table.get("a"),
+            "put": lambda: table.put({"k": "a", "v": 2}),
+            "scan": lambda: list(table.scan()),
+            "count": table.count,
+            "get_many": lambda: table.get_many(["a"]),
+            "snapshot": db.snapshot,
+            "flush": table.flush,
+            "tables": db.tables,
+        }
+        owner.send_signal(signal.SIGSTOP)
+        patient, db.session.patience = db.session.patience, replace(db.session.patience, timeout_s=0.3)
+        with pytest.raises((stelae.Unavailable, stelae.UnknownOutcome)) as caught:
+            calls[what]()
+        assert isinstance(caught.value, stelae.UnknownOutcome) == (what == "put")
+        db.session.patience = patient
+        owner.send_signal(signal.SIGCONT)
+        assert table.get("a", columns=["v"]) is not None
+
+
+def test_opening_beside_a_stopped_owner_ends_at_the_deadline(tmp_path: Path) -> None:
+    with owner_of(tmp_path) as owner:
+        owner.send_signal(signal.SIGSTOP)
+        with pytest.raises(stelae.Unavailable, match="is open in"):
+            stelae.open(tmp_path, timeout_s=0.3)
