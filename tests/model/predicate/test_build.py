@@ -17,7 +17,7 @@ from stelae.model.predicate.build import col, column, history, row, time
 from stelae.model.predicate.expr import And, ColumnRef, Comparator, Compare, Expr, Not, Or, Special, combine
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.printer import to_text
-from tests.model.test_predicate_samples import moments
+from tests.model.predicate.test_samples import moments
 
 DAY, MOMENT, READING = moments()
 A, B, C = col("a") == 1, col("b") == 2, col("c") == 3

@@ -22,7 +22,7 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.pruning import Bounds, may_match
 from tests.effort import tries
 from tests.model.evaluate import evaluate
-from tests.model.test_predicate_vector import ORDERS, A, edges, leaves_on, one_by_one, tables
+from tests.model.predicate.test_vector import ORDERS, A, edges, leaves_on, one_by_one, tables
 from tests.strategies import KEY_TYPES, key_values
 
 Table = tuple[dict[str, t.ColumnType], dict[str, list[Any]], Expr]

@@ -39,7 +39,7 @@ from stelae.model.predicate.vector import keep, matches, names_of
 from stelae.model.values import datetime_of_micros
 from tests.effort import tries
 from tests.model.evaluate import evaluate
-from tests.model.test_predicate_samples import trees
+from tests.model.predicate.test_samples import trees
 from tests.strategies import KEY_TYPES, key_values, values
 
 ORDERS = [each for each in Comparator if each is not Comparator.PREFIX]

@@ -15,7 +15,7 @@ from stelae.model.predicate.build import col, column, history, row, time
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.parser import parse
 from tests.model.evaluate import evaluate
-from tests.model.test_predicate_samples import moments
+from tests.model.predicate.test_samples import moments
 
 DAY, MOMENT, READING = moments()
 VALUES: dict[str, Any] = {

@@ -16,7 +16,7 @@ from stelae.model.predicate.expr import DEPTH_MAX, IN_LIST_MAX, Expr, Not, combi
 from stelae.model.predicate.literals import NUMBER_DIGITS_MAX
 from stelae.model.predicate.parser import TEXT_LENGTH_MAX, parse
 from stelae.model.predicate.printer import to_text
-from tests.model.test_predicate_samples import exprs, moments
+from tests.model.predicate.test_samples import exprs, moments
 
 A, B, C = col("a") == 1, col("b") == 2, col("c") == 3
 DAY, MOMENT, READING = moments()

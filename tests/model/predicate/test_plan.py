@@ -40,7 +40,7 @@ from stelae.model.predicate.selectors import (
 )
 from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, prefixed, single
 from tests.model.evaluate import evaluate
-from tests.model.test_predicate_samples import trees
+from tests.model.predicate.test_samples import trees
 
 ROWS = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"ab", b"b", b"\xc3\xa9", b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\0"]
 AGES: list[Any] = [None, math.nan, 0, 1, 2.5]

@@ -23,7 +23,7 @@ from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
 from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, prefixed, single
 from tests.model.evaluate import evaluate
-from tests.model.test_predicate_samples import trees
+from tests.model.predicate.test_samples import trees
 
 DENORMAL, TINY32, MAX32 = 5e-324, 2.0**-149, 3.4028234663852886e38
 VALUES: dict[t.KeyType, list[Any]] = {
