@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -173,7 +173,7 @@ def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: s
     with owner_of(tmp_path) as owner, stelae.open(tmp_path, timeout_s=HANG_S) as db:
         table = db.table("t")
         table.put({"k": "a", "v": 1})
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "get": lambda: table.get("a"),
             "put": lambda: table.put({"k": "a", "v": 2}),
             "scan": lambda: list(table.scan()),
