@@ -25,6 +25,7 @@ from stelae.registry.control import (
     UnloadTable,
 )
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
+from stelae.service.spaces import AlterZoneAsk, CreateNamespaceAsk, CreateZoneAsk, DropZoneAsk
 from stelae.service.tables import AlterAsk
 from tests.master.servers import SETTINGS, Office, named
 
@@ -430,3 +431,33 @@ def test_the_script_refuses_what_a_real_server_would(office: Office) -> None:
     left, _ = office.master.maps.of_table(office.create("t", b"m"))
     with pytest.raises(InvalidArgument, match="overlap"):
         office.server._done(CreateTablets((NewTablet(TabletId(5), left.table, left.rows),)))
+
+
+# -- namespaces and zones
+
+
+def test_namespaces_and_zones_change_without_asking_a_server(office: Office) -> None:
+    office.create("t")
+    asked = len(office.server.asked)
+    office.run(office.master.change_spaces(CreateNamespaceAsk("sales")))
+    office.run(office.master.change_spaces(CreateZoneAsk("fast", racks=("a",), is_default=True)))
+    catalog = office.run(office.master.change_spaces(AlterZoneAsk("fast", tablet_bytes=2**21, rename="quick")))
+    assert catalog == office.catalog.latest
+    assert catalog.namespace("sales").name == "sales"
+    zone = catalog.zone("quick")
+    assert (zone.racks, zone.tablet_bytes, catalog.default_zone) == (("a",), 2**21, zone.id)
+    assert len(office.server.asked) == asked
+    check(office)
+
+
+@pytest.mark.parametrize("ask", [CreateZoneAsk("z", replicas=2), AlterZoneAsk("default", replicas=3)])
+def test_one_server_has_one_replica(office: Office, ask: CreateZoneAsk | AlterZoneAsk) -> None:
+    with pytest.raises(InvalidArgument, match="more need a cluster"):
+        office.run(office.master.change_spaces(ask))
+    assert office.catalog.latest.version == 0
+
+
+def test_a_change_of_zones_that_is_refused_leaves_no_doubt(office: Office) -> None:
+    with pytest.raises(NotFound, match="no zone 'fast'"):
+        office.run(office.master.change_spaces(DropZoneAsk("fast")))
+    assert not office.master.has_work
