@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.api.rows import FoundVersion, found_row, pandas_of, polars_of, rows_of_batch, table_of
+from stelae.client.api.rows import FoundRow, FoundVersion, pandas_of, polars_of, rows_of_batch, table_of
 from stelae.model.arrow_values import array_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Micros, Txn
@@ -94,7 +94,8 @@ def test_any_value_comes_out_as_it_was(data: st.DataObject) -> None:
 
 
 def test_a_row_is_a_dict_that_knows_its_txn() -> None:
-    row = found_row({"id": "ann", "age": 31}, TXN)
+    row = FoundRow({"id": "ann", "age": 31})
+    row.txn = TXN
     assert row == {"id": "ann", "age": 31}
     assert row.txn == 77
     assert repr(row) == "Row({'id': 'ann', 'age': 31}, txn=77)"

@@ -7,7 +7,7 @@ Nothing is rounded on the way to pandas: ints that are null somewhere have its n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -46,23 +46,29 @@ class FoundVersion(NamedTuple):
         return f"Version(value={self.value!r}, ts={self.ts}, txn={self.txn}, erased={self.erased})"
 
 
-def found_row(values: Mapping[str, Value] | Iterable[tuple[str, Value]], txn: Txn) -> FoundRow:
-    row = FoundRow(values)
-    row.txn = txn
-    return row
-
-
 def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[FoundRow]:
     """The rows of a batch of a scan at that txn."""
-    groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
     types: dict[str, ColumnType] = {key.name: key.type for key in schema.key}
-    types |= {column.name: column.type for group in groups for column in group.columns}
-    plain = [name for name in batch.schema.names if name in types]
-    columns = [values_of(types[name], batch.column(name)) for name in plain]
-    rows = [found_row(zip(plain, values, strict=True), txn) for values in zip(*columns, strict=True)]
-    for name in batch.schema.names:
-        if name not in types:
-            _add_cells(rows, "" if name == WILDCARD else f"{name}:", batch.column(name))
+    for group in schema.groups:
+        if isinstance(group, ColumnsGroup):
+            for column in group.columns:
+                types[column.name] = column.type
+    plain: list[str] = []
+    columns: list[list[Value]] = []
+    cells: list[tuple[str, pa.Array]] = []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name in types:
+            plain.append(name)
+            columns.append(values_of(types[name], array))
+        else:
+            cells.append(("" if name == WILDCARD else f"{name}:", array))
+    rows: list[FoundRow] = []
+    for values in zip(*columns, strict=True):
+        row = FoundRow(zip(plain, values))  # noqa: B905 - both are of one length
+        row.txn = txn
+        rows.append(row)
+    for prefix, maps in cells:
+        _add_cells(rows, prefix, maps)
     return rows
 
 

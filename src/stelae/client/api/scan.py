@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 from weakref import finalize
@@ -42,11 +43,14 @@ class PinnedScan:
         self.txn: Txn = pin.txn
         self._hold: _Hold | None = _Hold(pin)
 
-    def run(self) -> ScanRun:
-        """A pass from the beginning."""
+    def run(self, at_most: int | None = None) -> ScanRun:
+        """A pass from the beginning, over so many rows at most."""
         if self._hold is None:
             raise Closed("the scan is closed: scan again")
-        return ScanRun(self.session, self.plan, self.txn, self._hold)
+        plan = self.plan
+        if at_most is not None and (plan.limit is None or at_most < plan.limit):
+            plan = replace(plan, limit=at_most)
+        return ScanRun(self.session, plan, self.txn, self._hold)
 
     def close(self) -> None:
         self._hold = None
@@ -54,7 +58,7 @@ class PinnedScan:
     def page(self, count: int) -> tuple[list[FoundRow], str | None]:
         if type(count) is not int or count < 1:
             raise InvalidArgument(f"a page has a number of rows from 1, not {show(count)}")
-        run, rows = self.run(), list[FoundRow]()
+        run, rows = self.run(count + 1), list[FoundRow]()
         with closing(run.rows()) as chunks:
             for chunk in chunks:
                 rows += chunk

@@ -137,9 +137,11 @@ def _leading(schema: TableSchema, given: object, what: str) -> Key:
             values = (given,)
     if not 0 < len(values) <= len(names):
         raise InvalidArgument(f"{what}= {show(given)}: has {len(values)} parts, the key has {len(names)}")
-    first = dict(zip(names[: len(values)], types, strict=False))
+    codec = schema.codec
+    if len(values) < len(names):
+        codec = KeyCodec(dict(zip(names[: len(values)], types, strict=False)))
     try:
-        return KeyCodec(first).check(values)
+        return codec.check(values)
     except InvalidArgument as error:
         raise InvalidArgument(f"{what}=: {error}") from None
 

@@ -48,7 +48,8 @@ def predicate_of(
     rows, condition = said.rows, said.where
     if start is not None or stop is not None or prefix is not None:
         inside, bounded = bounds_of(view.schema, start, stop, prefix)
-        rows = rows.intersect(RangeSet.of([inside]))
+        bounds = RangeSet(() if inside.is_empty else (inside,))
+        rows = bounds if expr is None else rows.intersect(bounds)
         condition = _both(condition, bounded)
     shape = _shape(view, said.columns, columns)
     predicate = ScanPredicate(rows, fixed(view.schema, shape.selectors), said.time, said.history, condition)

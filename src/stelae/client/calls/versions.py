@@ -29,8 +29,10 @@ _Histories = Sequence[Mapping[str, Sequence[FoundVersion]]]
 def shown_schema(schema: TableSchema, columns: Selectors) -> pa.Schema:
     """Of a scan's rows: without the wildcard's map where all cells that were asked for are of declared families."""
     whole = output_schema(schema, columns)
+    if WILDCARD not in whole.names:
+        return whole
     families = {f.name.casefold() for group in schema.groups if isinstance(group, CellsGroup) for f in group.families}
-    if WILDCARD not in whole.names or any(_may_be_other(each, families) for each in columns):
+    if any(_may_be_other(each, families) for each in columns):
         return whole
     return pa.schema([field for field in whole if field.name != WILDCARD])
 

@@ -215,14 +215,28 @@ class MemoryOfColumns:
     def has_any(self, rows: RowRange) -> bool:
         return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)
 
+    def rows_between(self, rows: RowRange) -> list[Row]:
+        """Of the dict, in order."""
+        return self._rows.between(rows)
+
+    def blocks_between(self, rows: RowRange) -> list[tuple[ColumnsBlock, int, int]]:
+        """Those that have any of the rows, and where in them these begin and end."""
+        found = []
+        for block in list(self.blocks):
+            low, high = extent(block.rows, rows)
+            if low < high:
+                found.append((block, low, high))
+        return found
+
     def newest_records(
-        self, rows: RowRange, ids: frozenset[ColumnId], floor: Txn, at: Txn
+        self, rows: Sequence[Row], ids: frozenset[ColumnId], floor: Txn, at: Txn
     ) -> list[tuple[Row, ColumnsVersion]] | None:
-        """Of each row of the dict that is seen at a snapshot, its newest record; None if one of these may not be all
-        there is to know of these columns: it writes fewer, or is or follows an erasure, or came out of order."""
+        """Of each of these rows of the dict that is seen at a snapshot, its newest record; None if one of them may not
+        be all there is to know of these columns: it writes fewer, or is or follows an erasure, or came out of
+        order."""
         table = self._rows
         found: list[tuple[Row, ColumnsVersion]] = []
-        for row in table.between(rows):
+        for row in rows:
             known = table[row]
             if isinstance(known, _RowOfColumns):
                 if not known.is_plain:

@@ -8,7 +8,6 @@ that occur once never get past the first step, so the usual cost is one merge of
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -66,14 +65,22 @@ def extent(rows: pa.Array, wanted: RowRange) -> tuple[int, int]:
     if not count:
         return 0, 0
 
-    def read(at: int) -> bytes:
-        row: bytes = rows[at].as_py()
-        return row
-
-    low = 0 if wanted.start <= read(0) else bisect_left(range(count), wanted.start, lo=1, key=read)
-    if wanted.stop is None or read(count - 1) < wanted.stop:
+    start, stop = wanted.start, wanted.stop
+    low = 0 if start <= rows[0].as_py() else _place(rows, start, 1, count)
+    if stop is None or rows[count - 1].as_py() < stop:
         return low, count
-    return low, bisect_left(range(count), wanted.stop, lo=low, key=read)
+    return low, _place(rows, stop, low, count)
+
+
+def _place(rows: pa.Array, row: bytes, low: int, high: int) -> int:
+    """Where a row is, or would be: `bisect_left`, without a call for each row that is looked at."""
+    while low < high:
+        middle = (low + high) >> 1
+        if rows[middle].as_py() < row:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def nth_row(rows: pa.Array, count: int, wanted: RowRange, *, reverse: bool = False) -> bytes | None:

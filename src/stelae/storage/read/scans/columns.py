@@ -31,7 +31,7 @@ from stelae.model.schema import Column
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.memory.columns import ColumnsBlock, ColumnsVersion, MemoryOfColumns
 from stelae.storage.merge.alive import Judging
-from stelae.storage.merge.order import Flags, extent
+from stelae.storage.merge.order import Flags
 from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.pick import Ordered, first_of_each, gathered, in_order, seen_versions
 from stelae.storage.merge.select import WantedColumns, select_columns
@@ -188,21 +188,21 @@ class ColumnsScan:
         if not isinstance(memory, MemoryOfColumns) or isinstance(ref.part, FamilySet):
             return None
         inside = rows.intersect(ref.rows)
-        if not memory.has_any(inside):
+        names, blocks = memory.rows_between(inside), memory.blocks_between(inside)
+        if not names and not blocks:
             return []
         if self._question.policy is not None or asking.time is not ALL_TIME or not ids or not ids <= ref.part:
             return None
         layers: list[_Layer] = []
-        records = memory.newest_records(inside, ids, asking.floor, asking.at)
+        records = memory.newest_records(names, ids, asking.floor, asking.at)
         if records is None:
             return None
         if records:
             txns, times = [record.txn for _, record in records], [record.ts for _, record in records]
             take = partial(self._of_records, memory, records, rows)
             layers.append(_Layer(min(txns), max(txns), min(times), max(times), True, take))
-        for block in list(memory.blocks):
-            low, high = extent(block.rows, inside)
-            if low == high or block.txn > asking.at:
+        for block, low, high in blocks:
+            if block.txn > asking.at:
                 continue
             if block.txn < asking.floor or not block.puts_all(ids):
                 return None
