@@ -112,8 +112,9 @@ class TabletService(BulkBackend, Protocol):
 
         StaleSchema: the blocks are of another schema version than the table is at now, nothing was written of those
         from the first such on; make them anew from `info`. Conflict: see `Shard.apply`; a write with `max_txn` is one
-        block of one row. Overloaded: there is no room now, and nothing was written. PartialWrite: some rows are
-        durable, `durable` says how many. UnknownOutcome: the deadline passed while it was being made durable."""
+        block of one row. Overloaded: there is no room now, and nothing was written. PartialWrite: the first
+        `durable` records or mutations of the blocks are durable, and nothing was written of those behind them, so the
+        client may go on there. UnknownOutcome: the deadline passed while it was being made durable."""
         ...
 
     def submit(

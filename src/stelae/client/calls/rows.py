@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import is_shown, put_later, written_columns
-from stelae.client.calls.steps import Again, Ask, Read, Steps, Write
+from stelae.client.calls.remainders import write_blocks
+from stelae.client.calls.steps import Again, Ask, Read, Steps
 from stelae.client.calls.sums import incremented
 from stelae.client.calls.views import KnownTable, RowShape, TableView
 from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, erasures_of, mutations_of
@@ -30,7 +29,6 @@ from stelae.model.errors import (
     Conflict,
     InvalidArgument,
     NotCached,
-    PartialWrite,
     Retryable,
     SnapshotTooOld,
     StaleSchema,
@@ -43,7 +41,7 @@ from stelae.model.ids import Micros, Row, Txn
 from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
 from stelae.model.values import show
 from stelae.service.backend import Backend, Values
-from stelae.service.blocks import OrderedBlock, blocks_behind
+from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
@@ -169,34 +167,10 @@ class Rows:
                 txn: Txn = yield Ask(lambda backend, until: backend.now(deadline=until))
                 return txn
             try:
-                return (yield from self._write_blocks(blocks, max_txn))
+                return (yield from write_blocks(self._known.id, blocks, max_txn))
             except StaleSchema as error:
                 if not (yield from self._known.refreshed()):
                     yield Again(error)
-
-    def _write_blocks(self, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Steps[Txn]:
-        """A store that becomes full half-way has let in the first part: then the rest follows."""
-        rest, durable = blocks, 0
-        while True:
-            try:
-                txn: Txn = yield Write(self._known.id, rest, max_txn)
-                return txn
-            except StaleSchema:
-                raise
-            except PartialWrite as error:
-                durable += error.durable
-                rest = blocks_behind(blocks, durable)
-                if not rest or not error.durable:
-                    raise
-            except UnknownOutcome as error:
-                if not durable:
-                    raise
-                raise UnknownOutcome(f"{error}; the first {_row_count(blocks, rest)} rows are durable") from error
-            except StelaeError as error:
-                if not durable:
-                    raise
-                rows = _row_count(blocks, rest)
-                raise PartialWrite(f"the first {rows} rows are durable; then: {error}", rows) from error
 
     def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:
         if if_absent and if_unchanged_since is not None:
@@ -254,7 +228,10 @@ class Rows:
             raise InvalidArgument(f"update takes a function of the row, not {show(function)}")
         change, row, txn = yield from self._changed(key, None, function)
         if change is not None and row is None:
-            _, row = yield from self._read(key, None, txn)
+            try:
+                _, row = yield from self._read(key, None, txn)
+            except Retryable as error:
+                raise _written(error) from error
         return row
 
     def increment(self, key: object, by: Any) -> Steps[dict[str, Any]]:
@@ -283,10 +260,16 @@ class Rows:
                 written = yield from self.write(_made(key, change, {}), txn)
                 row, later = yield from self._hiding(key, columns, change, written)
                 if later:
-                    return change, None, (yield from self.write(_made(key, change, later), written))
+                    return change, None, (yield from self._write_later(_made(key, change, later), written))
                 return change, row, written
             except Conflict as error:
                 yield Again(error)
+
+    def _write_later(self, make: Callable[[TableView], Sequence[OrderedBlock]], written: Txn) -> Steps[Txn]:
+        try:
+            return (yield from self.write(make, written))
+        except Retryable as error:
+            raise _written(error) from error
 
     def _hiding(
         self, key: object, columns: Sequence[str] | None, change: Mapping[str, Any], txn: Txn
@@ -311,6 +294,11 @@ class Rows:
             return None, {}
 
 
+def _written(error: StelaeError) -> UnknownOutcome:
+    """What failed after a change was written does not say that nothing happened."""
+    return UnknownOutcome(f"the change is written, and could not be seen: {error}")
+
+
 class _Given:
     """What can be read only once may be needed twice, when the schema changes meanwhile: it is kept when it is read."""
 
@@ -321,13 +309,6 @@ class _Given:
         if hasattr(self._given, "__next__"):
             self._given = list(self._given)
         return self._given
-
-
-def _row_count(blocks: Sequence[OrderedBlock], rest: Sequence[OrderedBlock]) -> int:
-    """How many rows the blocks have before the rest of them."""
-    every = pa.chunked_array([block.rows for block in blocks], pa.binary())
-    left = sum(block.count for block in rest)
-    return len(every.slice(0, len(every) - left).unique())
 
 
 def _made(

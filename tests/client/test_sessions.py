@@ -1,0 +1,358 @@
+"""One loop repeats what failed, until the caller's deadline; what comes out then says whether anything happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Event
+from typing import Any
+
+import pytest
+
+from stelae.adapters.clock import SystemClock
+from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.rng import SystemRng
+from stelae.client.api.aio.table import AsyncTable
+from stelae.client.api.table import TableHandle
+from stelae.client.calls.aio_session import AsyncSession
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.session import Session
+from stelae.client.calls.steps import Again, Ask, Steps
+from stelae.model.errors import (
+    Closed,
+    Conflict,
+    ConnectionLost,
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    PartialWrite,
+    Retryable,
+    StelaeError,
+    TabletAway,
+    UnknownOutcome,
+)
+from stelae.model.ids import Micros, Row, TableId, Txn
+from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors
+from stelae.service.backend import Backend, Pin
+from stelae.service.deadlines import Deadline
+from stelae.storage.read.asking import Version
+from tests.client.fake_backend import FakeBackend, table_info
+from tests.client.samples import USERS
+
+TABLE = TableId(7)
+WHOLE = {"name": "x", "age": 1, "score": None}
+
+
+class TickingClock:
+    """Each look at it takes a while, so that deadlines pass without anybody waiting for them."""
+
+    def __init__(self, tick_s: float = 0.01) -> None:
+        self._now_s = 0.0
+        self._tick_s = tick_s
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        self._now_s += self._tick_s
+        return self._now_s
+
+
+class Plan:
+    """Answers one after the other, the last one for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+
+    def __call__(self, *_: Any) -> Any:
+        self.asked += 1
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def fake(**answers: Any) -> FakeBackend:
+    return FakeBackend({TABLE: table_info(USERS)}, {"now": Txn(1), "write": Txn(2), **answers})
+
+
+def session_on(backend: Backend, timeout_s: float = 0.2, **given: Any) -> Session:
+    return Session(backend, Patience(TickingClock(), SystemRng(), timeout_s), **given)
+
+
+def both(backend: Backend, timeout_s: float, call: Callable[[Any], Any], **given: Any) -> list[Any]:
+    """What comes of a call of a table: plain, and awaited."""
+    ends: list[Any] = []
+    try:
+        ends.append(call(TableHandle(session_on(backend, timeout_s, **given), table_info(USERS))))
+    except StelaeError as error:
+        ends.append(error)
+
+    async def play() -> Any:
+        executor = ThreadExecutor(2, 10)
+        table = AsyncTable(AsyncSession(session_on(backend, timeout_s, **given), executor), table_info(USERS))
+        try:
+            return await call(table)
+        except StelaeError as error:
+            return error
+        finally:
+            await asyncio.to_thread(executor.close)
+
+    return [*ends, asyncio.run(play())]
+
+
+@pytest.mark.parametrize("error", [Overloaded("full"), TabletAway("moved"), ConnectionLost("gone")], ids=repr)
+def test_what_passes_is_repeated(error: StelaeError) -> None:
+    for name, call in (
+        ("newest", lambda table: table.get("ann")),
+        ("newest_many", lambda table: table.get_many(["ann"])),
+        ("write", lambda table: table.erase("ann")),
+        ("write", lambda table: table.put({"id": "ann"})),
+        ("write", lambda table: table.put_many([{"id": "ann"}])),
+    ):
+        good = {"newest": WHOLE, "newest_many": [WHOLE], "write": Txn(2)}[name]
+        backend = fake(**{name: Plan(error, error, good, error, error, good)})
+        backend.is_local = not isinstance(error, ConnectionLost)
+        ends = both(backend, 600, call)
+        assert not [end for end in ends if isinstance(end, StelaeError)]
+        assert backend.answers[name].asked == 6
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownOutcome("lost"), Conflict("changed"), InvalidArgument("no"), PartialWrite("half", 1)], ids=repr
+)
+def test_what_does_not_pass_is_asked_once(error: StelaeError) -> None:
+    backend = fake(write=error)
+    ends = both(backend, 600, lambda table: table.erase("ann"))
+    assert [type(end) for end in ends] == [type(error)] * 2
+    assert len(backend.calls) == 2
+
+
+def test_at_the_deadline_the_error_comes_out_as_it_is() -> None:
+    for end in both(fake(newest_many=Overloaded("full")), 0.2, lambda table: table.get_many(["ann"])):
+        assert type(end) is Overloaded
+        assert "again and again for 0.2 s" in end.__notes__[0]
+
+
+def test_an_update_that_is_written_is_not_said_to_have_failed() -> None:
+    """Reading it back fails until the deadline."""
+    backend, writes = fake(), Plan(Txn(2))
+
+    def newest(_: TableId, __: Row, columns: Selectors, ___: Txn | None) -> Any:
+        if writes.asked:
+            return Overloaded("full")
+        return WHOLE if columns == ALL_COLUMNS else {"age": 1}
+
+    backend.answers |= {"write": writes, "newest": newest}
+    table = TableHandle(session_on(backend), table_info(USERS))
+    assert table.increment("ann", {"age": 1}) == {"age": 2}
+    assert writes.asked == 1
+    writes.asked = 0
+    with pytest.raises(UnknownOutcome, match="the change is written, and could not be seen: full"):
+        table.update("ann", lambda _: {"age": 2})
+    assert writes.asked == 1
+
+
+def test_an_update_whose_second_half_fails_is_not_said_to_have_failed() -> None:
+    """A version of the future hides what was written; to write it once more, after that, fails until the deadline."""
+    hiding = {"age": (Version(Micros(2**50), Txn(1), 7),)}
+    backend = fake(newest=WHOLE, history=hiding, write=Plan(Txn(2), Overloaded("full")))
+    table = TableHandle(session_on(backend), table_info(USERS))
+    with pytest.raises(UnknownOutcome, match="the change is written"):
+        table.update("ann", lambda _: {"age": 2})
+
+
+def test_a_call_that_begins_again_is_told_when_its_time_is_over() -> None:
+    seen: list[StelaeError] = []
+
+    def steps() -> Steps[str]:
+        while True:
+            try:
+                yield Again(Conflict("changed"))
+            except Conflict as error:
+                seen.append(error)
+                return "told"
+
+    assert session_on(fake()).run(steps()) == "told"
+    assert len(seen) == 1
+
+
+def test_waiting_ends_when_the_session_is_closed() -> None:
+    backend = fake()
+    session = Session(backend, Patience(SystemClock(), SystemRng(), 600))
+
+    def closing(*_: Any) -> StelaeError:
+        session._ended.set()
+        return ConnectionLost("gone")
+
+    backend.answers["now"] = closing
+    with pytest.raises(Closed):
+        session.ask(lambda store, until: store.now(deadline=until))
+
+
+class CountingFinder:
+    """Finds the second store when the first is lost."""
+
+    def __init__(self, second: Backend) -> None:
+        self.asked = 0
+        self._second = second
+
+    def find_again(self, lost: Backend, deadline: Deadline) -> Backend:
+        self.asked += 1
+        return self._second if self.asked > 1 else lost
+
+    def keep(self, pin: Pin) -> Pin:
+        return pin
+
+    def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("gone"), DeadlineExceeded("slow")], ids=repr)
+def test_a_store_is_looked_for_only_when_its_connection_is_lost(error: Retryable) -> None:
+    lost, found = fake(newest_many=error), fake(newest_many=[{"age": 3}])
+    lost.is_local = found.is_local = False
+    finder = CountingFinder(found)
+    is_lost = isinstance(error, ConnectionLost)
+    ends = both(lost, 0.2, lambda table: table.get_many(["ann"], columns=["age"]), finder=finder)
+    assert finder.asked == (3 if is_lost else 0)
+    assert ends == ([[{"id": "ann", "age": 3}]] * 2 if is_lost else [error] * 2)
+
+
+# -- writes that were let in in part
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [{"id": f"{n:03}", "name": "x", "click:a": b"1"} for n in range(count)]
+
+
+def test_a_write_of_many_rows_goes_on_behind_what_is_durable() -> None:
+    said: list[tuple[bytes, ...]] = []
+
+    def write(_: TableId, blocks: tuple[tuple[bytes, tuple[bytes, ...]], ...], __: Any) -> Any:
+        """Takes five records at a time, and every second time nothing."""
+        records = [row for _, names in blocks for row in names]
+        if len(said) % 2:
+            said.append(())
+            return Overloaded("full")
+        said.append(tuple(records[:5]))
+        return Txn(2) if len(records) <= 5 else PartialWrite("full", 5)
+
+    backend = fake(write=write)
+    for end in both(backend, 600, lambda table: table.put_many(rows(10))):
+        assert end == 2
+    written = [row for part in said for row in part]
+    assert len(written) == 2 * 20  # of each row a put and a cell
+    assert len(set(written)) == 10
+    assert written[:20] == sorted(written[:20]) == written[20:]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (Overloaded("full"), PartialWrite, "the first 2 rows are durable; then: full"),
+        (Conflict("no"), PartialWrite, "the first 2 rows are durable; then: no"),
+        (UnknownOutcome("lost"), UnknownOutcome, "lost; the first 2 rows are durable"),
+    ],
+    ids=["retryable", "final", "unknown"],
+)
+def test_if_the_rest_fails_it_says_how_many_rows_are_durable(
+    error: StelaeError, kind: type[StelaeError], words: str
+) -> None:
+    asked = Plan(PartialWrite("full", 4), error)
+    table = TableHandle(session_on(fake(write=asked)), table_info(USERS))
+    with pytest.raises(kind) as caught:
+        table.put_many(rows(5))
+    assert str(caught.value) == words
+    assert getattr(caught.value, "durable", 2) == 2
+    assert (asked.asked == 2) == (not isinstance(error, Retryable))
+
+
+# -- event loops
+
+
+def test_a_job_that_fails_is_not_done_again_by_the_loop() -> None:
+    """What it raises was tried until its deadline already."""
+    job = Plan(Overloaded("full"))
+
+    def fail() -> None:
+        raise job()
+
+    async def play() -> None:
+        executor = ThreadExecutor(1, 1)
+        session = AsyncSession(Session(fake(), Patience(SystemClock(), SystemRng(), 600)), executor)
+        with pytest.raises(Overloaded):
+            await session.work(fail)
+        await asyncio.to_thread(executor.close)
+
+    asyncio.run(play())
+    assert job.asked == 1
+
+
+@pytest.mark.parametrize("queued_max", [0, 10])
+def test_a_job_that_cannot_begin_in_time_never_does(queued_max: int) -> None:
+    go, done = Event(), Plan(None)
+
+    async def play() -> None:
+        executor = ThreadExecutor(1, queued_max)
+        session = AsyncSession(Session(fake(), Patience(SystemClock(), SystemRng(), 0.05)), executor)
+        held = session.begin(go.wait)
+        with pytest.raises((DeadlineExceeded, Overloaded)):
+            await session.work(done)
+        with pytest.raises((DeadlineExceeded, Overloaded)):
+            await session.run(_ask(done))
+        go.set()
+        await asyncio.wrap_future(held)
+        await asyncio.to_thread(executor.close)
+
+    asyncio.run(play())
+    assert done.asked == 0
+
+
+def _ask(job: Callable[..., Any]) -> Steps[Any]:
+    return (yield Ask(lambda _, __: job()))
+
+
+def test_a_job_waits_for_room_among_the_threads() -> None:
+    go = Event()
+
+    async def play() -> str:
+        executor = ThreadExecutor(1, 0)
+        session = AsyncSession(Session(fake(), Patience(SystemClock(), SystemRng(), 600)), executor)
+        session.begin(go.wait)
+        asyncio.get_running_loop().call_later(0.01, go.set)
+        found = await session.work(lambda: "done")
+        await asyncio.to_thread(executor.close)
+        return found
+
+    assert asyncio.run(play()) == "done"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.put({"id": "ann"}),
+        lambda table: table.erase("ann"),
+        lambda table: table.put_many([{"id": "ann"}, {"id": "bob"}]),
+        lambda table: table.put({"id": "ann"}, if_unchanged_since=3),
+    ],
+    ids=["put", "erase", "put_many", "if_unchanged"],
+)
+def test_an_awaited_write_that_is_not_durable_in_time_may_still_happen(call: Callable[[AsyncTable], Any]) -> None:
+    """Its place in the order is kept until it has."""
+    writing: Future[Txn] = Future()
+    backend = fake(write=writing)
+
+    async def play() -> None:
+        executor = ThreadExecutor(2, 10)
+        session = AsyncSession(Session(backend, Patience(SystemClock(), SystemRng(), 0.02)), executor)
+        table = AsyncTable(session, table_info(USERS))
+        with pytest.raises(UnknownOutcome, match=r"was not durable within 0\.02 s"):
+            await call(table)
+        assert not writing.cancelled()
+        writing.set_result(Txn(1))
+        await asyncio.sleep(0)
+        assert not session.order.has_turns
+        await asyncio.to_thread(executor.close)
+
+    asyncio.run(play())
+    assert len(backend.calls) == 1
