@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.api.rows import found_row
+from stelae.client.api.rows import FoundRow
 from stelae.client.arguments import names as names_module
 from stelae.client.arguments.names import Names
 from stelae.client.intake.mutations import blocks_of, key_of, mutations_of
@@ -23,7 +23,7 @@ from stelae.format.block import NESTED_BYTES_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Micros, Row, Txn
+from stelae.model.ids import Micros, Row
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Mutation
 from stelae.model.schema import TableSchema
@@ -295,7 +295,7 @@ def test_the_longest_key_is_a_setting() -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [OrderedDict(id="ann", name="x"), MappingProxyType({"id": "ann", "name": "x"}), found_row({"id": "ann"}, Txn(7))],
+    [OrderedDict(id="ann", name="x"), MappingProxyType({"id": "ann", "name": "x"}), FoundRow({"id": "ann"})],
     ids=lambda row: type(row).__name__,
 )
 def test_any_mapping_is_a_row(row: Mapping[str, Any]) -> None:
