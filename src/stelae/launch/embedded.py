@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from stelae.adapters.blobs.urls import blobs_url
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
@@ -82,7 +83,7 @@ class Opener:
         settings: StoreSettings,
         release: str,
         *,
-        fragments: object = None,
+        fragments: str | None = None,
         wait_s: float = _TAKE_OVER_S,
     ) -> None:
         self.directory = directory
@@ -321,9 +322,10 @@ def open_embedded(
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
     settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
-    if store is not None:
-        check_new_place(directory, store)
-    opener = Opener(directory, settings, release, fragments=store)
+    fragments = None if store is None else blobs_url(store)
+    if fragments is not None:
+        check_new_place(directory, fragments)
+    opener = Opener(directory, settings, release, fragments=fragments)
     with _opening:
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
