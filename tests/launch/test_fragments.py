@@ -173,6 +173,17 @@ def test_fragments_in_another_directory(tmp_path: Path, monkeypatch: pytest.Monk
     assert fragments_url(tmp_path / "data") == place.as_uri()
 
 
+def test_a_relative_place_stays_where_it_was_while_a_process_moves_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with owner(tmp_path / "data", "place", 0, 10) as process, stelae.open("data", store="place") as db:
+        monkeypatch.chdir("/")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert numbers(db) == list(range(10))
+
+
 def test_a_store_in_its_own_directory_may_be_moved(tmp_path: Path) -> None:
     with stelae.open(tmp_path / "data", store=tmp_path / "data") as db:
         make(db)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, RLock
 
+from stelae.adapters.blobs.urls import blobs_url
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
@@ -65,8 +66,8 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
 class Opener:
     """Opens one directory, again and again if need be. A `StorePlace`."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, release: str, fragments: object = None) -> None:
-        """`fragments`: where the user says that its fragments lie, or None."""
+    def __init__(self, directory: Path, settings: StoreSettings, release: str, fragments: str | None = None) -> None:
+        """`fragments`: the URL that the user says its fragments lie under, or None."""
         self.directory = directory
         self.fragments = fragments
         self._settings = settings
@@ -175,9 +176,10 @@ def open_session(
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
     settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
-    if store is not None:
-        check_new_place(directory, store)
-    opener, deadline = Opener(directory, settings, release, store), patience.deadline()
+    fragments = None if store is None else blobs_url(store)
+    if fragments is not None:
+        check_new_place(directory, fragments)
+    opener, deadline = Opener(directory, settings, release, fragments), patience.deadline()
     with _opening:
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:

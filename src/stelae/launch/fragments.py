@@ -23,7 +23,7 @@ Run = Callable[[Awaitable[Any]], Any]
 
 
 def open_fragment_blobs(
-    directory: Path, metastore: Metastore, rng: Rng, run: Run, given: object, *, read_only: bool
+    directory: Path, metastore: Metastore, rng: Rng, run: Run, given: str | None, *, read_only: bool
 ) -> tuple[BlobStore, str]:
     """The blobs of a store, and their URL; `given`: what the user says it is, or None. A new store is marked with it.
     InvalidArgument if the store has its fragments elsewhere, or another store has its own there."""
@@ -31,16 +31,16 @@ def open_fragment_blobs(
     url = _url(directory, mark, given)
     blobs = open_blobs(url, read_only=read_only)
     is_elsewhere = url != blobs_url(directory)
+    if is_elsewhere or not mark.token:
+        check_claim(blobs, mark.token, url)
     if is_elsewhere and not mark.token:
         _check_free(blobs, url)
-    check_claim(blobs, mark.token, url)
     if is_elsewhere and not read_only:
         claim_blobs(blobs, run(mark_store(metastore, rng, url)).token, url)
     return blobs, url
 
 
-def _url(directory: Path, mark: StoreMark, given: object) -> str:
-    wanted = None if given is None else blobs_url(given)
+def _url(directory: Path, mark: StoreMark, wanted: str | None) -> str:
     if not mark.token:
         return wanted or blobs_url(directory)
     known = mark.fragments or blobs_url(directory)
@@ -53,9 +53,8 @@ def _url(directory: Path, mark: StoreMark, given: object) -> str:
     return known
 
 
-def check_new_place(directory: Path, given: object) -> None:
+def check_new_place(directory: Path, url: str) -> None:
     """Before anything is made: a new store could have its fragments there. If there is a store, nothing is checked."""
-    url = blobs_url(given)
     if not (directory / METASTORE_FILE).exists() and url != blobs_url(directory):
         blobs = open_blobs(url, read_only=True)
         check_claim(blobs, "", url)
@@ -69,7 +68,7 @@ def _check_free(blobs: BlobStore, url: str) -> None:
         raise InvalidArgument(f"{shown_place(url)} holds a store already: choose another place for the fragments")
 
 
-def fragments_url(path: str | Path, given: object = None) -> str:
+def fragments_url(path: str | Path, given: str | None = None) -> str:
     """Where the store in a directory has its fragments, whoever has it open. InvalidArgument if that is not what is
     `given`."""
 

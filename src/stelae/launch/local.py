@@ -73,7 +73,7 @@ class LocalStore(EmbeddedStore):
         settings: StoreSettings,
         *,
         read_only: bool = False,
-        fragments: object = None,
+        fragments: str | None = None,
     ) -> None:
         self._users = 1
         self._ends: list[Callable[[], None]] = []

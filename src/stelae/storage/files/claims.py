@@ -12,7 +12,7 @@ import msgspec
 from stelae.model.errors import AlreadyExists, Corruption, InvalidArgument
 from stelae.ports.blobs import BlobStore
 
-CLAIM = "store.json"
+CLAIM = "stelae-store.json"
 
 
 class _Claim(msgspec.Struct, frozen=True):
