@@ -232,15 +232,16 @@ def test_where_blocks_are_small_nothing_is_plain() -> None:
     assert PlainPuts(Names(USERS, Limits(block_bytes_max=2**24))).put(with_cells, None) is not None
 
 
-def test_the_largest_plain_row_fits_into_a_block() -> None:
+@pytest.mark.parametrize("columns_count", [0, 10])
+def test_the_largest_plain_row_fits_into_a_block(columns_count: int) -> None:
     limits = Limits(block_bytes_max=2**24)
     size = limits.block_bytes_max // 4 // 256
-    row = {"id": "k" * limits.row_bytes_max} | {
-        f"fam:{i:04}".ljust(4_000, "ü")[:2_000]: b"x" * size for i in range(255)
-    }
-    schema = declare({"id": "string"}, [cells("c")])
+    row: dict[str, Any] = {"id": "k" * limits.row_bytes_max}
+    row |= {f"c{i}": b"y" * (limits.block_bytes_max // 4 // (columns_count + 1)) for i in range(columns_count)}
+    row |= {f"fam:{i:04}".ljust(4_000, "ü")[:2_000]: b"x" * size for i in range(255 - columns_count)}
+    schema = declare({"id": "string"}, [columns("g", {f"c{i}": "binary" for i in range(10)}), cells("c")])
     (*puts,) = PlainPuts(Names(schema, limits)).put(row, None) or ()
-    assert len(puts) == 255
+    assert len(puts) == 255 - columns_count + bool(columns_count)
     block = SmallBlock(schema.version, tuple(puts))
     check_block(schema, block, limits, len(encode_block(block)))
     assert PlainPuts(Names(schema, limits)).put(row | {"fam:z": b"x" * (size + 1)}, None) is None

@@ -97,7 +97,7 @@ def _of_series(name: object, series: Any) -> Given:
     if series.dtype != object or is_text:
         try:
             array = whole_array(pa.array(series, from_pandas=True), f"column {name!r}")
-        except (pa.ArrowException, TypeError):
+        except (pa.ArrowException, TypeError, UnicodeError):
             array = None  # Arrow has no such type, or no common one: the values may do, one by one
         # Of what objects are, Arrow's guess is taken only where nothing else looks the same to it.
         if array is not None and (not is_text or pa.types.is_string(array.type)):

@@ -52,7 +52,7 @@ def merged_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> Merged
     keys, rows = encoded_rows(schema, given, limits)
     ordering = _ordered(rows)
     if ordering.positions is None:
-        cells = None if given.cells is None else _merged_cells(given.cells)
+        cells = None if given.cells is None else unique_cells(given.cells)
         return MergedRows(rows, tuple(keys), given.columns, bare_rows(given), cells)
     latest = ordering.positions[ordering.begins]
     at = pa.array(latest)
@@ -63,7 +63,7 @@ def merged_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> Merged
     if cells is not None:
         place = np.empty(len(rows), np.int64)
         place[ordering.positions] = ids - 1
-        cells = _merged_cells(replace(cells, owners=place[cells.owners]))
+        cells = unique_cells(replace(cells, owners=place[cells.owners]))
     return MergedRows(
         rows.take(at),
         tuple(key.take(at) for key in keys),
@@ -112,8 +112,8 @@ def _merged_column(given: GivenColumn, ordering: Ordering, latest: Positions, id
     return GivenColumn(given.column, gathered(given.values, to_arrow(given.column.type), source), written)
 
 
-def _merged_cells(cells: GivenCells) -> GivenCells:
-    """In order, each cell and time once. Owners are in the order of their rows."""
+def unique_cells(cells: GivenCells) -> GivenCells:
+    """In order, each cell and time once, as it is said last. Owners are in the order of their rows."""
     family, _ = _ranks(cells.family)
     qualifier, qualifiers = _ranks(cells.qualifier)
     names = family * qualifiers + qualifier

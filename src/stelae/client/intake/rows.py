@@ -30,7 +30,7 @@ from stelae.model.limits import Limits
 from stelae.model.mutation import Cell, Mutation, Put, PutCell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import show
-from stelae.storage.checks.arrays import any_of, first_lacking
+from stelae.storage.checks.arrays import any_of, demanding_groups, first_lacking
 from stelae.storage.checks.rules import null_written
 from stelae.storage.checks.sizes import first_oversized
 from stelae.storage.merge.order import Flags, Ints
@@ -271,11 +271,12 @@ def check_given(schema: TableSchema, given: GivenRows, limits: Limits) -> None:
         if not each.column.nullable and each.values.null_count:
             nulls = ~flags_of(_valid(each.values), given.count)
             _refuse(flags_of(each.written, given.count) & nulls, null_written(each.column))
-    written = {each.column.id: flags_of(each.written, given.count) for each in given.columns}
-    lacking = first_lacking(schema, written, bare_rows(given))
-    if lacking is not None:
-        place, why = lacking
-        raise InvalidArgument(f"row number {place}: {why}")
+    if demanding_groups(schema):
+        written = {each.column.id: flags_of(each.written, given.count) for each in given.columns}
+        lacking = first_lacking(schema, written, bare_rows(given))
+        if lacking is not None:
+            place, why = lacking
+            raise InvalidArgument(f"row number {place}: {why}")
     if given.cells is not None:
         _check_cell_sizes(given.cells, limits)
 

@@ -23,9 +23,9 @@ from stelae.client.intake.shares import blocks_of_row
 from stelae.format.block import NESTED_BYTES_MAX, SmallBlock
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Micros, Row
+from stelae.model.ids import ColumnId, Micros, Row
 from stelae.model.limits import DEFAULT_LIMITS, Limits
-from stelae.model.mutation import Cell, Mutation, Put, PutCell
+from stelae.model.mutation import Mutation, Put, PutCell
 from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import Value, check_ts, coerce
 from stelae.service.blocks import OrderedBlock
@@ -46,6 +46,11 @@ _VALUE_BYTES = 32
 _NONE = type(None)
 _ALWAYS_KEPT: dict[t.ColumnType, type] = {t.Bool(): bool, t.Float(64): float}
 """Kinds of values that are kept as they are."""
+
+_Cell = tuple[str, str, bool]
+"""Family, qualifier, and whether the family is called as it is declared."""
+
+_UNMET: _Cell = "", "", False
 
 _Fit = Callable[[Any], Value]
 _Plan = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, _Fit], ...]]
@@ -88,57 +93,66 @@ class PlainPuts:
     def __init__(self, names: Names) -> None:
         limits = names.limits
         self._names = names
-        self._shapes: dict[tuple[str, ...], _Shape] = {}
-        self._cells: dict[str, Cell] = {}
-        # Rows and qualifiers of so many mutations have at most half of a block, and values a quarter.
+        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._cells: dict[Any, _Cell | None] = {}
+        # Of a block, rows and qualifiers of so many mutations have at most three eighths, their values a quarter, and
+        # the values of columns another.
         named_bytes_max = _CELLS_MAX * (_FAMILY_BYTES_MAX + 5 * limits.row_bytes_max)
-        self._cells_max = _CELLS_MAX if named_bytes_max <= limits.block_bytes_max // 2 else 0
+        self._cells_max = _CELLS_MAX if named_bytes_max <= limits.block_bytes_max * 3 // 8 else 0
         self._cell_bytes_max = min(limits.value_bytes_max, limits.block_bytes_max // 4 // _CELLS_MAX)
 
     def put(self, row: dict[Any, Any], ts: Micros | None) -> tuple[Mutation, ...] | None:
         """What the row says, checked; None: ask the rule."""
-        names = tuple(row)
-        shape = self._shapes.get(names) or self._new_shape(names)
+        shape = self._shapes.get(tuple(row))
         if shape is None:
-            return self._put_with_cells(row, ts)
-        if shape.lacks_columns:
-            return None
-        put = shape.put(row, ts)
-        return None if put is None else (put,)
+            return self._put_other(row, ts)
+        said = None if shape.lacks_columns else shape.said(list(row.values()))
+        return None if said is None else (Put(said[0], said[1], ts),)
 
-    def _put_with_cells(self, row: dict[Any, Any], ts: Micros | None) -> tuple[Mutation, ...] | None:
-        if len(row) > self._cells_max:
-            return None
-        others: dict[Any, Any] = {}
-        cells: dict[Cell, bytes] = {}
-        met = self._cells
+    def _put_other(self, row: dict[Any, Any], ts: Micros | None) -> tuple[Mutation, ...] | None:
+        """Of a row that has cells, or a shape that was not met before."""
+        names: list[Any] = []
+        values: list[Any] = []
+        cells: list[tuple[str, str, bytes]] = []
+        are_declared = True
+        met, bytes_max = self._cells, self._cell_bytes_max
         for name, value in row.items():
-            cell = met.get(name) or self._new_cell(name)
+            cell = met.get(name, _UNMET)
+            if cell is _UNMET:
+                cell = self._new_cell(name)
             if cell is None:
-                others[name] = value
-            elif type(value) is not bytes or len(value) > self._cell_bytes_max or cell in cells:
-                return None
+                names.append(name)
+                values.append(value)
+            elif type(value) is bytes and len(value) <= bytes_max:
+                cells.append((cell[0], cell[1], value))
+                are_declared = are_declared and cell[2]
             else:
-                cells[cell] = value
-        names = tuple(others)
-        shape = self._shapes.get(names) or self._new_shape(names)
-        if shape is None or not cells or (shape.lacks_columns and not shape.is_key_alone):
+                return None
+        if len(row) > self._cells_max and cells:
             return None
-        put = shape.put(others, ts)
-        if put is None:
+        if not are_declared and len({cell[:2] for cell in cells}) < len(cells):
             return None
-        encoded = put.row
-        puts = [PutCell(encoded, cell.family, cell.qualifier, data, ts) for cell, data in cells.items()]
-        return tuple(puts) if shape.is_key_alone else (put, *puts)
+        shape = self._shapes.get(tuple(names)) or self._new_shape(tuple(names))
+        if shape is None or (shape.lacks_columns and not (cells and shape.is_key_alone)):
+            return None
+        said = shape.said(values)
+        if said is None:
+            return None
+        encoded, written = said
+        puts = [PutCell(encoded, family, qualifier, data, ts) for family, qualifier, data in cells]
+        return (Put(encoded, written, ts), *puts) if written or not cells else tuple(puts)
 
-    def _new_cell(self, name: object) -> Cell | None:
+    def _new_cell(self, name: object) -> _Cell | None:
         """None if the name is no cell's, or one that the rule refuses."""
-        if type(name) is not str or ":" not in name:
+        found: _Cell | None = None
+        if type(name) is not str:
             return None
-        try:
-            found = self._names.cell(name)
-        except InvalidArgument:
-            return None
+        if ":" in name:
+            try:
+                cell = self._names.cell(name)
+            except InvalidArgument:
+                return None
+            found = cell.family, cell.qualifier, name.startswith(f"{cell.family}:")
         if len(self._cells) >= _CELLS_MET_MAX:
             self._cells.clear()
         self._cells[name] = found
@@ -148,8 +162,6 @@ class PlainPuts:
         """None if some name is not that of a column, or one is there twice, or a key column is not."""
         places: list[KeyColumn | Column] = []
         for name in names:
-            if type(name) is not str or ":" in name:
-                return None
             try:
                 place = self._names.meaning(name)
             except InvalidArgument:
@@ -209,39 +221,44 @@ class _Shape:
         largest = min(self._bytes_max, limits.value_bytes_max // SIZE_OF_PACKED_MAX)
         self._nested_bytes_max = min(largest, NESTED_BYTES_MAX // 2 // max(nested, 1))
 
-    def put(self, row: dict[str, Any], ts: Micros | None) -> Put | None:
-        """None if some value is none of its column, or large."""
-        values = list(row.values())
+    def said(self, values: list[Any]) -> tuple[Row, tuple[tuple[ColumnId, Value], ...]] | None:
+        """The row of the key, and the columns with their kept values; the list is used up. None if some value is none
+        of its column, or large."""
         kinds = tuple(map(type, values))
         plan = self._plans.get(kinds) or self._new_plan(kinds)
         if plan is None:
             return None
         texts, blobs, ints, others = plan
+        bytes_max = self._bytes_max
         for at in texts:
             text = values[at]
-            if len(text) > self._bytes_max or not (text.isascii() or _fits_in(text, self._bytes_max)):
+            if len(text) > bytes_max or not (text.isascii() or _fits_in(text, bytes_max)):
                 return None
         for at in blobs:
-            if len(values[at]) > self._bytes_max:
+            if len(values[at]) > bytes_max:
                 return None
         for at, limit in ints:
             if not -limit <= values[at] < limit:
                 return None
+        kind = self._key_kind
         try:
             for at, fit in others:
                 values[at] = fit(values[at])
-            if self._key_kind is None:
+            if kind is None:
                 encoded = self._encoded(values)
             else:
-                key = values.pop(self._key_at)
-                encoded = key.encode() if self._key_kind is str else key
+                encoded = values.pop(self._key_at)
+                if kind is str:
+                    encoded = encoded.encode()
         except (InvalidArgument, UnicodeEncodeError, _NotPlain):
             return None
         if len(encoded) > self._row_bytes_max:
             return None
+        if not values:
+            return encoded, ()
         if self._in_order is not None:
             values = self._in_order(values)
-        return Put(encoded, tuple(zip(self._ids, values)), ts)  # noqa: B905
+        return encoded, tuple(zip(self._ids, values))  # noqa: B905
 
     def _encoded(self, values: list[Any]) -> Row:
         """The row of the key, which is taken out of the values."""

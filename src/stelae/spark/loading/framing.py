@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stelae.client.arguments.names import Names
-from stelae.client.intake.rule import long_names
+from stelae.client.intake.rule import CELLS, check_long_parts, long_meaning
 from stelae.model import types as t
-from stelae.model.errors import InvalidArgument, nearest
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Micros, TableId
 from stelae.model.mutation import Cell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
@@ -22,7 +22,6 @@ from stelae.storage.offline.rules import missing_column, required_columns
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_CELLS = t.Map(t.String(), t.Binary())
 _VOID = "NullType"
 
 
@@ -85,7 +84,7 @@ def _check_columns(schema: TableSchema, columns: StructType) -> None:
             case Cell():
                 _check_type(f"column {field.name!r}", t.Binary(), field)
             case WholeFamily():
-                _check_type(f"column {field.name!r}", _CELLS, field)
+                _check_type(f"column {field.name!r}", CELLS, field)
     _check_keys(schema, found)
 
 
@@ -97,29 +96,26 @@ def _check_keys(schema: TableSchema, found: set[str]) -> None:
 
 def _check_long(schema: TableSchema, columns: StructType) -> bool:
     """Whether there is a column of times."""
-    parts = {name: part for part, name in long_names(schema).items()}
-    keys = {key.name.casefold(): key for key in schema.key}
     types: dict[str, t.ColumnType] = {"family": t.String(), "qualifier": t.String(), "value": t.Binary()}
-    found: set[str] = set()
+    keys: set[str] = set()
+    parts: set[str] = set()
     for field in columns.fields:
-        folded = field.name.casefold()
-        if folded in keys:
-            _check_type(f"key column {keys[folded].name!r}", keys[folded].type, field)
-            found.add(keys[folded].name)
-            continue
-        if folded not in parts:
-            raise InvalidArgument(f"no column {field.name!r} with cells='long'{nearest(field.name, [*keys, *parts])}")
-        part = parts[folded]
-        found.add(part)
-        if part != "ts":
-            _check_type(f"column {field.name!r}", types[part], field)
-        elif not isinstance(column_type(field.dataType, field.name), t.Timestamp | t.Int):
-            raise InvalidArgument(f"column {field.name!r} holds times: whole microseconds or moments with a zone")
-    _check_keys(schema, found)
-    for name, part in parts.items():
-        if part not in found and part != "ts":
-            raise InvalidArgument(f"column {name!r} is missing: cells='long' takes one cell in each row")
-    return "ts" in found
+        match long_meaning(schema, field.name):
+            case KeyColumn() as key:
+                _check_type(f"key column {key.name!r}", key.type, field)
+                keys.add(key.name)
+            case "ts":
+                if not isinstance(column_type(field.dataType, field.name), t.Timestamp | t.Int):
+                    raise InvalidArgument(
+                        f"column {field.name!r} holds times: whole microseconds or moments with a zone"
+                    )
+                parts.add("ts")
+            case part:
+                _check_type(f"column {field.name!r}", types[part], field)
+                parts.add(part)
+    _check_keys(schema, keys)
+    check_long_parts(schema, parts)
+    return "ts" in parts
 
 
 def _check_type(what: str, wanted: t.ColumnType, field: Any) -> None:

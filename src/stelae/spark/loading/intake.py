@@ -1,4 +1,5 @@
-"""What a frame says of a table, as records of each group: checked as `put_many` checks, and ready to be sorted.
+"""What a frame says of a table, as records of each group: judged by the fast paths of `client/intake/rule` that
+`put_many` takes, and ready to be sorted.
 
 A frame's columns are the same in every batch, so it is known beforehand what files it becomes (`file_specs`): one kind
 for each group that it touches, with the columns that it has, and no others. Records are tables of exactly those
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.intake.frames import FramePart, part_of_frame
 from stelae.client.intake.long import given_long
-from stelae.client.intake.merge import encoded_rows
+from stelae.client.intake.merge import encoded_rows, unique_cells
 from stelae.client.intake.rows import (
     GivenRows,
     bare_rows,
@@ -106,6 +107,12 @@ class FrameShape:
     def may_be_bare(self) -> bool:
         """Whether a row of it may say its key alone."""
         return not self.is_long and (self.skips_nulls or not self.value_columns)
+
+    @cached_property
+    def may_repeat_cells(self) -> bool:
+        """Whether a row may say a cell twice: by several columns, or in one map under names that mean the same."""
+        places = [each for each in self._meanings if isinstance(each, Cell | WholeFamily)]
+        return len(places) > 1 or OTHER_CELLS in places
 
     @cached_property
     def file_specs(self) -> Mapping[GroupId, FragmentSpec]:
@@ -208,6 +215,8 @@ class Intake:
         tables = [_table(run_spec(spec), {}, place[:0], None, 0)]
         if given.cells is not None:
             mine = taken_cells(given.cells, np.flatnonzero(self._of_group(group, given.cells.family)))
+            if self._shape.may_repeat_cells:
+                mine = unique_cells(mine)
             at = pa.array(mine.owners)
             arrays = {name: column.take(at) for name, column in rows.items()}
             arrays |= {layout.FAMILY: mine.family, layout.QUALIFIER: mine.qualifier, layout.VALUE: mine.value}

@@ -89,18 +89,20 @@ def first_lacking(
 ) -> tuple[int, InvalidArgument] | None:
     """The first row that does not write a column it must, and what to say of it. `written`: the rows that write a
     column. `bare`: those that say their key alone."""
-    for group in schema.groups:
-        needed = required_columns(group)
-        if not needed or not isinstance(group, ColumnsGroup):
-            continue
+    for group in demanding_groups(schema):
         touched = any_of([written[column.id] for column in group.columns if column.id in written], len(bare))
         if group.id == schema.existence_group.id:
             touched |= bare
-        for column in needed:
+        for column in required_columns(group):
             lacks = touched & ~written[column.id] if column.id in written else touched
             if lacks.any():
                 return int(np.argmax(lacks)), missing_column(column, group)
     return None
+
+
+def demanding_groups(schema: TableSchema) -> list[ColumnsGroup]:
+    """Those that no put may touch without some column."""
+    return [group for group in schema.groups if isinstance(group, ColumnsGroup) and required_columns(group)]
 
 
 def any_of(some: Iterable[Flags], count: int) -> Flags:

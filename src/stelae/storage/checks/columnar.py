@@ -26,7 +26,7 @@ from stelae.model.keys.vector import encode_arrays
 from stelae.model.limits import Limits
 from stelae.model.schema import Column, Group, TableSchema
 from stelae.model.values import show
-from stelae.storage.checks.arrays import any_of, first_lacking, first_misfit
+from stelae.storage.checks.arrays import any_of, demanding_groups, first_lacking, first_misfit
 from stelae.storage.checks.rules import check_family, null_written, shown_row
 from stelae.storage.checks.sizes import first_oversized
 from stelae.storage.merge.order import Flags, Positions
@@ -186,6 +186,8 @@ class _ColumnarCheck:
         for _, column, values in columns:
             if self._block.nulls_written and values.null_count and not column.nullable:
                 raise self._refused(_first_true(values.is_null()), null_written(column))
+        if not demanding_groups(self._schema):
+            return
         written = {column.id: self._written(values) for _, column, values in columns}
         lacking = first_lacking(self._schema, written, ~any_of(written.values(), self._batch.num_rows))
         if lacking is not None:
