@@ -25,6 +25,7 @@ from stelae.catalog.objects import NamespaceId, Table, TableProperties, ZoneId
 from stelae.client.remote.lines import LineSettings
 from stelae.client.remote.store import RemoteStore
 from stelae.format.block import encode_block
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import NotCached, NotFound
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
@@ -39,7 +40,6 @@ from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello

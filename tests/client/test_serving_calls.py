@@ -21,7 +21,7 @@ from stelae.client.intake.mutations import blocks_of, erasures_of, mutations_of
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.writes import GROUP_BYTES
 from stelae.format.block import SmallBlock
-from stelae.format.fragment.footer import FragmentSeal, FragmentStats
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.declare import columns, declare
 from stelae.model.errors import (
     AlreadyExists,
@@ -57,7 +57,6 @@ from stelae.service.scans import ScanAsk
 from stelae.service.table import OPERATIONS
 from stelae.service.tables import AlterAsk, CreateAsk, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, CompactionWork, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX
 from stelae.wire.faults import InternalFault

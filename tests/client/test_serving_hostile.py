@@ -17,7 +17,7 @@ import pytest
 
 from stelae.client.intake.mutations import blocks_of
 from stelae.client.remote.writes import write_groups
-from stelae.format.fragment.footer import FragmentSeal, FragmentStats
+from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.errors import StelaeError
 from stelae.model.ids import GroupId, Micros, Row, TableId, Txn
 from stelae.model.predicate.parser import parse
@@ -34,7 +34,6 @@ from stelae.service.scans import ScanAsk
 from stelae.service.table import OPERATIONS
 from stelae.service.tables import AlterAsk, CreateAsk, TableStats
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.faults import InternalFault, ProtocolError

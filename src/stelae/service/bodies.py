@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from stelae.catalog.objects import Table, TableProperties
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format.fragment.footer import FragmentFile
 from stelae.format.packing import pack_value, unpack_extension
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Micros, Row, TableId, Txn
@@ -37,7 +38,6 @@ from stelae.service.messages import ROWS_MAX, CreateMessage, RowBytes, ScanMessa
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import CreateAsk, TableInfo
 from stelae.service.tickets import LoadedFile
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
 from stelae.wire.faults import MessageRefused
 from stelae.wire.messages import UNFIT

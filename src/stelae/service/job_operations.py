@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import TableId, Txn
 from stelae.service import bodies
 from stelae.service import messages as m
 from stelae.service.bodies import codec_of
 from stelae.service.operations import FLAG, NOTHING, TXN, Asked, Operation
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 
 
 def _ask_hold(table: TableId, at: Txn | None, ttl_s: float) -> Asked:

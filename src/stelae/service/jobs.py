@@ -10,8 +10,8 @@ from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 
 if TYPE_CHECKING:
+    from stelae.format.fragment.footer import FragmentFile
     from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-    from stelae.storage.files.blocks import FragmentFile
 
 TTL_S_DEFAULT = 3_600.0
 TTL_S_MAX = 30 * 24 * 3_600.0

@@ -12,16 +12,20 @@ lets go of it at the end; if nobody does, it expires, and what was kept for it g
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from stelae.catalog.objects import Table
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.schema import TableSchema
-from stelae.storage.files.blocks import FragmentFile
-from stelae.storage.merge.records import Keeping
-from stelae.storage.tablet.config import TabletConfig, decode_config, state_of
-from stelae.storage.tablet.state import Ref, TabletState
+
+if TYPE_CHECKING:
+    from stelae.storage.merge.records import Keeping
+    from stelae.storage.tablet.config import TabletConfig
+    from stelae.storage.tablet.state import Ref, TabletState
 
 STAGING = "staging/"
 """Where files lie that are written before there is a ticket to write them under: a stream's, until its batch is
@@ -69,10 +73,14 @@ class HeldTable(msgspec.Struct, frozen=True):
 
     def tablet_configs(self) -> tuple[TabletConfig, ...]:
         """In the order of their rows, which they cover without a gap."""
+        from stelae.storage.tablet.config import decode_config
+
         return tuple(decode_config(each, f"table {self.name!r}") for each in self.configs)
 
     def states(self) -> tuple[TabletState, ...]:
         """For `storage.rowscan.RowScan` and `storage.records.merged_records`."""
+        from stelae.storage.tablet.config import state_of
+
         schema = self.schema()
         return tuple(state_of(config, schema) for config in self.tablet_configs())
 
@@ -120,12 +128,16 @@ class CompactionWork(msgspec.Struct, frozen=True):
     size_bytes: int
 
     def state(self, schema: TableSchema) -> TabletState:
+        from stelae.storage.tablet.config import decode_config, state_of
+
         return state_of(decode_config(self.config, "a compaction"), schema)
 
     def refs(self, state: TabletState) -> tuple[Ref, ...]:
         return tuple(r for r in state.refs(self.group) if r.file is not None and r.file.name in self.files)
 
     def keeping(self, schema: TableSchema) -> Keeping:
+        from stelae.storage.merge.records import Keeping
+
         policy = schema.group(self.group).options.purging_at(self.horizon)
         return Keeping(self.horizon, self.floor, self.is_rooted, policy)
 

@@ -24,6 +24,7 @@ from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSetting
 from stelae.client.remote.pins import RemotePin, RemotePins
 from stelae.client.remote.scans import RemoteScan
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Closed, NotCached
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
@@ -44,7 +45,6 @@ from stelae.service.reports import CheckReport, Progress
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.read.asking import Version
 from stelae.wire.faults import ProtocolError
 from stelae.wire.hello import Hello

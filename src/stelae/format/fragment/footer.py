@@ -158,6 +158,25 @@ class FragmentSeal(msgspec.Struct, frozen=True):
     footer_crc: int
 
 
+class FragmentFile(msgspec.Struct, frozen=True):
+    """A reference to a fragment: what tablets, tickets and backups keep of it. `txn` and `ts` are those of all records
+    that bring none of their own."""
+
+    name: str
+    seal: FragmentSeal
+    stats: FragmentStats
+    txn: Txn | None = None
+    ts: Micros | None = None
+
+    @property
+    def txn_min(self) -> Txn:
+        return self.stats.txn_min if self.txn is None else self.txn
+
+    @property
+    def txn_max(self) -> Txn:
+        return self.stats.txn_max if self.txn is None else self.txn
+
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(FragmentFooter)
 _VERSION_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])

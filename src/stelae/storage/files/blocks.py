@@ -9,12 +9,12 @@ from itertools import islice
 from operator import eq
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from stelae.format import layout
-from stelae.format.fragment.footer import FragmentSeal, FragmentSpec, FragmentStats
+from stelae.format.fragment.footer import FragmentFile as FragmentFile
+from stelae.format.fragment.footer import FragmentSpec
 from stelae.model.arrow_values import bytes_reader, reader_of, values_of
 from stelae.model.ids import ColumnId, Micros, Row, Txn
 from stelae.model.ranges import RowRange
@@ -33,24 +33,6 @@ _KINDS = tuple(Kind)
 
 _BINARY = parse_type("binary")
 _STRING = parse_type("string")
-
-
-class FragmentFile(msgspec.Struct, frozen=True):
-    """`txn` and `ts`: what records have that bring none."""
-
-    name: str
-    seal: FragmentSeal
-    stats: FragmentStats
-    txn: Txn | None = None
-    ts: Micros | None = None
-
-    @property
-    def txn_min(self) -> Txn:
-        return self.stats.txn_min if self.txn is None else self.txn
-
-    @property
-    def txn_max(self) -> Txn:
-        return self.stats.txn_max if self.txn is None else self.txn
 
 
 @dataclass(frozen=True, slots=True)
