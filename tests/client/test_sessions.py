@@ -16,6 +16,7 @@ from stelae.adapters.rng import SystemRng
 from stelae.client.api.aio.table import AsyncTable
 from stelae.client.api.table import TableHandle
 from stelae.client.calls.aio_session import AsyncSession
+from stelae.client.calls.patient import patient_store
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Again, Ask, Steps
@@ -37,8 +38,10 @@ from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version
+from tests.client.asked import ASKED
 from tests.client.fake_backend import FakeBackend, table_info
 from tests.client.samples import USERS
+from tests.client.test_serving_hostile import answers
 
 TABLE = TableId(7)
 WHOLE = {"name": "x", "age": 1, "score": None}
@@ -216,6 +219,19 @@ def test_a_store_is_looked_for_only_when_its_connection_is_lost(error: Retryable
     ends = both(lost, 0.2, lambda table: table.get_many(["ann"], columns=["age"]), finder=finder)
     assert finder.asked == (3 if is_lost else 0)
     assert ends == ([[{"id": "ann", "age": 3}]] * 2 if is_lost else [error] * 2)
+
+
+@pytest.mark.parametrize("name", [name for name in ASKED if name != "scan"])
+def test_a_patient_store_repeats_each_operation(name: str) -> None:
+    backend = FakeBackend({TABLE: table_info(USERS)}, {**answers(), "info": table_info(USERS)})
+    plan = Plan(Overloaded("full"), TabletAway("moved"), backend.answers[name])
+    if callable(backend.answers[name]):
+        plan = Plan(Overloaded("full"), TabletAway("moved"), backend.answers[name](None, [None]))
+    backend.answers[name] = plan
+    session = session_on(backend, 600)
+    ASKED[name](patient_store(session), None)
+    assert plan.asked == 3
+    assert all(deadline is not None for deadline in backend.deadlines)
 
 
 # -- writes that were let in in part
