@@ -21,7 +21,15 @@ from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.paths import NAME_BYTES_MAX, PATH_BYTES_MAX, short_path
 from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import LoopThread
-from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound, PermissionDenied, Unavailable
+from stelae.model.errors import (
+    AlreadyExists,
+    Closed,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
 from stelae.wire.faults import ProtocolError
@@ -409,3 +417,49 @@ def test_a_forked_child_may_only_close(directory: Path) -> None:
     loop.run(there.close())
     loop.run(listener.close())
     loop.close()
+
+
+def test_waiting_has_an_end(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(directory / "s"))
+        silent.listen()
+        here = UnixConnector(str(directory / "s")).connect(5)
+        with pytest.raises(DeadlineExceeded, match=r"more than 0\.01 s"):
+            here.receive(0.01)
+        with pytest.raises(DeadlineExceeded, match=r"sending to it took more than 0\.01 s"):
+            here.send(frame(1, bytes(20 * MIB)), 0.01)
+        here.close()
+
+
+def test_who_gave_up_waiting_may_go_on(directory: Path) -> None:
+    """Wherever the frame was cut when the time was over, nothing of it is lost."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "s"))
+        listener.listen()
+        here = UnixConnector(str(directory / "s")).connect(5)
+        peer, _ = listener.accept()
+        data = frame_bytes(frame(7, b"body"))
+        for byte in data[:-1]:
+            peer.sendall(bytes([byte]))
+            with pytest.raises(DeadlineExceeded):
+                here.receive(0.002)
+            assert not here.is_quiet()
+        peer.sendall(data[-1:] + data)
+        assert here.receive(5) == frame(7, b"body")
+        assert here.receive(0) == frame(7, b"body"), "it has come already"
+        with pytest.raises(DeadlineExceeded):
+            here.receive(0)
+        assert here.is_quiet()
+        peer.close()
+        here.close()
+
+
+def test_where_more_wait_than_are_let_in(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "s"))
+        listener.listen(0)
+        connector, taken = UnixConnector(str(directory / "s")), list[BlockingConnection]()
+        with pytest.raises(Unavailable, match="more wait there than are let in"):
+            taken.extend(connector.connect(5) for _ in range(100))
+        for each in taken:
+            each.close()

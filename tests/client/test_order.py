@@ -236,7 +236,7 @@ def test_who_waits_behind_others_gives_up_at_its_deadline(tmp_path: Path) -> Non
             first._session.session.patience = Patience(SystemClock(), SystemRng(), 0.05)
             with pytest.raises(DeadlineExceeded, match="same rows"):
                 await first.put({"id": "ann"})
-            with pytest.raises(DeadlineExceeded, match="same rows"):
+            with pytest.raises(DeadlineExceeded, match=r"same rows|to begin with it"):
                 await first.put_many([{"id": "ann"}])
             with pytest.raises(DeadlineExceeded, match="same rows"):
                 await first.erase_range()

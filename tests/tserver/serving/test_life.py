@@ -656,22 +656,41 @@ def test_an_owner_that_dies_in_the_middle(name: str, dying: Callable[..., Remote
     assert remote.connections == 0
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Frame(FrameKind.ANSWER, RequestId(77)),
-        Frame(FrameKind.ITEM, RequestId(1)),
-        Frame(FrameKind.ANSWER, RequestId(1), body=b"\xc1"),
-        Frame(FrameKind.ERROR, RequestId(1), message=b"\xc1"),
-        Frame(FrameKind.END, RequestId(1)),
-        Frame(FrameKind.REQUEST, RequestId(1)),
-    ],
-    ids=["stranger", "item", "message", "fault", "end", "request"],
-)
+NONSENSE = {
+    "stranger": Frame(FrameKind.ANSWER, RequestId(77)),
+    "item": Frame(FrameKind.ITEM, RequestId(1)),
+    "body": Frame(FrameKind.ANSWER, RequestId(1), body=b"\xc1"),
+    "fault": Frame(FrameKind.ERROR, RequestId(1), message=b"\xc1"),
+    "end": Frame(FrameKind.END, RequestId(1)),
+    "request": Frame(FrameKind.REQUEST, RequestId(1)),
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
 def test_an_owner_that_makes_no_sense(answer: Frame, dying: Callable[..., RemoteStore]) -> None:
     remote = dying(answer)
     with pytest.raises(ProtocolError):
         remote.now()
+    assert remote.connections == 0
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+@pytest.mark.parametrize("name", ["write", "adopt"])
+def test_an_answer_that_makes_no_sense_leaves_the_outcome_open(
+    name: str, answer: Frame, dying: Callable[..., RemoteStore]
+) -> None:
+    remote = dying(answer)
+    with pytest.raises(UnknownOutcome, match="may or may not have happened"):
+        ASKED[name](remote, None)
+    assert remote.connections == 0
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+def test_a_scan_that_makes_no_sense(answer: Frame, dying: Callable[..., RemoteStore]) -> None:
+    remote = dying(answer)
+    with pytest.raises(ProtocolError):
+        remote.scan(TABLE, ASK)
+    assert remote.connections == 0
 
 
 def test_nobody_there(tmp_path: Path) -> None:

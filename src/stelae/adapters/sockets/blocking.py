@@ -77,8 +77,11 @@ class BlockingUnixConnection:
         if self._is_closed or self._pid != os.getpid() or self._frames or self._decoder.pending_bytes:
             return False
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        try:
+            poll.register(self._socket, select.POLLIN)
+            return not poll.poll(0)
+        except (OSError, ValueError):  # closed meanwhile
+            return False
 
     def close(self) -> None:
         self._is_closed = True

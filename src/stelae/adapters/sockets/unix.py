@@ -351,6 +351,8 @@ def connect_error(error: OSError, path: str) -> StelaeError:
         return PermissionDenied(f"{path}: {error.strerror}")
     if isinstance(error, TimeoutError):
         return Unavailable(f"{path}: nobody answers")
+    if error.errno == errno.EAGAIN:
+        return Unavailable(f"{path}: more wait there than are let in")
     return Unavailable(f"{path}: nobody listens there: {error.strerror or error}")
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from stelae.client.calls.session import Session
 from stelae.service.backend import Backend
+from stelae.service.deadlines import Deadline
 from stelae.service.table import OPERATIONS
 
 _NOT_REPEATED = ("scan", "unpin")
@@ -25,8 +26,8 @@ class PatientStore:
 
 
 def _by(session: Session, name: str) -> Callable[..., Any]:
-    def ask(*args: Any, **kwargs: Any) -> Any:
-        return session.ask(lambda backend, until: getattr(backend, name)(*args, deadline=until, **kwargs))
+    def ask(*args: Any, deadline: Deadline | None = None, **kwargs: Any) -> Any:
+        return session.ask(lambda backend, until: getattr(backend, name)(*args, deadline=deadline or until, **kwargs))
 
     return ask
 

@@ -199,5 +199,6 @@ class RemotePins:
 
 def _answer_of(line: Line, frame: Frame) -> Bytes:
     if frame.kind is not FrameKind.ANSWER:
+        line.is_broken = True
         raise ProtocolError(f"{line.peer}: {frame!r} where one answer was expected")
     return frame.body

@@ -1,0 +1,69 @@
+"""The table of operations says the same as the interface, and a read-only store is made from it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from stelae.model.errors import PermissionDenied
+from stelae.model.ids import Txn
+from stelae.service import messages as m
+from stelae.service.backend import Backend
+from stelae.service.operations import PIN, SCAN, UNPIN, WRITE
+from stelae.service.read_only import read_only
+from stelae.service.table import OPERATIONS, STORE_MESSAGES
+from tests.client.asked import ASKED, BLOCKS, TABLE
+from tests.client.fake_backend import FakeBackend, table_info
+from tests.client.samples import USERS
+from tests.tserver.serving.test_hostile import answers
+
+
+def test_each_operation_is_a_method_with_a_deadline() -> None:
+    for name in OPERATIONS.keys() - {"unpin"}:
+        parameters = inspect.signature(getattr(Backend, name)).parameters
+        assert parameters["deadline"].kind is inspect.Parameter.KEYWORD_ONLY, name
+        assert parameters["deadline"].default is None, name
+    assert set(STORE_MESSAGES.names) == set(OPERATIONS)
+
+
+def test_what_the_connection_has_a_part_in_is_known() -> None:
+    by_hand = {name for name, operation in OPERATIONS.items() if operation.carry_out is None}
+    assert by_hand == {WRITE.name, SCAN.name, PIN.name, UNPIN.name}
+
+
+def test_what_reads_may_be_repeated() -> None:
+    """What changes something may be, too, where doing it twice is doing it once."""
+    assert all(operation.changes for operation in OPERATIONS.values() if not operation.is_repeatable)
+    twice = {name for name, operation in OPERATIONS.items() if operation.changes and operation.is_repeatable}
+    assert twice == {"flush", "compact", "begin_load", "commit_load", "begin_compaction"}
+
+
+def test_every_message_says_how_much_time_is_left() -> None:
+    for operation in OPERATIONS.values():
+        assert issubclass(operation.message, m.Request)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_read_only_store_refuses_what_changes(name: str) -> None:
+    backend = FakeBackend({TABLE: table_info(USERS)}, {**answers(), "info": table_info(USERS)})
+    store = read_only(backend)
+    if not OPERATIONS[name].changes:
+        plain = ASKED[name](backend, None)
+        assert name == "pin" or ASKED[name](store, None) == plain
+        return
+    with pytest.raises(PermissionDenied, match="fake was opened read-only"):
+        ASKED[name](store, None)
+    assert backend.calls == []
+
+
+def test_a_read_only_store_is_a_store() -> None:
+    backend = FakeBackend({TABLE: table_info(USERS)}, {"now": Txn(4), "newest_cached": {"a": 1}})
+    store = read_only(backend)
+    assert (store.is_local, store.place, store.visible) == (True, "fake", 4)
+    store.wait_for_room(1)
+    store.close()
+    with pytest.raises(PermissionDenied):
+        store.submit(TABLE, BLOCKS)
+    missing = {name for name in dir(Backend) if not name.startswith("_")} - set(dir(store)) - set(vars(store))
+    assert missing == set()
