@@ -22,7 +22,7 @@ from rich.table import Table
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
-from stelae.catalog.commands_tables import CreateTable, SetProperty, TableName
+from stelae.catalog.commands.tables import CreateTable, SetProperty, TableName
 from stelae.catalog.decide import decide_batch
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import CatalogVersion, empty_catalog

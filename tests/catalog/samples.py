@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import stelae
-from stelae.catalog.commands_tables import CreateTable, TableName
+from stelae.catalog.commands.tables import CreateTable, TableName
 from stelae.catalog.decide import Command, decide_batch
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 import stelae
-from stelae.catalog import commands_columns as c
-from stelae.catalog import commands_spaces as s
-from stelae.catalog import commands_tables as t
 from stelae.catalog.check import check_catalog
+from stelae.catalog.commands import columns as c
+from stelae.catalog.commands import spaces as s
+from stelae.catalog.commands import tables as t
 from stelae.catalog.decide import Command, decide_batch
 from stelae.catalog.describe import differences
 from stelae.catalog.entries import Entry, GroupOptionsSet, IndexCreated

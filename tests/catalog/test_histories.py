@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stelae
-from stelae.catalog import commands_columns as c
-from stelae.catalog import commands_spaces as s
-from stelae.catalog import commands_tables as t
 from stelae.catalog.check import check_catalog
+from stelae.catalog.commands import columns as c
+from stelae.catalog.commands import spaces as s
+from stelae.catalog.commands import tables as t
 from stelae.catalog.decide import Command
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.serial.snapshot import decode_snapshot, encode_snapshot

@@ -11,9 +11,9 @@ import pytest
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
-from stelae.catalog.commands_columns import AddColumns, DropColumns, SetGroupOptions
-from stelae.catalog.commands_spaces import CreateNamespace
-from stelae.catalog.commands_tables import DropTable
+from stelae.catalog.commands.columns import AddColumns, DropColumns, SetGroupOptions
+from stelae.catalog.commands.spaces import CreateNamespace
+from stelae.catalog.commands.tables import DropTable
 from stelae.launch.metastores import METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
 from stelae.model.hybrid import to_datetime

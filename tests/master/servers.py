@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from stelae.catalog.commands_tables import CreateTable, TableName
+from stelae.catalog.commands.tables import CreateTable, TableName
 from stelae.master.master import Master, MasterSettings
 from stelae.model.declare import columns, declare
 from stelae.model.errors import InvalidArgument, Unavailable

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from stelae.catalog.commands_tables import TableName
+from stelae.catalog.commands.tables import TableName
 from stelae.model.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.model.ranges import check_cover

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.catalog.commands_tables import CreateTable, DropTable, TableName
+from stelae.catalog.commands.tables import CreateTable, DropTable, TableName
 from stelae.catalog.decide import Command
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from rpds import HashTrieMap
 
-from stelae.catalog.commands_tables import CreateTable, DropTable, SetProperty, TableName
+from stelae.catalog.commands.tables import CreateTable, DropTable, SetProperty, TableName
 from stelae.catalog.entries import DefaultZoneSet, Entry, TableDropped, Update
 from stelae.catalog.objects import ZoneId
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from stelae.catalog.check import check_catalog
-from stelae.catalog.commands_tables import DropTable, SetProperty, TableName
+from stelae.catalog.commands.tables import DropTable, SetProperty, TableName
 from stelae.catalog.entries import Entry, TableCreated, TableDropped, Update
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.errors import AlreadyExists, NotFound, SnapshotTooOld, Unavailable

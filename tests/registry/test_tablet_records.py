@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, RecallTable, RenameTable, TableName
+from stelae.catalog.commands.tables import CreateTable, DropTable, ForgetTable, RecallTable, RenameTable, TableName
 from stelae.catalog.decide import Command, decide_batch
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
-from stelae.catalog.commands_columns import AddColumns, DropColumns
-from stelae.catalog.commands_tables import DropTable, SetProperty, TableName
+from stelae.catalog.commands.columns import AddColumns, DropColumns
+from stelae.catalog.commands.tables import DropTable, SetProperty, TableName
 from stelae.catalog.decide import Command
 from stelae.catalog.describe import describe_catalog
 from stelae.catalog.value import Catalog

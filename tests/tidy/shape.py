@@ -109,10 +109,10 @@ def bad_room(room: Path) -> list[str]:
 
 
 def _folders(sources: Iterable[Source]) -> dict[str, list[str]]:
-    """The names of the modules in each folder, in those that are finished."""
+    """The names of the modules in each folder."""
     folders: dict[str, list[str]] = defaultdict(list)
     for source in sources:
-        if not source.is_init and source.is_finished:
+        if not source.is_init:
             path = PurePosixPath(source.path)
             folders[path.parent.as_posix()].append(path.stem)
     return folders

@@ -12,20 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "stelae"
 TESTS = ROOT / "tests"
 
-UNDER_CONSTRUCTION = (
-    "assembly/",
-    "catalog/",
-    "client/calls/",
-    "client/intake/",
-    "client/remote/",
-    "launch/",
-    "master/",
-    "service/",
-    "storage/files/preload.py",
-    "tserver/",
-)
-"""What is being rebuilt just now, and held to the newest rules when that is done. Empty, when nothing is."""
-
 
 @dataclass(frozen=True)
 class Source:
@@ -43,10 +29,6 @@ class Source:
         """The first directory of its path; empty for what lies beside the rooms."""
         parts = PurePosixPath(self.path).parts
         return parts[0] if len(parts) > 1 else ""
-
-    @property
-    def is_finished(self) -> bool:
-        return not self.path.startswith(UNDER_CONSTRUCTION)
 
     @property
     def is_init(self) -> bool:

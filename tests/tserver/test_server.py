@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stelae.catalog.commands_tables import TableName
+from stelae.catalog.commands.tables import TableName
 from stelae.client.intake.mutations import blocks_of
 from stelae.model.errors import DiskFailed, DiskFull, StelaeError, TabletAway
 from stelae.model.ids import TabletId

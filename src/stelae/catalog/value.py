@@ -63,7 +63,7 @@ class Catalog:
         return replace(self, namespaces=self.namespaces.remove(id_), namespace_names=self.namespace_names.remove(name))
 
     def with_zone(self, zone: Zone) -> Catalog:
-        """Add or change."""
+        """The catalog with the zone in it, new or in the place of the one with its id."""
         before = self.zones.get(zone.id)
         names = self.zone_names if before is None else self.zone_names.remove(before.name.casefold())
         return replace(
@@ -78,7 +78,7 @@ class Catalog:
         return replace(self, zones=self.zones.remove(id_), zone_names=self.zone_names.remove(name))
 
     def with_table(self, table: Table) -> Catalog:
-        """Add or change."""
+        """The catalog with the table in it, new or in the place of the one with its id."""
         before = self.tables.get(table.id)
         names = self.names if before is None else self.names.remove(name_key(before.namespace, before.name))
         return replace(

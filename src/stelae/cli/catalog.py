@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.tree import Tree
 
-from stelae.catalog.commands_tables import TableName
+from stelae.catalog.commands.tables import TableName
 from stelae.catalog.describe import describe_catalog, describe_table, describe_update, differences, show_time
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.cli.places import JsonOption, metastore_placed

@@ -23,7 +23,7 @@ ETCD_NAMESPACE = "stelae/"
 
 @dataclass(frozen=True, slots=True)
 class InDirectory:
-    """An embedded store."""
+    """In the directory of an embedded store."""
 
     path: Path
 

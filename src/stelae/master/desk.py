@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from stelae.catalog.commands_tables import CreateTable, TableName
+from stelae.catalog.commands.tables import CreateTable, TableName
 from stelae.catalog.objects import TableProperties
 from stelae.catalog.value import Catalog
 from stelae.master.master import Master

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stelae.catalog.commands_spaces import CreateNamespace
-from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
+from stelae.catalog.commands.spaces import CreateNamespace
+from stelae.catalog.commands.tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
 from stelae.catalog.decide import decide_batch
 from stelae.catalog.entries import TableCreated
 from stelae.catalog.objects import Table
@@ -66,7 +66,7 @@ from stelae.service.tables import AlterAsk
 T = TypeVar("T")
 
 _REFUSED = (AlreadyExists, InvalidArgument, InvalidSchema, NotFound)
-"""Nothing was done."""
+"""What a change raises that was refused before anything of it was done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.catalog.commands_columns import (
+from stelae.catalog.commands.columns import (
     AddColumns,
     AddFamilies,
     AddGroup,
@@ -18,7 +18,7 @@ from stelae.catalog.commands_columns import (
     SetGroupOptions,
     WidenColumn,
 )
-from stelae.catalog.commands_tables import RenameTable, SetProperty, SetTableZone, TableName
+from stelae.catalog.commands.tables import RenameTable, SetProperty, SetTableZone, TableName
 from stelae.catalog.decide import Command
 from stelae.model.declare import GroupSpec, cells, columns, parse_column
 from stelae.model.errors import InvalidSchema

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from stelae.catalog.commands_tables import TableName
+from stelae.catalog.commands.tables import TableName
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.model.errors import NotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stelae.catalog.commands_spaces import (
+from stelae.catalog.commands.spaces import (
     AlterZone,
     CreateNamespace,
     CreateZone,

@@ -226,7 +226,7 @@ class TabletService(BulkBackend, Protocol):
 
 
 class Backend(TableService, TabletService, Protocol):
-    """A whole store."""
+    """A whole store: what its master and its shards can be asked, and a few things about it as a whole."""
 
     @property
     def is_local(self) -> bool: ...

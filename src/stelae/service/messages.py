@@ -17,10 +17,10 @@ from stelae.service.spaces import SpacesAsk
 from stelae.service.tables import AlterAsk
 
 BLOCKS_MAX = 1_024
-"""In one write."""
+"""So many blocks at most are sent in one write."""
 
 ROWS_MAX = 65_536
-"""Asked for at once."""
+"""So many rows at most are asked for at once."""
 
 _TEXT_MAX = 64 * 1024
 """Of names and rows that are only asked for: the store says more about those that are too long for it."""

@@ -57,7 +57,7 @@ class AlterAsk(msgspec.Struct, frozen=True):
     """Group to the columns or families that go there."""
     drop_groups: tuple[str, ...] = ()
     options: dict[str, OptionsAsk] = {}
-    """By group."""
+    """Group to what is set of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,32 +344,6 @@ def current_process() -> SimProcess | None:
     return _process_here.get()
 
 
-def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
-    """Run the loop until the job is done, for code that blocks. The job belongs to the process that this code runs in:
-    SimCrash if that process dies first."""
-    process = current_process()
-    if process is not None and not process.alive:
-        job.close()
-        raise SimCrash(f"the process {process.name} has crashed")
-    task = loop.create_task(job)
-    if process is None:
-        return loop.run_until_complete(task)
-    run_outside(loop, _done_or_dead(task, process))
-    if not process.alive:
-        raise SimCrash(f"the process {process.name} has crashed")
-    return task.result()
-
-
-def run_outside(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
-    """Run the loop until a job is done that belongs to no process, nor does stopping the loop: so it ends although the
-    process that this code runs in crashes meanwhile."""
-    return outside().run(lambda: loop.run_until_complete(loop.create_task(job)))
-
-
-async def _done_or_dead(task: asyncio.Task[Any], process: SimProcess) -> None:
-    await asyncio.wait((task, asyncio.ensure_future(process.ended())), return_when=asyncio.FIRST_COMPLETED)
-
-
 def _process_of(context: Context | None) -> SimProcess | None:
     return _process_here.get() if context is None else context.get(_process_here)
 

@@ -26,8 +26,9 @@ from typing import Any, TypeVar
 
 from stelae.model.errors import AlreadyExists, Closed, DeadlineExceeded, InvalidArgument, Unavailable
 from stelae.ports.transport import Address, Frame
+from stelae.sim.blocking import run_outside
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, current_process, outside, run_outside
+from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
 from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, WireLimits, encode_frame
 
 T = TypeVar("T")

@@ -176,8 +176,6 @@ class Shard:
         payload: bytes | memoryview | None = None,
         max_txn: Txn | None = None,
         urgent: bool = False,
-        client: ClientId = NO_CLIENT,
-        sequence: ClientSequence = NO_SEQUENCE,
     ) -> Commit:
         """Let a block in that `check_block` has passed. It is in memory and queued when this returns, and shown to
         nobody before it is durable. Conflict if a row it touches changed after `max_txn`; Overloaded if there is no
@@ -203,7 +201,8 @@ class Shard:
                 before = current.active.size_bytes
                 insert(current.active, block, txn, len(data))
                 self._in_memory_bytes += current.active.size_bytes - before
-                record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, client, sequence, data)
+                unasked = (NO_CLIENT, NO_SEQUENCE)
+                record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, *unasked, data)
                 try:
                     return Commit(txn, self.wal.enqueue(record))
                 except StelaeError:

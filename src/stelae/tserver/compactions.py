@@ -30,7 +30,7 @@ class _Ticket:
 
 
 class Compactions:
-    """Safe for threads."""
+    """The compactions that jobs have tickets for. Safe for threads."""
 
     def __init__(self, shard: Shard, upkeep: Upkeep, keeper: Keeper, now_ms: Callable[[], int], root: str) -> None:
         self._shard = shard

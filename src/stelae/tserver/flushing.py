@@ -25,7 +25,7 @@ class RowsFlushed(NamedTuple):
 
 
 class Flushing:
-    """Safe for threads."""
+    """Writes memories to files, one at a time. Safe for threads."""
 
     def __init__(self, shard: Shard, upkeep: Upkeep) -> None:
         self._shard = shard

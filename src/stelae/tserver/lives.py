@@ -45,7 +45,7 @@ class Life(IntEnum):
 
 
 class TabletEvent(Enum):
-    """What happened."""
+    """What has happened to a tablet, or was asked of it."""
 
     CREATE_ASKED = "create asked"
     LOAD_ASKED = "load asked"

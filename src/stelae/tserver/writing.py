@@ -24,7 +24,7 @@ _ROUTES_MAX = 100
 
 
 class TableWriter:
-    """Safe for threads."""
+    """Leads blocks to the tablets that hold their rows. Safe for threads."""
 
     def __init__(self, shard: Shard, schemas_of: SchemasOf) -> None:
         self._shard = shard

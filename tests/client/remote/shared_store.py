@@ -23,8 +23,9 @@ from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, own_or_attach
 from stelae.ports.transport import Address
 from stelae.service.deadlines import Deadline
+from stelae.sim.blocking import run_blocking
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, inside, run_blocking
+from stelae.sim.loop import SimLoop, SimProcess, inside
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
 from stelae.sim.rng import SimRng

@@ -72,7 +72,7 @@ class Session:
         return self._ended.is_set()
 
     def ask(self, job: Callable[[Backend, Deadline], T]) -> T:
-        """A single request."""
+        """What one request of the store gives; repeated while it fails for a while."""
         return self.run(ask(job))
 
     def run(self, steps: Steps[T]) -> T:

@@ -87,6 +87,6 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 
 def ask(job: Callable[[Backend, Deadline], T]) -> Steps[T]:
-    """One request."""
+    """A call that is one request of the store, and gives its answer."""
     found: T = yield Ask(job)
     return found

@@ -39,7 +39,7 @@ class Wakes(Generic[T]):
 
 
 class _Calls(Generic[T]):
-    """To one loop."""
+    """Results on their way to one loop, and whether the loop was woken for them."""
 
     __slots__ = ("_come", "_is_called", "_timer", "_watched", "loop")
 

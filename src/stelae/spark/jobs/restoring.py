@@ -224,7 +224,7 @@ def _works(held: HeldTable, ticket: LoadTicket) -> list[RestoreWork]:
 
 
 def written_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
-    """In a task."""
+    """Write the files of one work. Runs in a Spark task."""
     tablet = HeldTablet.decode(work.config, held.schema(), "a backup", read_as=ticket.schema())
     part = SnapshotPart(tablet, work.group, work.rows, held.txn, ticket.table)
     blobs = blobs_of(ticket.root, writing=True)

@@ -313,7 +313,7 @@ def _of_range(tablets: Sequence[HeldTablet], encoded: Sequence[bytes], rows: Row
 
 
 def _compare(here: _Side, there: _Side, plan: _Plan, samples: int, work: _Work) -> tuple[bytes, ComparedRows]:
-    """In a task."""
+    """Compare one stretch of rows. Runs in a Spark task."""
     with ExitStack() as opened:
         streams = []
         for side, data, selected in zip((here, there), (work.here, work.there), plan.selected, strict=True):

@@ -20,7 +20,7 @@ from stelae.storage.merge.pick import in_order, limited, seen_versions
 from stelae.storage.merge.select import WantedCells, select_cells
 from stelae.storage.merge.slab import Slab
 from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, narrowed, plan_windows
+from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, in_parts, plan_windows
 from stelae.storage.tablet.parts import NO_FAMILY, FamilySet
 from stelae.storage.tablet.state import Ref
 
@@ -79,7 +79,7 @@ class CellsScan:
         return chunks_of(windows, self._merged, self._fragments.reading, keep=self._keep, few=few)
 
     def _few(self, window: ScanWindow, *, reverse: bool) -> Iterator[CellsChunk]:
-        for part in narrowed(window, self._question.limit or 1, _rows_of, reverse=reverse):
+        for part in in_parts(window, self._question.limit or 1, _rows_of, reverse=reverse):
             chunk = self._merged(part, True)
             if chunk is not None and len(chunk.rows):
                 yield chunk

@@ -37,7 +37,7 @@ from stelae.storage.merge.pick import Ordered, first_of_each, gathered, in_order
 from stelae.storage.merge.select import WantedColumns, select_columns
 from stelae.storage.merge.slab import ARRAY_BYTES_MAX, Slab
 from stelae.storage.read.asking import Asking
-from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, narrowed, plan_windows
+from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, in_parts, plan_windows
 from stelae.storage.tablet.parts import FamilySet
 from stelae.storage.tablet.state import Ref
 
@@ -119,7 +119,7 @@ class ColumnsScan:
         """Nothing is gained by cutting what only has to be passed on."""
         limit = self._question.limit or 1
         is_alone = len(window.pieces) == 1 and not any(_has_any(ref, window.rows) for ref in window.memories)
-        for part in [window] if is_alone else narrowed(window, limit, self._rows_of, reverse=reverse):
+        for part in [window] if is_alone else in_parts(window, limit, self._rows_of, reverse=reverse):
             chunk = self._chunk(part, True)
             if len(chunk.rows):
                 yield chunk

@@ -201,7 +201,7 @@ def _start_of(piece: Piece) -> bytes:
     return piece.rows.start
 
 
-def narrowed(
+def in_parts(
     window: ScanWindow, count: int, rows_of: Callable[[Piece], pa.Array], *, reverse: bool
 ) -> Iterator[ScanWindow]:
     """The window in parts, in order or backwards: in the first no source has more than so many records, in the next

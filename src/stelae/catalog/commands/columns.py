@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from stelae.catalog.commands_tables import TableName, found
+from stelae.catalog.commands.tables import TableName, found
 from stelae.catalog.entries import (
     ColumnChanged,
     ColumnsAdded,
