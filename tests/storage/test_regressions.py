@@ -16,13 +16,13 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.purge import parse_purge
 from stelae.model.ranges import EVERYTHING
 from stelae.model.schema import Column, ColumnsGroup, TableSchema
-from stelae.storage.files.preload import preload
 from stelae.storage.memory import rows as memory_rows
 from stelae.storage.merge.rule import Erased, Written, survivors
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.rows import ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.tablet.changes import Loaded
+from stelae.storage.upkeep.preloading import Preloading
 from stelae.storage.upkeep.serializer import MemoryInfo, SerializerSettings, choose_memory
 from tests.storage.engine import TABLE, Engine, selectors
 
@@ -36,6 +36,11 @@ def table(*, in_memory: bool = False) -> TableSchema:
 def put(engine: Engine, key: str, **values: int) -> list[Mutation]:
     ids = {name: engine.schema.column(name)[1].id for name in values}
     return [Put(Row(key.encode()), tuple((ids[name], value) for name, value in values.items()))]
+
+
+def read_ahead(preloading: Preloading) -> None:
+    while preloading.step():
+        pass
 
 
 def found(engine: Engine) -> dict[str, object]:
@@ -160,9 +165,10 @@ def test_blocks_of_a_load_read_before_its_commit_do_not_stay_without_a_txn() -> 
     engine.write(put(engine, "a", n=1))
     before = engine.shard.visible
     engine.prepare_load("job", put(engine, "a", n=2, k=2) + put(engine, "b", n=2, k=2))
-    preload(engine.shard, FIRST)
+    preloading = Preloading(engine.shard)
+    read_ahead(preloading)
     engine.change(Loaded("job"))
-    preload(engine.shard, FIRST)
+    read_ahead(preloading)
     rows = [Row(b"a"), Row(b"b")]
     assert {row: values["n"] for row, values in engine.newest_values(rows, before).items()} == {b"a": 1}
     assert {row: values["n"] for row, values in engine.newest_values(rows, engine.shard.visible).items()} == {
