@@ -67,6 +67,8 @@ DOES: list[tuple[Sequence[Command], list[str]]] = [
     ),
     ([s.CreateZone("cold"), s.DropZone("cold")], []),
     ([s.SetDefaultZone("fast")], ["default_zone: default -> fast"]),
+    ([s.CreateZone("cold", is_default=True)], ["default_zone: default -> cold", "zones/cold: None -> {"]),
+    ([s.CreateZone("fast", is_default=True, if_not_exists=True)], []),
     ([s.SetDefaultZone("default")], []),
     ([create("users2")], ["tables/users2: None -> {"]),
     ([t.CreateTable(USERS, users_schema(), if_not_exists=True)], []),

@@ -38,6 +38,11 @@ def put(engine: Engine, key: str, **values: int) -> list[Mutation]:
     return [Put(Row(key.encode()), tuple((ids[name], value) for name, value in values.items()))]
 
 
+def read_ahead(preloading: Preloading) -> None:
+    while preloading.step():
+        pass
+
+
 def found(engine: Engine) -> dict[str, object]:
     return {row.decode(): values["n"] for row, values in engine.scan(engine.shard.visible).items()}
 

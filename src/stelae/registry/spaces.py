@@ -24,7 +24,6 @@ from stelae.service.spaces import (
     CreateZoneAsk,
     DropNamespaceAsk,
     DropZoneAsk,
-    NamespaceInfo,
     SpacesAsk,
     SpacesInfo,
     ZoneInfo,
@@ -40,7 +39,7 @@ def space_commands(ask: SpacesAsk) -> list[Command]:
         case DropNamespaceAsk():
             return [DropNamespace(ask.name, ask.if_exists)]
         case CreateZoneAsk():
-            return [_created(ask), *([SetDefaultZone(ask.name)] if ask.is_default else [])]
+            return [_created(ask)]
         case AlterZoneAsk():
             return _altered(ask)
         case DropZoneAsk():
@@ -56,7 +55,14 @@ def _created(ask: CreateZoneAsk) -> CreateZone:
         )
     tablet_bytes = TABLET_BYTES_DEFAULT if ask.tablet_bytes is None else ask.tablet_bytes
     return CreateZone(
-        ask.name, ask.replicas, ask.min_replicas, placement, tablet_bytes, ask.racks, if_not_exists=ask.if_not_exists
+        ask.name,
+        ask.replicas,
+        ask.min_replicas,
+        placement,
+        tablet_bytes,
+        ask.racks,
+        is_default=ask.is_default,
+        if_not_exists=ask.if_not_exists,
     )
 
 
@@ -70,9 +76,7 @@ def _altered(ask: AlterZoneAsk) -> list[Command]:
 
 
 def spaces_of(catalog: Catalog) -> SpacesInfo:
-    in_namespaces = Counter(table.namespace for table in catalog.tables.values())
     in_zones = Counter(table.zone for table in catalog.tables.values())
-    namespaces = [NamespaceInfo(each.name, in_namespaces[each.id]) for each in catalog.namespaces.values()]
     zones = [
         ZoneInfo(
             name=zone.name,
@@ -86,6 +90,5 @@ def spaces_of(catalog: Catalog) -> SpacesInfo:
         )
         for zone in catalog.zones.values()
     ]
-    return SpacesInfo(
-        tuple(sorted(namespaces, key=lambda each: each.name)), tuple(sorted(zones, key=lambda each: each.name))
-    )
+    names = sorted(namespace.name for namespace in catalog.namespaces.values())
+    return SpacesInfo(tuple(names), tuple(sorted(zones, key=lambda zone: zone.name)))

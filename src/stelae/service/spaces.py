@@ -59,13 +59,6 @@ class DropZoneAsk(msgspec.Struct, frozen=True, tag="drop-zone"):
 SpacesAsk: TypeAlias = CreateNamespaceAsk | DropNamespaceAsk | CreateZoneAsk | AlterZoneAsk | DropZoneAsk
 
 
-class NamespaceInfo(msgspec.Struct, frozen=True):
-    """`tables`: how many are in it."""
-
-    name: str
-    tables: int
-
-
 class ZoneInfo(msgspec.Struct, frozen=True):
     """How many replicas the tables of a zone have, how many of them a write needs, on which racks (none: any), and how
     large their tablets grow. `tables`: how many are in it. `is_default`: where tables go that name no zone."""
@@ -83,5 +76,5 @@ class ZoneInfo(msgspec.Struct, frozen=True):
 class SpacesInfo(msgspec.Struct, frozen=True):
     """All of them, in the order of their names."""
 
-    namespaces: tuple[NamespaceInfo, ...]
+    namespaces: tuple[str, ...]
     zones: tuple[ZoneInfo, ...]

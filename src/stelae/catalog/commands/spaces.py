@@ -60,12 +60,15 @@ class DropNamespace:
 
 @dataclass(frozen=True, slots=True)
 class CreateZone:
+    """`is_default`: tables that name no zone go there from now on. One that is there already stays as it is."""
+
     name: str
     replicas: int = 1
     min_replicas: int = 1
     placement: Placement = Placement.TABLETS
     tablet_bytes: int = TABLET_BYTES_DEFAULT
     racks: tuple[str, ...] = ()
+    is_default: bool = False
     if_not_exists: bool = False
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
@@ -83,7 +86,7 @@ class CreateZone:
             if self.if_not_exists:
                 return ()
             raise AlreadyExists(f"zone {self.name!r} exists already")
-        return (ZoneCreated(zone),)
+        return (ZoneCreated(zone), DefaultZoneSet(zone.id)) if self.is_default else (ZoneCreated(zone),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class Database:
 
         db.namespaces()   # ['default', 'system']
         """
-        return [each.name for each in self._spaces().namespaces]
+        return list(self._spaces().namespaces)
 
     def create_namespace(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a namespace: a space of names for tables. `create_table("sales.orders", ...)` makes it too.
@@ -226,7 +226,7 @@ class Database:
         self._change_spaces(CreateNamespaceAsk(name, if_not_exists))
 
     def drop_namespace(self, name: str, *, if_exists: bool = False) -> None:
-        """Drop a namespace that has no tables. One that was dropped from it and is recalled goes to `default`.
+        """Drop a namespace that has no tables. A table that was in it, and is recalled later, goes to `default`.
 
         db.create_namespace("sales")
         db.drop_namespace("sales")
