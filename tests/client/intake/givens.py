@@ -116,7 +116,7 @@ READING = datetime(2024, 5, 6, 7, 8, 9)  # noqa: DTZ001 - a reading of a wall cl
 
 ODD: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, 127, 128, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**400),
-    *(0.0, -0.0, 1.0, 1.5, 2.0**63, 1e300, math.nan, math.inf),
+    *(0.0, -0.0, 0.1, 1.0, 1.5, 2.0**63, 1e300, math.nan, math.inf),
     *(
         "",
         "x",
@@ -155,9 +155,10 @@ def _forms(type_: t.ColumnType, value: Any) -> list[Any]:
     """The same value as it may be given besides, and some near it that may not."""
     match type_:
         case t.Int(bits):
-            return [value, np.dtype(f"i{bits // 8}").type(value), np.int64(value), float(value), value + 2**bits]
+            ends = [2 ** (bits - 1) - 1, 2 ** (bits - 1), -(2 ** (bits - 1)) - 1]
+            return [value, np.dtype(f"i{bits // 8}").type(value), np.int64(value), float(value), *ends, *ends]
         case t.Float(bits):
-            return [value, np.dtype(f"f{bits // 8}").type(value), *([int(value)] if value.is_integer() else []), -value]
+            return [value, np.dtype(f"f{bits // 8}").type(value), *([int(value)] if value.is_integer() else []), 0.1]
         case t.Decimal():
             return [value, value.normalize(), -value, value * 10, value / 10, int(value)]
         case t.String():
@@ -204,7 +205,8 @@ def names_of_rows(draw: st.DrawFn, schema: TableSchema, *, clean: bool) -> list[
             needed = required_columns(group) if clean else []
             found += [_spelled(draw, column.name) for column in dict.fromkeys([*some, *needed])]
     families = [f.name for group in schema.groups if isinstance(group, CellsGroup) for f in group.families]
-    places = [f"{family}:{qualifier}" for family in (*families, *families, "wild") for qualifier in QUALIFIERS]
+    called = (*families, *(family.upper() for family in families), "wild")
+    places = [f"{family}:{qualifier}" for family in called for qualifier in QUALIFIERS]
     if any(isinstance(group, CellsGroup) and group.wildcard for group in schema.groups):
         places += ["*", "*"]
     else:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stelae.client.intake.blocks import Sizes, small_blocks, weighed
 from stelae.client.intake.mutations import erasures_of, key_of, key_values, mutations_of
-from stelae.format.block import SmallBlock
+from stelae.format.block import SMALL_MUTATIONS_MAX, SmallBlock
 from stelae.model.declare import columns, declare
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, ColumnId, Micros, Row
-from stelae.model.limits import Limits
+from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.schema import TableSchema
 from stelae.storage.checks.blocks import check_block
@@ -82,6 +83,12 @@ def test_what_is_no_key_is_refused_with_its_column(schema: TableSchema, key: obj
     with pytest.raises(InvalidArgument) as caught:
         key_of(schema, key)
     assert complaint in str(caught.value)
+
+
+def test_more_versions_than_a_block_says_are_refused() -> None:
+    erasures = erasures_of(USERS, "ann", ["age"], versions=range(SMALL_MUTATIONS_MAX + 1))
+    with pytest.raises(InvalidArgument, match=f"row 'ann': .* {SMALL_MUTATIONS_MAX + 1} mutations are too much"):
+        list(small_blocks(USERS, [weighed(erasures)], Sizes(DEFAULT_LIMITS)))
 
 
 def test_the_longest_key_is_a_setting() -> None:

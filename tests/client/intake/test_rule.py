@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -11,13 +12,14 @@ import pandas as pd
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from stelae.client.arguments.keys import row_maker
 from stelae.client.arguments.names import Names
-from stelae.client.intake.mutations import blocks_of
+from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.client.intake.rule import judged, judged_alone, judged_long
-from stelae.client.intake.single import PlainPuts, SinglePuts
+from stelae.client.intake.single_rows import PlainPuts, SinglePuts
 from stelae.client.intake.values import fit_value
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Micros
+from stelae.model.ids import Micros, Row
 from stelae.model.limits import Limits
 from stelae.model.mutation import Mutation
 from stelae.model.schema import TableSchema
@@ -66,6 +68,25 @@ def test_one_row(data: st.DataObject, schema: TableSchema, limits: Limits, ts: M
         short = plain.put(row, ts)
         event("plain" if short is not None else "not plain")
         assert short is None or repr(list(short)) == repr(expected)
+
+
+@settings(max_examples=tries(300))
+@given(st.data(), givens.schemas())
+def test_keys(data: st.DataObject, schema: TableSchema) -> None:
+    """Of a key by itself: `key_of` is the rule, and the maker of a table's rows its fast path."""
+    row_of = row_maker(schema)
+    for clean in (True, False):
+        parts = [(key.name, data.draw(givens.given_values(key.type, clean=clean))) for key in schema.key]
+        key = tuple(value for _, value in parts)
+        for given_ in (key, key[0], dict(parts), list(key), key[1:]):
+            assert _row_or_refusal(row_of, given_) == _row_or_refusal(partial(key_of, schema), given_)
+
+
+def _row_or_refusal(way: Callable[[object], Row], key: object) -> Row | str:
+    try:
+        return way(key)
+    except InvalidArgument as error:
+        return str(error)
 
 
 def _in_blocks(schema: TableSchema, puts: SinglePuts, limits: Limits) -> Callable[[Any, Any], list[Mutation]]:
@@ -161,9 +182,12 @@ def test_long_frames(data: st.DataObject, schema: TableSchema, limits: Limits, n
     columns = data.draw(givens.names_of_long_rows(schema, clean=clean))
     some = st.lists(givens.given_long_rows(schema, columns, clean=clean), min_size=1, max_size=3)
     dicts = [dict(row) for row in data.draw(some)]
-    hold_to(
-        schema,
-        limits,
-        judgements(lambda row: judge(row.items()), dicts),
-        lambda: blocks_of(schema, dicts, nulls=nulls, ts=ts, limits=limits, cells="long"),
-    )
+    for small in (0, 64):
+        hold_to(
+            schema,
+            limits,
+            judgements(lambda row: judge(row.items()), dicts),
+            lambda small=small: blocks_of(  # type: ignore[misc]
+                schema, dicts, nulls=nulls, ts=ts, limits=limits, cells="long", small_rows_max=small
+            ),
+        )

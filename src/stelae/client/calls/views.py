@@ -19,7 +19,7 @@ from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.calls.steps import Ask, Make, Steps
 from stelae.client.intake.blocks import SaidRow, Sizes, small_blocks, weighed
 from stelae.client.intake.mutations import key_values
-from stelae.client.intake.single import SinglePuts
+from stelae.client.intake.single_rows import SinglePuts
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row, Txn
 from stelae.model.limits import DEFAULT_LIMITS

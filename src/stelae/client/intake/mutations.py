@@ -7,8 +7,9 @@ what calls of many rows make of it, and what erasures say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -25,12 +26,12 @@ from stelae.client.intake.blocks import (
 )
 from stelae.client.intake.dicts import given_dicts, part_of_dicts, plain_dicts
 from stelae.client.intake.frames import FramePart, is_frame, part_of_frame, whole_array
-from stelae.client.intake.long import given_long
+from stelae.client.intake.long_frames import given_long
 from stelae.client.intake.merge import merged_rows
-from stelae.client.intake.rows import GivenRows, behind_each_other, check_given, check_keys, given_frame
-from stelae.client.intake.rule import judged, plain_dict, said_alone
+from stelae.client.intake.rows import GivenRows, check_given, check_keys, concatenated_rows, given_frame
+from stelae.client.intake.rule import TWO_TIMES, judged, judged_long, long_places, plain_dict, said_alone
 from stelae.client.intake.shares import shared_out
-from stelae.client.intake.single import PlainPuts
+from stelae.client.intake.single_rows import PlainPuts
 from stelae.client.intake.values import fit_value
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model.arrow_values import array_of
@@ -42,6 +43,8 @@ from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import Value, check_ts, show
 from stelae.service.blocks import OrderedBlock
 from stelae.storage.checks.rules import check_size
+
+_Judge: TypeAlias = Callable[[dict[Any, Any]], Sequence[Mutation]]
 
 
 def key_of(schema: TableSchema, key: object, limits: Limits = DEFAULT_LIMITS) -> Row:
@@ -160,16 +163,20 @@ def blocks_of(
     parts = _parts(rows)
     if not parts:
         return []
-    if isinstance(parts, list) and not is_long:
-        few = _few_dicts(names, parts, time, sizes, skip_nulls=skip_nulls) if len(parts) <= small_rows_max else None
+    if isinstance(parts, list):
+        if is_long:
+            long_places(schema, dict.fromkeys(chain.from_iterable(parts)))
+        judge = _judge_long(names, parts, time, skip_nulls) if is_long else _judge(names, time, skip_nulls)
+        few = _few_dicts(schema, parts, judge, sizes) if len(parts) <= small_rows_max else None
         if few is not None:
             return few
+    if isinstance(parts, list) and not is_long:
         given = given_dicts(names, parts, skip_nulls=skip_nulls)
     else:
         frames = (part_of_dicts(parts),) if isinstance(parts, list) else parts
         given = _given_frames(names, frames, skip_nulls=skip_nulls, is_long=is_long)
     if is_long and ts is not None and given.cells is not None and given.cells.ts is not None:
-        raise InvalidArgument("the cells have times of their own: leave out ts=, or the column")
+        raise InvalidArgument(TWO_TIMES)
     check_given(schema, given, limits)
     return shared_out(schema, merged_rows(schema, given, limits), time, sizes) if given.count else []
 
@@ -186,7 +193,7 @@ def _given_frames(names: Names, frames: Sequence[FramePart], *, skip_nulls: bool
         read = given_long if is_long else given_frame
         found.append(read(names, frame, first_row, skip_nulls=skip_nulls))
         first_row += frame.count
-    return behind_each_other(found)
+    return concatenated_rows(found)
 
 
 def _parts(rows: Any) -> tuple[FramePart, ...] | list[dict[Any, Any]]:
@@ -205,24 +212,43 @@ def _parts(rows: Any) -> tuple[FramePart, ...] | list[dict[Any, Any]]:
 
 
 def _few_dicts(
-    names: Names, rows: Sequence[dict[Any, Any]], ts: Micros | None, sizes: Sizes, *, skip_nulls: bool
+    schema: TableSchema, rows: Sequence[dict[Any, Any]], judge: _Judge, sizes: Sizes
 ) -> list[OrderedBlock] | None:
     """Straight to small blocks; None if some row does not fit into one."""
     by_row: dict[Row, SaidRow] = {}
-    plain = PlainPuts(names)
     for number, row in enumerate(rows):
-        puts: Sequence[Mutation] | None = None if skip_nulls else plain.put(row, ts)
-        if puts is None:
-            try:
-                puts = judged(names, row.items(), ts, fit_value, skip_nulls=skip_nulls)
-            except InvalidArgument as error:
-                raise InvalidArgument(f"row number {number}: {error}") from None
+        try:
+            puts = judge(row)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"row number {number}: {error}") from None
+        if not puts:
+            continue
         more = weighed(puts)
         before = by_row.get(more.row)
         by_row[more.row] = more if before is None else before.followed_by(more)
     if not all(each.fits_small for each in by_row.values()):
         return None
-    return list(small_blocks(names.schema, [by_row[row] for row in sorted(by_row)], sizes))
+    return list(small_blocks(schema, [by_row[row] for row in sorted(by_row)], sizes))
+
+
+def _judge(names: Names, ts: Micros | None, skip_nulls: bool) -> _Judge:
+    plain = PlainPuts(names)
+
+    def judge(row: dict[Any, Any]) -> Sequence[Mutation]:
+        puts = None if skip_nulls else plain.put(row, ts)
+        return judged(names, row.items(), ts, fit_value, skip_nulls=skip_nulls) if puts is None else puts
+
+    return judge
+
+
+def _judge_long(names: Names, rows: Sequence[dict[Any, Any]], ts: Micros | None, skip_nulls: bool) -> _Judge:
+    """Of a column that some rows have, the others have a NULL."""
+    columns = list(dict.fromkeys(chain.from_iterable(rows)))
+
+    def judge(row: dict[Any, Any]) -> Sequence[Mutation]:
+        return judged_long(names, [(name, row.get(name)) for name in columns], ts, skip_nulls=skip_nulls)
+
+    return judge
 
 
 def erase_rows_blocks(

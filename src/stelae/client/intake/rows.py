@@ -31,8 +31,8 @@ from stelae.model.mutation import Cell, Mutation, Put, PutCell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import show
 from stelae.storage.checks.arrays import any_of, demanding_groups, first_lacking
-from stelae.storage.checks.rules import null_written
-from stelae.storage.checks.sizes import first_oversized
+from stelae.storage.checks.rules import check_size, null_written
+from stelae.storage.checks.sizes import first_oversized, text_bytes
 from stelae.storage.merge.order import Flags, Ints
 
 _BINARY, _TEXT = t.Binary(), t.String()
@@ -99,7 +99,7 @@ def given_frame(names: Names, part: FramePart, first_row: int, *, skip_nulls: bo
                 maps = typed(CELLS, given, f"column {name!r}", first_row)
                 cells.append(map_cells(names, family_, maps, first_row))
     found = tuple(keys_in_order(names.schema, keys))
-    beside = side_by_side(names, cells, first_row, skip_nulls=skip_nulls)
+    beside = cells_of_columns(names, cells, first_row, skip_nulls=skip_nulls)
     return GivenRows(part.count, found, tuple(columns.values()), beside)
 
 
@@ -172,18 +172,19 @@ def map_cells(names: Names, family: WholeFamily, maps: pa.Array, first_row: int)
     return GivenCells(owners, families, qualifiers, items)
 
 
-def side_by_side(names: Names, cells: Sequence[GivenCells], first_row: int, *, skip_nulls: bool) -> GivenCells | None:
+def cells_of_columns(
+    names: Names, cells: Sequence[GivenCells], first_row: int, *, skip_nulls: bool
+) -> GivenCells | None:
     """The cells of several columns, row by row; within a row as the columns come. A cell without a value is refused, or
     left out: then its qualifier is still one that may be."""
     if not cells:
         return None
-    whole = cells[0] if len(cells) == 1 else _concatenated(cells, [0] * len(cells))
+    whole = cells[0] if len(cells) == 1 else _concatenated_cells(cells, [0] * len(cells))
     place = first_oversized(_TEXT, whole.qualifier, names.limits.row_bytes_max)
     if place is not None:
-        raise InvalidArgument(
-            f"row number {first_row + whole.owners[place]}: a qualifier of family {str(whole.family[place])!r} "
-            f"has more than the {names.limits.row_bytes_max} bytes allowed"
-        )
+        cell, row = _cell(whole, place), first_row + whole.owners[place]
+        what = f"row number {row}: qualifier of family {cell.family!r}"
+        check_size(what, text_bytes(cell.qualifier), names.limits.row_bytes_max)
     if whole.value.null_count:
         if not skip_nulls:
             place = pc.index(whole.value.is_null(), True).as_py()
@@ -198,7 +199,7 @@ def taken_cells(cells: GivenCells, places: npt.NDArray[np.intp]) -> GivenCells:
     return GivenCells(cells.owners[places], family, qualifier, value, None if cells.ts is None else cells.ts[places])
 
 
-def _concatenated(cells: Sequence[GivenCells], first_rows: Sequence[int]) -> GivenCells:
+def _concatenated_cells(cells: Sequence[GivenCells], first_rows: Sequence[int]) -> GivenCells:
     times = [each.ts for each in cells if each.ts is not None]
     return GivenCells(
         np.concatenate([each.owners + first for each, first in zip(cells, first_rows, strict=True)]),
@@ -209,7 +210,7 @@ def _concatenated(cells: Sequence[GivenCells], first_rows: Sequence[int]) -> Giv
     )
 
 
-def behind_each_other(parts: Sequence[GivenRows]) -> GivenRows:
+def concatenated_rows(parts: Sequence[GivenRows]) -> GivenRows:
     """The rows of several parts behind each other. A column that a part does not have is not written there."""
     if len(parts) == 1:
         return parts[0]
@@ -221,7 +222,7 @@ def behind_each_other(parts: Sequence[GivenRows]) -> GivenRows:
             starts[-1],
             tuple(pa.concat_arrays(keys) for keys in zip(*(part.keys for part in parts), strict=True)),
             tuple(_joined_column(column, parts) for column in columns.values()),
-            _concatenated(*zip(*with_cells, strict=True)) if with_cells else None,
+            _concatenated_cells(*zip(*with_cells, strict=True)) if with_cells else None,
             is_long=parts[0].is_long,
         )
     except pa.ArrowException as error:
@@ -305,10 +306,8 @@ def _check_cell_sizes(cells: GivenCells, limits: Limits) -> None:
     place = first_oversized(_BINARY, cells.value, limits.value_bytes_max)
     if place is not None:
         cell = _cell(cells, place)
-        raise InvalidArgument(
-            f"row number {cells.owners[place]}: column '{cell.family}:{cell.qualifier}' "
-            f"has more than the {limits.value_bytes_max} bytes allowed"
-        )
+        what = f"row number {cells.owners[place]}: column '{cell.family}:{cell.qualifier}'"
+        check_size(what, len(cells.value[place].as_py()), limits.value_bytes_max)
 
 
 def _cell(cells: GivenCells, place: int) -> Cell:

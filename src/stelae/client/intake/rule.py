@@ -14,14 +14,15 @@ each of them to this module:
 
 | fast path | takes |
 |---|---|
-| `single.PlainPuts` | one dict without large values, by the shape of its names |
+| `single_rows.PlainPuts` | one dict without large values, by the shape of its names |
 | `dicts.given_dicts`, with `values.array_of_given` | many dicts, as columns of Python values |
 | `rows.given_frame`, with `arrays.fitted` | frames: columns of Arrow arrays |
-| `long.given_long` | frames of cells, one in each row |
+| `long_frames.given_long` | frames of cells, one in each row |
 | `rows.check_given` | rows as columns: what `storage.checks.mutations` says of them |
 | `storage.checks.columnar` | columnar blocks, from whoever sent them |
 
-Spark's tasks take `given_frame`, `given_long` and `check_given` as they are.
+Spark's tasks take `given_frame`, `given_long` and `check_given` as they are. What a key by itself may be is said by
+`mutations.key_of`; its fast path is `arguments.keys.row_maker`.
 
 Rows of a call that are many (`put_many`, Spark) may give ints as whole floats, since frames keep ints with gaps so; a
 row that is put by itself may not. The bytes a whole block may have are no rule of a row: they are counted where blocks
@@ -46,6 +47,8 @@ from stelae.storage.checks.mutations import check_mutations
 
 CELLS = t.Map(t.String(), t.Binary())
 NO_NULL_CELL = "a cell has no NULL: erase it, or leave it untouched with nulls='skip'"
+
+TWO_TIMES = "the cells have times of their own: leave out ts=, or the column"
 
 LONG_PARTS = ("family", "qualifier", "value", "ts")
 """What a row of a long frame has besides its key; the time may be left out."""
@@ -123,23 +126,14 @@ def said(names: Names, row: Items, ts: Micros | None, fit: Fit = coerce, *, skip
     return found
 
 
-def judged_long(names: Names, row: Items, ts: Micros | None, *, skip_nulls: bool = False) -> list[Mutation]:
+def judged_long(
+    names: Names, row: Items, ts: Micros | None, fit: Fit = fit_value, *, skip_nulls: bool = False
+) -> list[Mutation]:
     """What a row of a long frame says, if it may be written: one cell, or nothing where its value is left out."""
-    schema = names.schema
-    keys: dict[ColumnId, Any] = {}
-    parts: dict[str, Any] = {}
-    for name, value in row:
-        match long_meaning(schema, name):
-            case KeyColumn() as key:
-                if key.id in keys:
-                    raise given_twice(name)
-                keys[key.id] = value
-            case part:
-                if part in parts:
-                    raise given_twice(name)
-                parts[part] = value
-    check_long_parts(schema, parts)
-    called = long_names(schema)
+    schema, called, given = names.schema, long_names(names.schema), list(row)
+    places = long_places(schema, [name for name, _ in given])
+    keys = {place.id: value for place, (_, value) in zip(places, given, strict=True) if isinstance(place, KeyColumn)}
+    parts = {place: value for place, (_, value) in zip(places, given, strict=True) if isinstance(place, str)}
     for part in ("family", "qualifier"):
         if parts[part] is None:
             raise InvalidArgument(f"column {called[part]!r} cannot be NULL")
@@ -148,18 +142,16 @@ def judged_long(names: Names, row: Items, ts: Micros | None, *, skip_nulls: bool
     cell = Cell(family, names.qualifier(family, parts["qualifier"]))
     if "ts" in parts:
         if ts is not None:
-            raise InvalidArgument("the cells have times of their own: leave out ts=, or the column")
+            raise InvalidArgument(TWO_TIMES)
         ts = cell_time(parts["ts"], f"column {called['ts']!r}")
-    encoded = _row(schema, keys, fit_value)
-    if parts["value"] is None:
-        if not skip_nulls:
-            raise null_cell(cell)
-        check_mutations(schema, [PutCell(encoded, family, cell.qualifier, b"")], names.limits)
-        return []
-    data = coerce(_BINARY, parts["value"], f"column {called['value']!r}")
-    found = [PutCell(encoded, family, cell.qualifier, data, ts)]
-    check_mutations(schema, found, names.limits)
-    return [*found]
+    encoded = _row(schema, keys, fit)
+    is_absent = parts["value"] is None
+    if is_absent and not skip_nulls:
+        raise null_cell(cell)
+    data = b"" if is_absent else coerce(_BINARY, parts["value"], f"column {called['value']!r}")
+    put = PutCell(encoded, family, cell.qualifier, data, ts)
+    check_mutations(schema, [put], names.limits)
+    return [] if is_absent else [put]
 
 
 def _row(schema: TableSchema, keys: Mapping[ColumnId, Any], fit: Fit) -> Row:
@@ -211,8 +203,25 @@ def long_names(schema: TableSchema) -> dict[str, str]:
     return {part: f"_{part}" if part in taken else part for part in LONG_PARTS}
 
 
-def long_meaning(schema: TableSchema, name: object) -> KeyColumn | str:
-    """The key column, or the part of a cell, that a column of a long frame is."""
+def long_places(schema: TableSchema, names: Iterable[object]) -> list[KeyColumn | str]:
+    """The key columns and the parts of a cell that the columns of a long frame are. Each stands once, and all of them
+    are there but perhaps the time."""
+    found: list[KeyColumn | str] = []
+    for name in names:
+        place = _long_place(schema, name)
+        if place in found:
+            raise given_twice(name)
+        found.append(place)
+    for part, called in long_names(schema).items():
+        if part not in found and part != "ts":
+            raise InvalidArgument(f"column {called!r} is missing: cells='long' takes one cell in each row")
+    for key in schema.key:
+        if key not in found:
+            raise InvalidArgument(f"key column {key.name!r} is missing")
+    return found
+
+
+def _long_place(schema: TableSchema, name: object) -> KeyColumn | str:
     called = long_names(schema)
     if not isinstance(name, str):
         raise InvalidArgument(f"the name of a column is text, not {show(name)}")
@@ -227,14 +236,6 @@ def long_meaning(schema: TableSchema, name: object) -> KeyColumn | str:
         raise InvalidArgument("column 'txn' is given by the store: leave it out")
     known = [*(column.name for column in schema.key), *called.values()]
     raise InvalidArgument(f"no column {name!r} with cells='long'{nearest(name, known)}")
-
-
-def check_long_parts(schema: TableSchema, given: Iterable[str]) -> None:
-    """All parts but the time are there."""
-    there = set(given)
-    for part, name in long_names(schema).items():
-        if part not in there and part != "ts":
-            raise InvalidArgument(f"column {name!r} is missing: cells='long' takes one cell in each row")
 
 
 def cell_time(value: Any, where: str) -> Micros:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stelae.client.arguments.names import Names
-from stelae.client.intake.rule import CELLS, check_long_parts, long_meaning
+from stelae.client.intake.rule import CELLS, TWO_TIMES, long_places
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Micros, TableId
@@ -51,7 +51,7 @@ def shape_of_frame(
     if is_long:
         has_times = _check_long(schema, columns)
         if has_times and time is not None:
-            raise InvalidArgument("the cells have times of their own: leave out ts=, or the column")
+            raise InvalidArgument(TWO_TIMES)
         if erases:
             raise InvalidArgument("delete= is about rows: it does not go with cells='long'")
         names = tuple(field.name for field in columns.fields)
@@ -97,25 +97,19 @@ def _check_keys(schema: TableSchema, found: set[str]) -> None:
 def _check_long(schema: TableSchema, columns: StructType) -> bool:
     """Whether there is a column of times."""
     types: dict[str, t.ColumnType] = {"family": t.String(), "qualifier": t.String(), "value": t.Binary()}
-    keys: set[str] = set()
-    parts: set[str] = set()
-    for field in columns.fields:
-        match long_meaning(schema, field.name):
+    places = long_places(schema, [field.name for field in columns.fields])
+    for place, field in zip(places, columns.fields, strict=True):
+        match place:
             case KeyColumn() as key:
                 _check_type(f"key column {key.name!r}", key.type, field)
-                keys.add(key.name)
             case "ts":
                 if not isinstance(column_type(field.dataType, field.name), t.Timestamp | t.Int):
                     raise InvalidArgument(
                         f"column {field.name!r} holds times: whole microseconds or moments with a zone"
                     )
-                parts.add("ts")
             case part:
                 _check_type(f"column {field.name!r}", types[part], field)
-                parts.add(part)
-    _check_keys(schema, keys)
-    check_long_parts(schema, parts)
-    return "ts" in parts
+    return "ts" in places
 
 
 def _check_type(what: str, wanted: t.ColumnType, field: Any) -> None:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.intake.frames import FramePart, part_of_frame
-from stelae.client.intake.long import given_long
+from stelae.client.intake.long_frames import given_long
 from stelae.client.intake.merge import encoded_rows, unique_cells
 from stelae.client.intake.rows import (
     GivenRows,

@@ -18,7 +18,7 @@ from stelae.client.api.rows import FoundRow
 from stelae.client.arguments import names as names_module
 from stelae.client.arguments.names import Names
 from stelae.client.intake.mutations import blocks_of, key_of, mutations_of
-from stelae.client.intake.single import PlainPuts, SinglePuts
+from stelae.client.intake.single_rows import PlainPuts, SinglePuts
 from stelae.format.block import NESTED_BYTES_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.model.declare import cells, columns, declare

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from stelae.client.arguments.names import Names
 from stelae.client.intake.frames import FramePart, Given
-from stelae.client.intake.rows import GivenCells, GivenRows, keys_in_order, side_by_side, typed
-from stelae.client.intake.rule import cell_time, check_long_parts, given_twice, long_meaning, long_names
+from stelae.client.intake.rows import GivenCells, GivenRows, cells_of_columns, typed
+from stelae.client.intake.rule import cell_time, long_names, long_places
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId
@@ -29,25 +29,20 @@ def given_long(names: Names, part: FramePart, first_row: int, *, skip_nulls: boo
     schema = names.schema
     keys: dict[ColumnId, pa.Array] = {}
     found: dict[str, pa.Array | Ints] = {}
-    for name, given in part.columns:
-        match long_meaning(schema, name):
+    places = long_places(schema, [name for name, _ in part.columns])
+    for place, (name, given) in zip(places, part.columns, strict=True):
+        match place:
             case KeyColumn() as key:
-                if key.id in keys:
-                    raise given_twice(name)
                 keys[key.id] = typed(key.type, given, f"key column {key.name!r}", first_row)
+            case "ts":
+                found["ts"] = _times(given, f"column {name!r}", first_row)
             case what:
-                if what in found:
-                    raise given_twice(name)
-                where = f"column {name!r}"
-                found[what] = (
-                    _times(given, where, first_row) if what == "ts" else typed(_TYPES[what], given, where, first_row)
-                )
-    check_long_parts(schema, found)
+                found[what] = typed(_TYPES[what], given, f"column {name!r}", first_row)
     cells = _cells(names, found, part.count, first_row)
     return GivenRows(
         part.count,
-        tuple(keys_in_order(schema, keys)),
-        cells=side_by_side(names, [cells], first_row, skip_nulls=skip_nulls),
+        tuple(keys[key.id] for key in schema.key),
+        cells=cells_of_columns(names, [cells], first_row, skip_nulls=skip_nulls),
         is_long=True,
     )
 
