@@ -23,6 +23,7 @@ from pathlib import Path
 
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
@@ -36,6 +37,7 @@ from stelae.assembly.world import StoreSettings, World
 from stelae.launch.copies import copied, told_of
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
+from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.storage.shard import ShardSettings
 
 LOG_DIRECTORY = "log"
@@ -67,8 +69,15 @@ class LocalStore(EmbeddedStore):
     """An embedded store with the threads and files it lives on, all of which end with it."""
 
     def __init__(
-        self, directory: Path, ownership: Ownership | None, settings: StoreSettings, *, read_only: bool = False
+        self,
+        directory: Path,
+        ownership: Ownership | None,
+        settings: StoreSettings,
+        *,
+        read_only: bool = False,
+        listener: Listener = tell_nobody,
     ) -> None:
+        """What happens in the store is in the process's log (`adapters.event_log`), and told to `listener`."""
         self._users = 1
         self._ends: list[Callable[[], None]] = []
         self._ending = threading.RLock()
@@ -89,7 +98,8 @@ class LocalStore(EmbeddedStore):
             logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX))
             blobs = LocalBlobStore(directory, read_only=read_only)
             world = World(logs, blobs, metastore, clock, SystemRng(), loop, reading)
-            super().__init__(world, settings, str(directory), logs.settle)
+            heard = Listeners(EventLog(str(directory)), listener)
+            super().__init__(world, settings, str(directory), logs.settle, heard)
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
                 self._start_threads()

@@ -16,7 +16,7 @@ from typing import TypeVar
 from stelae.catalog.commands_spaces import CreateNamespace
 from stelae.catalog.commands_tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
 from stelae.catalog.decide import decide_batch
-from stelae.catalog.entries import TableCreated
+from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.master.maps import TabletMaps
 from stelae.master.plan import behind, forgettable, in_phase, overdue, prepared, settle
@@ -30,6 +30,15 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
     UnknownOutcome,
+)
+from stelae.model.events import (
+    Listener,
+    TableAltered,
+    TableCreated,
+    TableDropped,
+    TableForgotten,
+    TableRecalled,
+    tell_nobody,
 )
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.model.ranges import check_cover
@@ -80,8 +89,16 @@ class Master:
     """For the tasks of one event loop. `maps` may be read from anywhere."""
 
     def __init__(
-        self, store: Metastore, catalog: CatalogService, link: ServerLink, clock: Clock, settings: MasterSettings
+        self,
+        store: Metastore,
+        catalog: CatalogService,
+        link: ServerLink,
+        clock: Clock,
+        settings: MasterSettings,
+        tell: Listener = tell_nobody,
     ) -> None:
+        """`tell` hears what happens to tables."""
+        self._tell = tell
         self._store = store
         self._catalog = catalog
         self._link = link
@@ -160,12 +177,13 @@ class Master:
     # -- creating
 
     async def create(self, command: CreateTable, cuts: Sequence[Row]) -> Table:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             self._check_cuts(command, cuts)
             catalog = self._catalog.latest
             # A name that begins with a namespace makes it, if it is not there.
             commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
-            created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, TableCreated)]
+            created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, CreatedEntry)]
             if not created:
                 return found(catalog, command.table)
             ids = await take_tablet_ids(self._store, len(cuts) + 1)
@@ -184,7 +202,11 @@ class Master:
                 others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
                 await self._record(records, others)
             await self._assign(records)
-            return made
+        self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
+        return made
+
+    def _name(self, table: Table) -> str:
+        return self._catalog.latest.qualified_name(table)
 
     def _check_cuts(self, command: CreateTable, cuts: Sequence[Row]) -> None:
         if len(cuts) + 1 > self._settings.tablets_per_table_max:
@@ -252,6 +274,7 @@ class Master:
     # -- changing
 
     async def alter(self, name: TableName, changes: AlterAsk) -> Table:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             before = found(self._catalog.latest, name)
             commands = commands_of(name, changes)
@@ -261,9 +284,12 @@ class Master:
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 await self._link.ask(AlterTable(before.id))
-            return after
+        seconds = self._clock.monotonic_s() - begun_s
+        self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
+        return after
 
     async def drop(self, name: TableName, *, if_exists: bool) -> None:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             catalog = self._catalog.latest
             if if_exists and not exists(catalog, name):
@@ -271,26 +297,36 @@ class Master:
             table = found(catalog, name)
             await self._catalog.execute(DropTable(name))
             await self._link.ask(UnloadTable(table.id))
+        self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
         await self.clean()
 
     async def recall(self, name: TableName, new_name: str | None) -> Table:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             before = self._catalog.latest
             catalog = await self._catalog.execute(RecallTable(name, new_name))
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             await self._link.ask(LoadTable(id_))
-            return catalog.tables[id_]
+        made = catalog.tables[id_]
+        self._tell(TableRecalled(id_, self._name(made), self._clock.monotonic_s() - begun_s))
+        return made
 
     async def clean(self) -> tuple[TableId, ...]:
         """Forget the dropped tables whose grace period is over, with all that was theirs."""
-        async with self._change():
-            over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
-            for table in over:
-                await self._catalog.execute(ForgetTable(table))
-                records = [record for record in self.maps.all() if record.table == table]
-                await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
-                await self._record((), records)
-            return over
+        gone: list[TableForgotten] = []
+        try:
+            async with self._change():
+                over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
+                for table in over:
+                    await self._catalog.execute(ForgetTable(table))
+                    records = [record for record in self.maps.all() if record.table == table]
+                    await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
+                    await self._record((), records)
+                    gone.append(TableForgotten(table, len(records)))
+                return over
+        finally:
+            for event in gone:
+                self._tell(event)
 
     # -- sizes
 

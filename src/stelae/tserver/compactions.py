@@ -17,7 +17,8 @@ from stelae.service.tickets import CompactionTicket, CompactionWork
 from stelae.storage.files.blocks import FragmentFile
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
-from stelae.storage.upkeep.upkeep import Merge, Upkeep
+from stelae.storage.upkeep.merges import Merge
+from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.job_files import check_written
 from stelae.tserver.keeper import Keeper
 
@@ -115,6 +116,7 @@ class Compactions:
             self._upkeep.give_up(merge)
         if adopted:
             self._upkeep.save()
+            self._upkeep.tell(merge.told(file, 0.0))
         self._keeper.garbage_left()
         return adopted
 
@@ -134,11 +136,12 @@ class Compactions:
         self._end(ticket, list(found.merges.values()))
         return True
 
-    def expire(self) -> bool:
+    def expire(self) -> list[str]:
+        """Let go of what nobody has renewed in time; the tickets that ended."""
         now_ms = self._now_ms()
         with self._lock:
             over = [ticket for ticket, each in self._tickets.items() if each.expires_ms <= now_ms]
-        return bool([ticket for ticket in over if self.release(ticket)])
+        return [ticket for ticket in over if self.release(ticket)]
 
     def _end(self, ticket: str, merges: list[Merge]) -> None:
         with self._lock:
