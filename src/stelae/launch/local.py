@@ -87,7 +87,7 @@ class LocalStore(EmbeddedStore):
         try:
             if ownership is not None:
                 self._ends.append(ownership.release)
-            working = self._copied(directory) if read_only else directory
+            working = self._copy_metadata(directory) if read_only else directory
             loop = self.loop = LoopThread("stelae-master")
             self._ends.append(loop.close)
             clock = SystemClock()
@@ -111,7 +111,8 @@ class LocalStore(EmbeddedStore):
             self.end()
             raise
 
-    def _copied(self, directory: Path) -> Path:
+    def _copy_metadata(self, directory: Path) -> Path:
+        """The metastore and the log, in a directory that goes when the store is closed."""
         if not (directory / METASTORE_FILE).exists():
             raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
         copy = copied(directory, f"{METASTORE_FILE}*", LOG_DIRECTORY)
@@ -181,7 +182,7 @@ def _close_at_exit(store: LocalStore) -> None:
         _registered.append(True)
         register = getattr(threading, "_register_atexit", atexit.register)
         register(_close_all)
-        os.register_at_fork(after_in_child=_forked)
+        os.register_at_fork(after_in_child=_note_fork)
     _open_stores.add(store)
 
 
@@ -191,7 +192,7 @@ def _close_all() -> None:
             store.end()
 
 
-def _forked() -> None:
+def _note_fork() -> None:
     for store in list(_open_stores):
         store.after_fork()
 

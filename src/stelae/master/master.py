@@ -19,7 +19,7 @@ from stelae.catalog.decide import decide_batch
 from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.master.maps import TabletMaps
-from stelae.master.plan import behind, forgettable, in_phase, overdue, prepared, settle
+from stelae.master.plan import behind, corrections, forgettable, in_phase, overdue, prepared
 from stelae.model.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -27,7 +27,6 @@ from stelae.model.errors import (
     NotFound,
     PermissionDenied,
     Retryable,
-    StelaeError,
     Unavailable,
     UnknownOutcome,
 )
@@ -41,7 +40,6 @@ from stelae.model.events import (
     tell_nobody,
 )
 from stelae.model.ids import Row, TableId, TabletId
-from stelae.model.ranges import check_cover
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.alterations import commands_of
@@ -136,13 +134,13 @@ class Master:
     async def _line_up(self, report: TabletReport) -> None:
         """Bring records, catalog and server in line."""
         catalog = self._catalog.latest
-        settling = settle(self.maps.all(), report, catalog, self._clock.wall_ms())
-        if settling.unwanted:
-            await self._link.ask(DeleteTablets(settling.unwanted))
-        await self._record(settling.puts, settling.removed)
-        await self._assign(settling.missing)
+        changes = corrections(self.maps.all(), report, catalog, self._clock.wall_ms())
+        if changes.unwanted:
+            await self._link.ask(DeleteTablets(changes.unwanted))
+        await self._record(changes.puts, changes.removed)
+        await self._assign(changes.missing)
         await self._bring_up(report)
-        for table in settling.unserved:
+        for table in changes.unserved:
             await self._link.ask(LoadTable(table))
         for table in catalog.dropped:
             await self._link.ask(UnloadTable(table))
@@ -261,16 +259,6 @@ class Master:
             await self._assign(await self._replace(late))
         await self.clean()
 
-    async def take_report(self, report: TabletReport) -> None:
-        """A server says what it has: tablets that were replaced or forgotten are deleted, older schemas brought up."""
-        async with self._change():
-            settling = settle(self.maps.all(), report, self._catalog.latest, self._clock.wall_ms())
-            if settling.unwanted:
-                await self._link.ask(DeleteTablets(settling.unwanted))
-            known = {record.tablet for record in self.maps.all()}
-            await self._record([record for record in settling.puts if record.tablet in known])
-            await self._bring_up(report)
-
     # -- changing
 
     async def alter(self, name: TableName, changes: AlterAsk) -> Table:
@@ -337,7 +325,7 @@ class Master:
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
-            await self._resized([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
+            await self._record_resize([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
 
     async def join(self, left: TabletId, right: TabletId, *, is_asked: bool = False) -> None:
         """Of their own accord, only tablets are joined that nobody has asked for."""
@@ -348,9 +336,9 @@ class Master:
             if not is_asked and any(record.is_asked for record in records):
                 return
             (into,) = await take_tablet_ids(self._store, 1)
-            await self._resized(records, await self._link.ask(JoinTablets(left, right, into)))
+            await self._record_resize(records, await self._link.ask(JoinTablets(left, right, into)))
 
-    async def _resized(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
+    async def _record_resize(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
         now_ms = self._clock.wall_ms()
         new = [
             TabletRecord(each.tablet, each.table, each.rows, TabletPhase.RUNNING, report.server, now_ms, is_asked)
@@ -358,18 +346,7 @@ class Master:
         ]
         await self._record(new, old)
 
-    async def undisturbed(self, look: Callable[[], T]) -> T:
-        """What is seen while no table or tablet is being changed."""
+    async def look_undisturbed(self, look: Callable[[], T]) -> T:
+        """Let somebody look while no table or tablet is being changed."""
         async with self._changing:
             return look()
-
-    def check(self) -> list[str]:
-        """What is wrong with the tablets of some table, in words."""
-        wrong = []
-        for id_, table in self._catalog.latest.tables.items():
-            records = self.maps.of_table(id_)
-            try:
-                check_cover([record.rows for record in records])
-            except StelaeError as error:
-                wrong.append(f"table {self._catalog.latest.qualified_name(table)!r}: {error}")
-        return wrong

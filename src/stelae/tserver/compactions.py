@@ -52,7 +52,7 @@ class Compactions:
             self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {})
         try:
             for state in self._shard.of_table(info.id):
-                merges += self._reserved(state.tablet, full=full)
+                merges += self._reserve_all(state.tablet, full=full)
         except BaseException:
             self._end(ticket, merges)
             raise
@@ -72,7 +72,7 @@ class Compactions:
             works=tuple(self._work(number, merge) for number, merge in enumerate(merges)),
         )
 
-    def _reserved(self, tablet: TabletId, *, full: bool) -> list[Merge]:
+    def _reserve_all(self, tablet: TabletId, *, full: bool) -> list[Merge]:
         found: list[Merge] = []
         done: set[GroupId] = set()
         try:
@@ -117,7 +117,7 @@ class Compactions:
         if adopted:
             self._upkeep.save()
             self._upkeep.tell(merge.told(file, 0.0))
-        self._keeper.garbage_left()
+        self._keeper.note_garbage()
         return adopted
 
     def renew(self, ticket: str, ttl_s: float) -> None:
@@ -148,7 +148,7 @@ class Compactions:
             self._tickets.pop(ticket, None)
         for merge in merges:
             self._upkeep.give_up(merge)
-        self._keeper.garbage_left()
+        self._keeper.note_garbage()
 
 
 def _is_gone(ticket: str) -> NotFound:

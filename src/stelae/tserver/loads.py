@@ -165,8 +165,8 @@ class Loads:
             self._keep(done)
             self._upkeep.save()
             self._write(done)
-        self._keeper.grew(state.tablet for state in self._shard.of_table(record.table))
-        self._keeper.garbage_left()
+        self._keeper.note_growth(state.tablet for state in self._shard.of_table(record.table))
+        self._keeper.note_garbage()
         self._upkeep.tell(
             LoadCommitted(
                 table=record.table,
@@ -272,7 +272,7 @@ class Loads:
         self._keep(rest)
         self._prefixes.pop(attempt.ticket, None)
         self._forget({attempt.ticket})
-        self._keeper.garbage_left()
+        self._keeper.note_garbage()
 
     def _forget(self, tickets: set[str]) -> None:
         """Let go of what was prepared."""

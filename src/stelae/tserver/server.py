@@ -141,7 +141,7 @@ class TabletServer:
     def ask(self, request: ControlRequest) -> TabletReport:
         report = self.control.ask(request)
         if isinstance(request, DeleteTablets | UnloadTable):
-            self.keeper.garbage_left()
+            self.keeper.note_garbage()
             self.wakes.grown()
         return report
 
@@ -235,7 +235,7 @@ class TabletServer:
             self.shard.drain(deadline)
             txn = wait_durable(commit.durable, deadline)
             self.upkeep.save()
-        self.keeper.grew(state.tablet for state in self.shard.of_table(table))
+        self.keeper.note_growth(state.tablet for state in self.shard.of_table(table))
         self.wakes.grown()
         return txn
 

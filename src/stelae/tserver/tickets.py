@@ -177,7 +177,7 @@ class Tickets:
         """Let go of what nobody has renewed in time."""
         for prefix, kind in self._kinds.items():
             for ticket in kind.expire():
-                self._keeper.garbage_left()
+                self._keeper.note_garbage()
                 self._upkeep.tell(TicketExpired(prefix.rstrip("-"), ticket))
         now_ms = self._now_ms()
         if now_ms >= self._sweep_ms:

@@ -130,7 +130,7 @@ class Upkeep(ConfigSaving):
                 for state in users:
                     first = self._unsaved_from.get(state.tablet, TXN_MAX)
                     self._unsaved_from[state.tablet] = min(first, memory.txn_min)
-                self._changed([flushed_to(state, memory, files) for state in users])
+                self._install([flushed_to(state, memory, files) for state in users])
         finally:
             with shard.lock:
                 self._flushing.discard(id(memory))
@@ -245,13 +245,13 @@ class Upkeep(ConfigSaving):
             if current is None:
                 return False
             try:
-                self._changed([replaced(current, merge.group, merge.refs, [file] if file else [])])
+                self._install([replaced(current, merge.group, merge.refs, [file] if file else [])])
             except InvalidArgument:
                 return False
             return True
 
     def give_up(self, merge: Merge) -> None:
-        """It is done, or will not be."""
+        """Release the files this merge reserved; called on success and on failure."""
         with self._shard.lock:
             self._busy -= merge.files
 
@@ -286,7 +286,7 @@ class Upkeep(ConfigSaving):
                 for id_, refs in state.groups
             )
             if kept != state.groups:
-                self._changed([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
+                self._install([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
 
     # -- ranges
 
@@ -294,7 +294,7 @@ class Upkeep(ConfigSaving):
         with self._shard.lock:
             state = self._shard.state(tablet)
             both = split(state, at, left, right, state.resize + 1)
-            self._moved([state], both)
+            self._hand_over([state], both)
         self.tell(TabletSplit(state.table, tablet, left, right))
         return both
 
@@ -302,17 +302,17 @@ class Upkeep(ConfigSaving):
         with self._shard.lock:
             states = [self._shard.state(left), self._shard.state(right)]
             one = joined(states[0], states[1], tablet, max(state.resize for state in states) + 1)
-            self._moved(states, [one])
+            self._hand_over(states, [one])
         self.tell(TabletsJoined(one.table, left, right, tablet))
         return one
 
-    def _moved(self, old: Sequence[TabletState], new: Sequence[TabletState]) -> None:
-        """What was flushed and not yet saved is now the business of all that took over."""
+    def _hand_over(self, old: Sequence[TabletState], new: Sequence[TabletState]) -> None:
+        """Put states in the place of others. The log is needed until the configs of all that took over are saved."""
         ids = {state.tablet for state in new}
         firsts = [self._unsaved_from.pop(state.tablet) for state in old if state.tablet in self._unsaved_from]
         for id_ in ids if firsts else ():
             self._unsaved_from[id_] = min(firsts)
-        self._changed(new, [state.tablet for state in old if state.tablet not in ids])
+        self._install(new, [state.tablet for state in old if state.tablet not in ids])
 
     def commit(self, table: TableId, change: TableChange) -> Commit:
         """As `Shard.commit`; the configs that follow from it are to be saved before the log can go."""
@@ -329,7 +329,7 @@ class Upkeep(ConfigSaving):
         """Any other change of a state that its config must follow."""
         with self._shard.lock:
             state = next_state(self._shard.state(tablet))
-            self._changed([state])
+            self._install([state])
             return state
 
     # -- what nobody needs
