@@ -7,6 +7,7 @@ from collections.abc import Callable
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
 from stelae.master.master import MasterSettings
+from stelae.model.events import Listener, tell_nobody
 from stelae.registry.control import TabletReport
 from stelae.sim.rng import SimRng
 from stelae.storage.log.wal import WalSettings
@@ -33,7 +34,9 @@ async def inline(job: Callable[..., TabletReport], /, *args: object) -> TabletRe
 
 
 class Machine(SimMachine):
+    listener: Listener | None = None
+
     def open(self, settings: StoreSettings = SETTINGS) -> EmbeddedStore:
         loop = self.start()
         world = World(self.disk, self.blobs, self.metastore, self.clock, SimRng(self.lives * 1_000), loop, None, inline)
-        return EmbeddedStore(world, settings, "simulated")
+        return EmbeddedStore(world, settings, "simulated", listener=self.listener or tell_nobody)

@@ -12,7 +12,7 @@ from stelae.catalog.commands.tables import CreateTable, DropTable, TableName
 from stelae.catalog.decide import Command
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
-from stelae.master.plan import Settling, behind, forgettable, in_phase, overdue, prepared, settle
+from stelae.master.plan import Corrections, behind, corrections, forgettable, in_phase, overdue, prepared
 from stelae.model.hybrid import pack
 from stelae.model.ids import SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
@@ -95,7 +95,7 @@ def crashes(draw: st.DrawFn) -> Found:
     return Found(records, TabletReport("s1", tuple(tablets), is_full=True))
 
 
-def carried_out(found: Found, settling: Settling) -> Found:
+def carried_out(found: Found, settling: Corrections) -> Found:
     """Records and server afterwards, if nothing goes wrong."""
     gone = {record.tablet for record in settling.removed}
     records = {r.tablet: r for r in found.records if r.tablet not in gone}
@@ -113,7 +113,7 @@ def carried_out(found: Found, settling: Settling) -> Found:
 @settings(max_examples=tries(200))
 @given(crashes())
 def test_settling_brings_everything_in_line(found: Found) -> None:
-    settling = settle(found.records, found.report, CATALOG, NOW_MS)
+    settling = corrections(found.records, found.report, CATALOG, NOW_MS)
     after = carried_out(found, settling)
     here = {(each.tablet, each.table, each.rows) for each in after.report.tablets}
     for table in LIVE:
@@ -128,8 +128,8 @@ def test_settling_brings_everything_in_line(found: Found) -> None:
 @settings(max_examples=tries(200))
 @given(crashes())
 def test_settling_twice_does_nothing_the_second_time(found: Found) -> None:
-    after = carried_out(found, settle(found.records, found.report, CATALOG, NOW_MS))
-    again = settle(after.records, after.report, CATALOG, NOW_MS + 5)
+    after = carried_out(found, corrections(found.records, found.report, CATALOG, NOW_MS))
+    again = corrections(after.records, after.report, CATALOG, NOW_MS + 5)
     assert (again.puts, again.missing, again.unwanted, again.unserved) == ((), (), (), ())
     assert all(record.phase is TabletPhase.REPLACED for record in again.removed)
 
@@ -137,7 +137,7 @@ def test_settling_twice_does_nothing_the_second_time(found: Found) -> None:
 @settings(max_examples=tries(200))
 @given(crashes())
 def test_a_tablet_with_data_is_never_deleted_nor_made_anew(found: Found) -> None:
-    settling = settle(found.records, found.report, CATALOG, NOW_MS)
+    settling = corrections(found.records, found.report, CATALOG, NOW_MS)
     known = {record.tablet: record for record in found.records}
     here = {each.tablet: each for each in found.report.tablets}
     for tablet in settling.unwanted:
@@ -153,14 +153,14 @@ def test_a_tablet_with_data_is_never_deleted_nor_made_anew(found: Found) -> None
 
 def test_one_that_ran_and_is_not_served_is_loaded_and_never_created() -> None:
     record = recorded(20, LIVE[0], RowRange(b"", None), TabletPhase.RUNNING)
-    settling = settle([record], TabletReport("s1", ()), CATALOG, NOW_MS)
-    assert settling == Settling(unserved=(LIVE[0],))
+    settling = corrections([record], TabletReport("s1", ()), CATALOG, NOW_MS)
+    assert settling == Corrections(unserved=(LIVE[0],))
 
 
 def test_what_somebody_asked_for_stays_so() -> None:
     rows, before = RowRange(b"", None), recorded(20, LIVE[0], RowRange(b"", b"z"), TabletPhase.RUNNING)
     record = msgspec.structs.replace(before, is_asked=True)
-    settling = settle([record], TabletReport("s1", (reported(20, LIVE[0], rows),)), CATALOG, NOW_MS)
+    settling = corrections([record], TabletReport("s1", (reported(20, LIVE[0], rows),)), CATALOG, NOW_MS)
     (put,) = settling.puts
     assert (put.rows, put.is_asked) == (rows, True)
 

@@ -10,9 +10,11 @@ from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.model.declare import columns, declare
+from stelae.model.events import Listener
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.service.blocks import OrderedBlock
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import CreateAsk, TableInfo
 from stelae.sim.effects import Effect
@@ -29,8 +31,9 @@ def row(key: int) -> Row:
 class Place:
     """A machine, and the store that is open on it."""
 
-    def __init__(self, seed: int = 1, settings: StoreSettings = SETTINGS) -> None:
+    def __init__(self, seed: int = 1, settings: StoreSettings = SETTINGS, listener: Listener | None = None) -> None:
         self.machine = Machine(seed)
+        self.machine.listener = listener
         self._settings = settings
         self.store: EmbeddedStore = self.machine.open(settings)
 
@@ -41,9 +44,11 @@ class Place:
     def create(self, name: str = "t", *cuts: int) -> TableInfo:
         return self.store.create(CreateAsk(name, SCHEMA, tuple(row(cut) for cut in cuts)))
 
+    def blocks(self, table: TableId, *keys: int, a: int = 0) -> list[OrderedBlock]:
+        return blocks_of(self.store.info(table).schema, [{"id": key, "a": a or key} for key in keys])
+
     def put(self, table: TableId, *keys: int, a: int = 0) -> Txn:
-        blocks = blocks_of(self.store.info(table).schema, [{"id": key, "a": a or key} for key in keys])
-        return self.store.write(table, blocks)
+        return self.store.write(table, self.blocks(table, *keys, a=a))
 
     def get(self, table: TableId, key: int, at: Txn | None = None) -> Any:
         found = self.store.newest(table, row(key), ALL_COLUMNS, at)

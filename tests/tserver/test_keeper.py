@@ -132,7 +132,7 @@ def test_files_are_merged_when_there_are_many(place: Place) -> None:
         flushed(place, info.id, key)
     assert files(place, info.id) == 12
     assert run(kept) == 0, "nobody said that it has grown"
-    kept.grew(state.tablet for state in place.server.shard.of_table(info.id))
+    kept.note_growth(state.tablet for state in place.server.shard.of_table(info.id))
     assert run(kept) > 0
     assert files(place, info.id) < 5
     assert place.machine.files() == place.server.upkeep.needed_files()
@@ -149,7 +149,7 @@ def test_a_new_keeper_looks_at_all_that_have_files(place: Place) -> None:
 
 def test_a_tablet_that_is_gone_is_forgotten(place: Place) -> None:
     kept = keeper(place)
-    kept.grew([TabletId(999)])
+    kept.note_growth([TabletId(999)])
     assert kept.compact_step()
     assert not kept.compact_step()
 
@@ -169,7 +169,7 @@ def test_garbage_is_collected_again_if_it_could_not_be(place: Place) -> None:
     kept = keeper(place)
     for key in range(12):
         flushed(place, info.id, key)
-    kept.grew(state.tablet for state in place.server.shard.of_table(info.id))
+    kept.note_growth(state.tablet for state in place.server.shard.of_table(info.id))
     place.machine.blobs.fail("list", Unavailable)
     with pytest.raises(Unavailable):
         run(kept)
@@ -185,14 +185,14 @@ def test_a_large_tablet_is_split(place: Place) -> None:
     info, asked = place.create(), Asked()
     flushed(place, info.id, *range(100))
     kept = keeper(place, asked, tablet_bytes=100)
-    kept.grew(state.tablet for state in place.server.shard.of_table(info.id))
+    kept.note_growth(state.tablet for state in place.server.shard.of_table(info.id))
     run(kept)
     (only,) = place.server.shard.of_table(info.id)
     ((tablet, at),) = asked.splits
     assert tablet == only.tablet
     assert row(0) < at < row(99)
     asked.error = NotFound("the master says no")
-    kept.grew([tablet])
+    kept.note_growth([tablet])
     run(kept)
     assert len(asked.splits) == 2
 
@@ -201,12 +201,12 @@ def test_small_neighbours_are_joined_if_a_split_made_them(place: Place) -> None:
     info, asked = place.create("t", 50), Asked()
     flushed(place, info.id, *range(100))
     kept = keeper(place, asked)
-    kept.grew(state.tablet for state in place.server.shard.of_table(info.id))
+    kept.note_growth(state.tablet for state in place.server.shard.of_table(info.id))
     run(kept)
     assert asked.joins == [], "these are as they were made"
     place.store.split(info.id, row(20))
     first, second, third = place.server.shard.of_table(info.id)
-    kept.grew([first.tablet, second.tablet, third.tablet])
+    kept.note_growth([first.tablet, second.tablet, third.tablet])
     run(kept)
     assert asked.joins == [(first.tablet, second.tablet)]
 
@@ -219,7 +219,7 @@ def test_neighbours_that_would_soon_be_split_again_are_not_joined(place: Place) 
     total = sum(each.size_bytes for each in place.store.tablets(info.id))
     for tablet_bytes, joins in ((2 * total - 2, 0), (2 * total + 2, 1)):
         kept = keeper(place, asked, tablet_bytes=tablet_bytes)
-        kept.grew([states[0].tablet])
+        kept.note_growth([states[0].tablet])
         run(kept)
         assert len(asked.joins) == joins
 
@@ -308,7 +308,7 @@ def test_a_horizon_never_goes_back(place: Place) -> None:
     for _ in range(2):
         place.reopen()
         flushed(place, info.id, 3)
-        place.store.server.keeper.grew(state.tablet for state in place.server.shard.of_table(info.id))
+        place.store.server.keeper.note_growth(state.tablet for state in place.server.shard.of_table(info.id))
         run(place.store.server.keeper)
         with pytest.raises(SnapshotTooOld):
             place.get(info.id, 1, at=old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
@@ -11,6 +12,7 @@ from stelae.assembly.links import LocalMasterLink, LocalServerLink
 from stelae.assembly.world import StoreSettings, World
 from stelae.master.desk import TableDesk
 from stelae.master.master import Master
+from stelae.model.events import Event, Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Txn
 from stelae.registry.catalog.service import CatalogService, CatalogSettings
@@ -19,11 +21,14 @@ from stelae.registry.store_mark import StoreMark, mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.storage.shard import Shard
+from stelae.tserver.counts import EventCounts
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
 from stelae.tserver.visits import Visits
 
 EMBEDDED = "embedded"
+
+_log = logging.getLogger("stelae")
 
 _CATALOG_VERSIONS_MAX = 1_000
 """So many versions of the catalog are read again at every opening, before they are put together."""
@@ -41,13 +46,17 @@ class EmbeddedStore:
         settings: StoreSettings,
         place: str,
         proved: Callable[[], None] | None = None,
+        listener: Listener = tell_nobody,
         *,
         fragments: str = "",
     ) -> None:
         """From what lies on the world's metastore, log and files, or from nothing. Blocking: for a thread that is not
         the loop's. `place`: where the store is, for messages. `proved` is called when all that was found has proved
-        good, before anything is changed. `fragments`: the URL under which jobs find its files."""
-        made = _open_parts(world, settings, place, fragments, proved)
+        good, before anything is changed. `listener` hears what happens in the store. `fragments`: the URL under which
+        jobs find its files."""
+        self._counts = EventCounts()
+        tell = Listeners(self._counts, listener, on_failure=_note_failure)
+        made = _open_parts(world, settings, place, fragments, proved, tell)
         self.world = world
         self.place = place
         self.mark = made.mark
@@ -87,7 +96,7 @@ class EmbeddedStore:
     def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:  # noqa: ARG002 - it never waits
         numbers, catalog = self.server.metrics(), self.catalog.latest
         tables = {"tables": len(catalog.tables), "tablets": numbers["tablets"], "catalog_version": catalog.version}
-        return {**tables, **numbers}
+        return {**tables, **numbers, **self._counts.numbers()}
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
         return self.server.check(self.desk.tables_at_rest, progress)
@@ -130,8 +139,17 @@ class _Parts:
     server: TabletServer
 
 
+def _note_failure(event: Event, error: Exception) -> None:
+    _log.error("a listener failed to hear of %s", type(event).__name__, exc_info=error)
+
+
 def _open_parts(
-    world: World, settings: StoreSettings, place: str, fragments: str, proved: Callable[[], None] | None
+    world: World,
+    settings: StoreSettings,
+    place: str,
+    fragments: str,
+    proved: Callable[[], None] | None,
+    tell: Listener,
 ) -> _Parts:
     """All of them, or none: what was opened before something failed is closed again."""
     run, time = world.loop.run, HybridClock(world.clock.wall_ms)
@@ -145,10 +163,10 @@ def _open_parts(
         )
         server_settings = ServerSettings(EMBEDDED, place, fragments, mark.token, settings.shard, settings.pins_wait_s)
         to_master = LocalMasterLink(world.loop)
-        server = TabletServer.open(ports, tables, to_master, server_settings, visits, proved)
+        server = TabletServer.open(ports, tables, to_master, server_settings, visits, proved, tell)
         try:
             to_server = LocalServerLink(server, world.aside)
-            master = Master(world.metastore, catalog, to_server, world.clock, settings.master)
+            master = Master(world.metastore, catalog, to_server, world.clock, settings.master, tell)
             to_master.connect(master)
             run(master.start())
         except BaseException:

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
@@ -36,6 +37,7 @@ from stelae.launch.copies import copied, told_of
 from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
+from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.storage.shard import ShardSettings
 
 LOG_DIRECTORY = "log"
@@ -74,7 +76,9 @@ class LocalStore(EmbeddedStore):
         *,
         read_only: bool = False,
         fragments: str | None = None,
+        listener: Listener = tell_nobody,
     ) -> None:
+        """What happens in the store is in the process's log (`adapters.event_log`), and told to `listener`."""
         self._users = 1
         self._ends: list[Callable[[], None]] = []
         self._ending = threading.RLock()
@@ -84,7 +88,7 @@ class LocalStore(EmbeddedStore):
         try:
             if ownership is not None:
                 self._ends.append(ownership.release)
-            working = self._copied(directory) if read_only else directory
+            working = self._copy_metadata(directory) if read_only else directory
             loop = self.loop = LoopThread("stelae-master")
             self._ends.append(loop.close)
             clock = SystemClock()
@@ -96,7 +100,8 @@ class LocalStore(EmbeddedStore):
             rng = SystemRng()
             blobs, url = open_fragment_blobs(directory, metastore, rng, loop.run, fragments, read_only=read_only)
             world = World(logs, blobs, metastore, clock, rng, loop, reading)
-            super().__init__(world, settings, str(directory), logs.settle, fragments=url)
+            heard = Listeners(EventLog(str(directory)), listener)
+            super().__init__(world, settings, str(directory), logs.settle, heard, fragments=url)
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
                 self._start_threads()
@@ -108,7 +113,8 @@ class LocalStore(EmbeddedStore):
             self.end()
             raise
 
-    def _copied(self, directory: Path) -> Path:
+    def _copy_metadata(self, directory: Path) -> Path:
+        """The metastore and the log, in a directory that goes when the store is closed."""
         if not (directory / METASTORE_FILE).exists():
             raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
         copy = copied(directory, f"{METASTORE_FILE}*", LOG_DIRECTORY)
@@ -178,7 +184,7 @@ def _close_at_exit(store: LocalStore) -> None:
         _registered.append(True)
         register = getattr(threading, "_register_atexit", atexit.register)
         register(_close_all)
-        os.register_at_fork(after_in_child=_forked)
+        os.register_at_fork(after_in_child=_note_fork)
     _open_stores.add(store)
 
 
@@ -188,7 +194,7 @@ def _close_all() -> None:
             store.end()
 
 
-def _forked() -> None:
+def _note_fork() -> None:
     for store in list(_open_stores):
         store.after_fork()
 

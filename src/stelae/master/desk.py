@@ -132,7 +132,7 @@ class TableDesk:
 
     def tables_at_rest(self, look: Callable[[Catalog, Callable[[TableId], tuple[TabletRecord, ...]]], None]) -> None:
         """Let somebody look at the catalog and at the tablets of its tables while none is being changed."""
-        self._run(self._master.undisturbed(lambda: look(self._tables.catalog, self._recorded)))
+        self._run(self._master.look_undisturbed(lambda: look(self._tables.catalog, self._recorded)))
 
     def tend(self) -> None:
         """Do what time alone makes due, if there is anything."""

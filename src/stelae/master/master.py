@@ -16,11 +16,11 @@ from typing import TypeVar
 from stelae.catalog.commands.spaces import CreateNamespace
 from stelae.catalog.commands.tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
 from stelae.catalog.decide import decide_batch
-from stelae.catalog.entries import TableCreated
+from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.master.maps import TabletMaps
-from stelae.master.plan import behind, forgettable, in_phase, overdue, prepared, settle
+from stelae.master.plan import behind, corrections, forgettable, in_phase, overdue, prepared
 from stelae.model.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -28,12 +28,19 @@ from stelae.model.errors import (
     NotFound,
     PermissionDenied,
     Retryable,
-    StelaeError,
     Unavailable,
     UnknownOutcome,
 )
+from stelae.model.events import (
+    Listener,
+    TableAltered,
+    TableCreated,
+    TableDropped,
+    TableForgotten,
+    TableRecalled,
+    tell_nobody,
+)
 from stelae.model.ids import Row, TableId, TabletId
-from stelae.model.ranges import check_cover
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.alterations import commands_of
@@ -83,8 +90,16 @@ class Master:
     """For the tasks of one event loop. `maps` may be read from anywhere."""
 
     def __init__(
-        self, store: Metastore, catalog: CatalogService, link: ServerLink, clock: Clock, settings: MasterSettings
+        self,
+        store: Metastore,
+        catalog: CatalogService,
+        link: ServerLink,
+        clock: Clock,
+        settings: MasterSettings,
+        tell: Listener = tell_nobody,
     ) -> None:
+        """`tell` hears what happens to tables."""
+        self._tell = tell
         self._store = store
         self._catalog = catalog
         self._link = link
@@ -122,13 +137,13 @@ class Master:
     async def _line_up(self, report: TabletReport) -> None:
         """Bring records, catalog and server in line."""
         catalog = self._catalog.latest
-        settling = settle(self.maps.all(), report, catalog, self._clock.wall_ms())
-        if settling.unwanted:
-            await self._link.ask(DeleteTablets(settling.unwanted))
-        await self._record(settling.puts, settling.removed)
-        await self._assign(settling.missing)
+        changes = corrections(self.maps.all(), report, catalog, self._clock.wall_ms())
+        if changes.unwanted:
+            await self._link.ask(DeleteTablets(changes.unwanted))
+        await self._record(changes.puts, changes.removed)
+        await self._assign(changes.missing)
         await self._bring_up(report)
-        for table in settling.unserved:
+        for table in changes.unserved:
             await self._link.ask(LoadTable(table))
         for table in catalog.dropped:
             await self._link.ask(UnloadTable(table))
@@ -163,12 +178,13 @@ class Master:
     # -- creating
 
     async def create(self, command: CreateTable, cuts: Sequence[Row]) -> Table:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             self._check_cuts(command, cuts)
             catalog = self._catalog.latest
             # A name that begins with a namespace makes it, if it is not there.
             commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
-            created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, TableCreated)]
+            created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, CreatedEntry)]
             if not created:
                 return found(catalog, command.table)
             ids = await take_tablet_ids(self._store, len(cuts) + 1)
@@ -187,7 +203,11 @@ class Master:
                 others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
                 await self._record(records, others)
             await self._assign(records)
-            return made
+        self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
+        return made
+
+    def _name(self, table: Table) -> str:
+        return self._catalog.latest.qualified_name(table)
 
     def _check_cuts(self, command: CreateTable, cuts: Sequence[Row]) -> None:
         if len(cuts) + 1 > self._settings.tablets_per_table_max:
@@ -242,19 +262,10 @@ class Master:
             await self._assign(await self._replace(late))
         await self.clean()
 
-    async def take_report(self, report: TabletReport) -> None:
-        """A server says what it has: tablets that were replaced or forgotten are deleted, older schemas brought up."""
-        async with self._change():
-            settling = settle(self.maps.all(), report, self._catalog.latest, self._clock.wall_ms())
-            if settling.unwanted:
-                await self._link.ask(DeleteTablets(settling.unwanted))
-            known = {record.tablet for record in self.maps.all()}
-            await self._record([record for record in settling.puts if record.tablet in known])
-            await self._bring_up(report)
-
     # -- changing
 
     async def alter(self, name: TableName, changes: AlterAsk) -> Table:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             before = found(self._catalog.latest, name)
             commands = commands_of(name, changes)
@@ -264,9 +275,12 @@ class Master:
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 await self._link.ask(AlterTable(before.id))
-            return after
+        seconds = self._clock.monotonic_s() - begun_s
+        self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
+        return after
 
     async def drop(self, name: TableName, *, if_exists: bool) -> None:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             catalog = self._catalog.latest
             if if_exists and not exists(catalog, name):
@@ -274,26 +288,36 @@ class Master:
             table = found(catalog, name)
             await self._catalog.execute(DropTable(name))
             await self._link.ask(UnloadTable(table.id))
+        self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
         await self.clean()
 
     async def recall(self, name: TableName, new_name: str | None) -> Table:
+        begun_s = self._clock.monotonic_s()
         async with self._change():
             before = self._catalog.latest
             catalog = await self._catalog.execute(RecallTable(name, new_name))
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             await self._link.ask(LoadTable(id_))
-            return catalog.tables[id_]
+        made = catalog.tables[id_]
+        self._tell(TableRecalled(id_, self._name(made), self._clock.monotonic_s() - begun_s))
+        return made
 
     async def clean(self) -> tuple[TableId, ...]:
         """Forget the dropped tables whose grace period is over, with all that was theirs."""
-        async with self._change():
-            over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
-            for table in over:
-                await self._catalog.execute(ForgetTable(table))
-                records = [record for record in self.maps.all() if record.table == table]
-                await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
-                await self._record((), records)
-            return over
+        gone: list[TableForgotten] = []
+        try:
+            async with self._change():
+                over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
+                for table in over:
+                    await self._catalog.execute(ForgetTable(table))
+                    records = [record for record in self.maps.all() if record.table == table]
+                    await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
+                    await self._record((), records)
+                    gone.append(TableForgotten(table, len(records)))
+                return over
+        finally:
+            for event in gone:
+                self._tell(event)
 
     async def change_spaces(self, ask: SpacesAsk) -> Catalog:
         """Namespaces and zones. No tablet changes by it: sizes are judged by what the catalog then says."""
@@ -314,7 +338,7 @@ class Master:
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
-            await self._resized([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
+            await self._record_resize([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
 
     async def join(self, left: TabletId, right: TabletId, *, is_asked: bool = False) -> None:
         """Of their own accord, only tablets are joined that nobody has asked for."""
@@ -325,9 +349,9 @@ class Master:
             if not is_asked and any(record.is_asked for record in records):
                 return
             (into,) = await take_tablet_ids(self._store, 1)
-            await self._resized(records, await self._link.ask(JoinTablets(left, right, into)))
+            await self._record_resize(records, await self._link.ask(JoinTablets(left, right, into)))
 
-    async def _resized(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
+    async def _record_resize(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
         now_ms = self._clock.wall_ms()
         new = [
             TabletRecord(each.tablet, each.table, each.rows, TabletPhase.RUNNING, report.server, now_ms, is_asked)
@@ -335,18 +359,7 @@ class Master:
         ]
         await self._record(new, old)
 
-    async def undisturbed(self, look: Callable[[], T]) -> T:
-        """What is seen while no table or tablet is being changed."""
+    async def look_undisturbed(self, look: Callable[[], T]) -> T:
+        """Let somebody look while no table or tablet is being changed."""
         async with self._changing:
             return look()
-
-    def check(self) -> list[str]:
-        """What is wrong with the tablets of some table, in words."""
-        wrong = []
-        for id_, table in self._catalog.latest.tables.items():
-            records = self.maps.of_table(id_)
-            try:
-                check_cover([record.rows for record in records])
-            except StelaeError as error:
-                wrong.append(f"table {self._catalog.latest.qualified_name(table)!r}: {error}")
-        return wrong

@@ -26,9 +26,9 @@ def in_phase(records: Iterable[TabletRecord], phase: TabletPhase, now_ms: int, s
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
-    """What a full report changes: records to write and to remove, tablets the server must delete, and create, and
-    tables it must serve again."""
+class Corrections:
+    """What must change so that records, catalog and server agree: records to write and to remove, tablets the server
+    must delete, and create, and tables it must serve again."""
 
     puts: tuple[TabletRecord, ...] = ()
     removed: tuple[TabletRecord, ...] = ()
@@ -37,8 +37,8 @@ class Settling:
     unserved: tuple[TableId, ...] = ()
 
 
-def settle(records: Iterable[TabletRecord], report: TabletReport, catalog: Catalog, now_ms: int) -> Settling:
-    """Bring what is recorded and what a server has in line. `report` may have the tablets of dropped tables too.
+def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: Catalog, now_ms: int) -> Corrections:
+    """What brings the records and what a server has in line. `report` may have the tablets of dropped tables too.
 
     - A record of a table that is not in the catalog goes, and the tablet too if there is one: the table's creation
       ended before it was there, or it was forgotten.
@@ -88,7 +88,7 @@ def settle(records: Iterable[TabletRecord], report: TabletReport, catalog: Catal
             unserved.add(record.table)
         elif record.table in catalog.tables:
             missing.append(record)
-    return Settling(tuple(puts), tuple(removed), tuple(unwanted), tuple(missing), tuple(sorted(unserved)))
+    return Corrections(tuple(puts), tuple(removed), tuple(unwanted), tuple(missing), tuple(sorted(unserved)))
 
 
 def overdue(records: Iterable[TabletRecord], now_ms: int, timeout_ms: int) -> list[TabletRecord]:

@@ -126,6 +126,8 @@ class Shard:
         self._in_memory_bytes = 0
         self._last_change = TXN_MIN
         self._closed = False
+        self.refused: list[StelaeError] = []
+        """What the disk has refused to log, for whoever tells of it and takes it away."""
 
     # -- tablets
 
@@ -318,7 +320,8 @@ class Shard:
         if self._room:
             self._wake()
 
-    def _on_failed(self, records: Sequence[LogRecord], error: StelaeError) -> None:  # noqa: ARG002
+    def _on_failed(self, records: Sequence[LogRecord], error: StelaeError) -> None:
+        self.refused.append(error)
         for record in records:
             if record.kind is LogKind.CHANGE:
                 change = decode_change(record.payload, record.txn)

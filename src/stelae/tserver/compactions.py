@@ -17,7 +17,8 @@ from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, CompactionWork
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
-from stelae.storage.upkeep.upkeep import Merge, Upkeep
+from stelae.storage.upkeep.merges import Merge
+from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.job_files import check_written
 from stelae.tserver.keeper import Keeper
 
@@ -51,7 +52,7 @@ class Compactions:
             self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {})
         try:
             for state in self._shard.of_table(info.id):
-                merges += self._reserved(state.tablet, full=full)
+                merges += self._reserve_all(state.tablet, full=full)
         except BaseException:
             self._end(ticket, merges)
             raise
@@ -71,7 +72,7 @@ class Compactions:
             works=tuple(self._work(number, merge) for number, merge in enumerate(merges)),
         )
 
-    def _reserved(self, tablet: TabletId, *, full: bool) -> list[Merge]:
+    def _reserve_all(self, tablet: TabletId, *, full: bool) -> list[Merge]:
         found: list[Merge] = []
         done: set[GroupId] = set()
         try:
@@ -115,7 +116,8 @@ class Compactions:
             self._upkeep.give_up(merge)
         if adopted:
             self._upkeep.save()
-        self._keeper.garbage_left()
+            self._upkeep.tell(merge.told(file, 0.0))
+        self._keeper.note_garbage()
         return adopted
 
     def renew(self, ticket: str, ttl_s: float) -> None:
@@ -134,18 +136,19 @@ class Compactions:
         self._end(ticket, list(found.merges.values()))
         return True
 
-    def expire(self) -> bool:
+    def expire(self) -> list[str]:
+        """Let go of what nobody has renewed in time; the tickets that ended."""
         now_ms = self._now_ms()
         with self._lock:
             over = [ticket for ticket, each in self._tickets.items() if each.expires_ms <= now_ms]
-        return bool([ticket for ticket in over if self.release(ticket)])
+        return [ticket for ticket in over if self.release(ticket)]
 
     def _end(self, ticket: str, merges: list[Merge]) -> None:
         with self._lock:
             self._tickets.pop(ticket, None)
         for merge in merges:
             self._upkeep.give_up(merge)
-        self._keeper.garbage_left()
+        self._keeper.note_garbage()
 
 
 def _is_gone(ticket: str) -> NotFound:

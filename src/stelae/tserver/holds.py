@@ -138,8 +138,9 @@ class Holds:
         self._run(remove_hold(self._store, ticket))
         return True
 
-    def expire(self) -> bool:
+    def expire(self) -> list[str]:
+        """Let go of what nobody has renewed in time; the tickets that ended."""
         now_ms = self._now_ms()
         with self._lock:
             over = [ticket for ticket, hold in self._holds.items() if hold.record.expires_ms <= now_ms]
-        return bool([ticket for ticket in over if self.release(ticket)])
+        return [ticket for ticket in over if self.release(ticket)]

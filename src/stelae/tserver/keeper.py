@@ -98,7 +98,7 @@ class Keeper:
         flushed = self._flushing.flush_due()
         if flushed is not None:
             self._unsaved = True
-            self.grew(
+            self.note_growth(
                 state.tablet for state in self._shard.of_table(flushed.table) if state.rows.overlaps(flushed.rows)
             )
             return True
@@ -115,8 +115,8 @@ class Keeper:
 
     # -- compaction
 
-    def grew(self, tablets: Iterable[TabletId]) -> None:
-        """They have files that nobody has looked at."""
+    def note_growth(self, tablets: Iterable[TabletId]) -> None:
+        """These tablets have new files: see at the next steps whether they are to be compacted."""
         with self._lock:
             self._grown |= dict.fromkeys(tablets)
 
@@ -176,8 +176,8 @@ class Keeper:
                 raise
         return False
 
-    def garbage_left(self) -> None:
-        """Files may have become needless: look at the next step."""
+    def note_garbage(self) -> None:
+        """Some files may not be needed any more: collect them when there is nothing left to compact."""
         self._garbage = True
 
     # -- history

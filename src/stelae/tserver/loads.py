@@ -21,6 +21,7 @@ import msgspec
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, TabletAway
+from stelae.model.events import LoadCommitted
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.ranges import RowRange
 from stelae.ports.loop import Loop
@@ -164,8 +165,19 @@ class Loads:
             self._keep(done)
             self._upkeep.save()
             self._write(done)
-        self._keeper.grew(state.tablet for state in self._shard.of_table(record.table))
-        self._keeper.garbage_left()
+        self._keeper.note_growth(state.tablet for state in self._shard.of_table(record.table))
+        self._keeper.note_garbage()
+        self._upkeep.tell(
+            LoadCommitted(
+                table=record.table,
+                job=record.job,
+                batch=attempt.batch,
+                txn=txn,
+                files=len(files),
+                records=sum(each.file.stats.records for each in files),
+                size_bytes=sum(each.file.seal.size_bytes for each in files),
+            )
+        )
         return txn
 
     def _has_failed(self, committing: Commit) -> bool:
@@ -220,13 +232,15 @@ class Loads:
                 self._give_up(record)
             return record is not None
 
-    def expire(self) -> bool:
+    def expire(self) -> list[str]:
+        """Give up what nobody has renewed in time; the tickets that ended."""
         with self._lock:
-            now_ms = self._now_ms()
-            over = [r for r in self._records.values() if r.attempt is not None and r.attempt.expires_ms <= now_ms]
-            for record in over:
-                self._give_up(record)
-            return bool(over)
+            now_ms, ended = self._now_ms(), []
+            for record in list(self._records.values()):
+                if record.attempt is not None and record.attempt.expires_ms <= now_ms:
+                    self._give_up(record)
+                    ended.append(record.attempt.ticket)
+            return ended
 
     # -- inside
 
@@ -258,7 +272,7 @@ class Loads:
         self._keep(rest)
         self._prefixes.pop(attempt.ticket, None)
         self._forget({attempt.ticket})
-        self._keeper.garbage_left()
+        self._keeper.note_garbage()
 
     def _forget(self, tickets: set[str]) -> None:
         """Let go of what was prepared."""

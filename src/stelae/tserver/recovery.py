@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from stelae.format.log import read_log
 from stelae.model.errors import Corruption, InvalidArgument
+from stelae.model.events import Listener, Recovered
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.ports.blobs import BlobStore
@@ -58,13 +59,13 @@ class RecoveredShard:
 
 
 def recover_shard(
-    ports: ServerPorts, tables: Tables, settings: ServerSettings, proved: Callable[[], None]
+    ports: ServerPorts, tables: Tables, settings: ServerSettings, tell: Listener, proved: Callable[[], None]
 ) -> RecoveredShard:
     """Blocking: for a thread that is not the loop's. `proved` is called when all that was found has proved good, before
     anything is changed."""
     if not settings.name:
         raise InvalidArgument("a server has a name, by which configs know whose log holds a tablet's rows")
-    run, store = ports.loop.run, ports.metastore
+    run, store, begun_s = ports.loop.run, ports.metastore, ports.clock.monotonic_s()
     root = run(read_root(store))
     configs = MetaConfigs(lambda config: run(write_root(store, config)), settings.name)
     if root is None:
@@ -95,12 +96,25 @@ def recover_shard(
         configs.attach(shard, stages.saved)
         for table, horizon in run(read_horizons(store, tables.kept())):
             shard.advance_horizon(table, horizon)
-        upkeep = Upkeep(shard, stages.saved, [config.tablet for config in stages.away])
+        away = [config.tablet for config in stages.away]
+        upkeep = Upkeep(shard, stages.saved, away, tell, ports.clock.monotonic_s)
         stages.open(shard, upkeep)
     except BaseException:
         shard.abandon()
         raise
     was_closed = closed is not None or root is None
+    segments = shard.segments()
+    tell(
+        Recovered(
+            server=settings.name,
+            tablets=len(shard.tablets()),
+            segments=len(segments),
+            log_bytes=sum(segment.size_bytes for segment in segments),
+            memory_bytes=shard.unflushed_bytes(),
+            was_closed=was_closed,
+            seconds=ports.clock.monotonic_s() - begun_s,
+        )
+    )
     return RecoveredShard(shard, upkeep, configs, lives, tuple(stages.away), was_closed)
 
 

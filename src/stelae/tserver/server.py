@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.model.errors import Closed, NotCached, StelaeError, TabletAway
+from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -44,6 +45,7 @@ from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.tickets import Tickets
+from stelae.tserver.troubles import Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 from stelae.tserver.writing import TableWriter, wait_durable
@@ -60,10 +62,12 @@ class TabletServer:
         settings: ServerSettings,
         found: RecoveredShard,
         visits: Visits,
+        tell: Listener = tell_nobody,
     ) -> None:
         self.shard: Shard = found.shard
         self.upkeep: Upkeep = found.upkeep
         self.visits = visits
+        self._troubles = Troubles(found.shard, tell)
         self._ports = ports
         self._tables = tables
         self._closing = RLock()
@@ -114,13 +118,16 @@ class TabletServer:
         settings: ServerSettings,
         visits: Visits | None = None,
         proved: Callable[[], None] | None = None,
+        listener: Listener = tell_nobody,
     ) -> TabletServer:
         """From what lies on the metastore, the log and the files, or from nothing. Blocking: for a thread that is not
         the loop's. `visits`: those of a store that the server is part of. `proved` is called when all that was found
-        has proved good, before anything is changed."""
-        found = recover_shard(ports, tables, settings, proved or _nothing)
+        has proved good, before anything is changed. `listener` hears what happens from then on."""
+        tell = Listeners(listener)
+        found = recover_shard(ports, tables, settings, tell, proved or _nothing)
         try:
-            return TabletServer(ports, tables, master, settings, found, visits or Visits(settings.place, tables.info))
+            visits = visits or Visits(settings.place, tables.info)
+            return TabletServer(ports, tables, master, settings, found, visits, tell)
         except BaseException:
             found.shard.abandon()
             raise
@@ -134,7 +141,7 @@ class TabletServer:
     def ask(self, request: ControlRequest) -> TabletReport:
         report = self.control.ask(request)
         if isinstance(request, DeleteTablets | UnloadTable):
-            self.keeper.garbage_left()
+            self.keeper.note_garbage()
         self.wakes.grown()  # whatever was done, there may be something to do about it
         return report
 
@@ -152,22 +159,25 @@ class TabletServer:
 
     def look_at_sizes(self) -> None:
         """See whether tablets are to be split or joined: how large they should be may have changed."""
-        self.keeper.grew(self.shard.tablets())
+        self.keeper.note_growth(self.shard.tablets())
         self.wakes.grown()
 
     # -- steps
 
     def flush_step(self) -> bool:
-        return self.keeper.flush_step()
+        with self._troubles.watch("a flush"):
+            return self.keeper.flush_step()
 
     def compact_step(self) -> bool:
-        if self.keeper.compact_step():
-            return True
-        self._tickets.expire()
-        return False
+        with self._troubles.watch("a compaction"):
+            if self.keeper.compact_step():
+                return True
+            self._tickets.expire()
+            return False
 
     def log_step(self) -> bool:
-        self.shard.drain()
+        with self._troubles.watch("the log"):
+            self.shard.drain()
         return False
 
     # -- writing
@@ -186,6 +196,10 @@ class TabletServer:
             txn = self._writer.write(table, blocks, max_txn, deadline)
         except (TabletAway, Closed) as error:
             raise self.visits.explained(table, error) from None
+        except StelaeError as error:
+            self._troubles.tell_refused(error)
+            raise
+        self._troubles.is_full = False
         if self.shard.unflushed_bytes() > self._full_bytes:
             self.wakes.full()
         return txn
@@ -205,6 +219,8 @@ class TabletServer:
             future = Future()
             future.set_exception(self.visits.explained(table, error))
             return future
+        if future.done() and (refused := future.exception()) is not None:
+            self._troubles.tell_refused(refused)
         self.wakes.log()
         if self.shard.unflushed_bytes() > self._full_bytes:
             self.wakes.full()
@@ -224,7 +240,7 @@ class TabletServer:
             self.shard.drain(deadline)
             txn = wait_durable(commit.durable, deadline)
             self.upkeep.save()
-        self.keeper.grew(state.tablet for state in self.shard.of_table(table))
+        self.keeper.note_growth(state.tablet for state in self.shard.of_table(table))
         self.wakes.grown()
         return txn
 

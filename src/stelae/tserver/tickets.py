@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.events import TicketExpired
 from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
@@ -51,6 +52,7 @@ class Tickets:
         move_horizon: Callable[[TableInfo, bool, Deadline | None], None],
     ) -> None:
         self._shard = shard
+        self._upkeep = upkeep
         self._flushing = flushing
         self._keeper = keeper
         self._visits = visits
@@ -173,9 +175,10 @@ class Tickets:
 
     def expire(self) -> None:
         """Let go of what nobody has renewed in time."""
-        for kind in self._kinds.values():
-            if kind.expire():
-                self._keeper.garbage_left()
+        for prefix, kind in self._kinds.items():
+            for ticket in kind.expire():
+                self._keeper.note_garbage()
+                self._upkeep.tell(TicketExpired(prefix.rstrip("-"), ticket))
         now_ms = self._now_ms()
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + _SWEEP_EVERY_MS

@@ -48,7 +48,7 @@ class TableUpkeep:
     def flush(self, table: TableId) -> None:
         self._flushing.flush(table)
         self._upkeep.collect_log()
-        self._keeper.grew(state.tablet for state in self._shard.of_table(table))
+        self._keeper.note_growth(state.tablet for state in self._shard.of_table(table))
 
     def move_horizon(self, info: TableInfo, to_now: bool, deadline: Deadline | None) -> None:
         """As far as the table's retention allows, or to now, and never past a snapshot that somebody holds. After a

@@ -74,7 +74,12 @@ def is_fragment_name(name: str) -> bool:
 
 def fragment_names(blobs: BlobStore) -> list[str]:
     """Files that are called as ours are. What is not is somebody else's."""
-    return [info.name for info in blobs.list(FRAGMENTS) if is_fragment_name(info.name)]
+    return list(fragment_sizes(blobs))
+
+
+def fragment_sizes(blobs: BlobStore) -> dict[str, int]:
+    """The same, each with its size in bytes."""
+    return {info.name: info.size_bytes for info in blobs.list(FRAGMENTS) if is_fragment_name(info.name)}
 
 
 def everything(schema: TableSchema, group: Group) -> Wanted:

@@ -3,7 +3,7 @@
 A source (a fragment, or memory) keeps the columns and families it was written with for ever. A group refers to a
 *part* of it: column ids, or families under the names they have in the source. Parts are kept in the tablet's config,
 so a column that went from group to group is read from exactly the sources that hold what was never moved on, in
-whatever order the compactions came (the trap of the seed's two examples).
+whatever order the compactions came.
 
 `ROW_EXISTS`, as a column, stands for the puts of a key alone; among families it is the empty name. Erasures of whole
 rows are in every part.

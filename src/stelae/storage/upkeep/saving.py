@@ -107,8 +107,8 @@ class ConfigSaving:
             self._attempted += configs
             return taken
 
-    def _changed(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
-        """Install the new states and remember to save them. The caller holds the shard's lock."""
+    def _install(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
+        """Put states in place, and remember that their configs are to be saved. The caller holds the lock."""
         self._shard.install(states, removed)
         self._dirty |= {state.tablet for state in states}
         self._removed |= set(removed)

@@ -26,7 +26,7 @@ class MemoryInfo:
 
 @dataclass(frozen=True, slots=True)
 class SerializerSettings:
-    """`memory_weight` and `log_weight` are the seed's A and B."""
+    """`memory_weight` is the A and `log_weight` the B of the rule above."""
 
     seal_bytes: int = 32 * 2**20
     memory_bytes: int = 128 * 2**20

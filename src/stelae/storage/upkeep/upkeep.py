@@ -12,11 +12,19 @@ The order that makes a crash harmless:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.events import (
+    Collected,
+    Listener,
+    LogCollected,
+    TabletsJoined,
+    TabletSplit,
+    tell_nobody,
+)
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import Group, TableSchema
@@ -24,7 +32,7 @@ from stelae.storage.files.writing import (
     Shape,
     everything,
     file_name,
-    fragment_names,
+    fragment_sizes,
     fragment_spec,
     shape_of,
     write_fragment,
@@ -38,27 +46,31 @@ from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.parts import LEFT_OVER, whole
 from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
 from stelae.storage.upkeep.estimate import describe
+from stelae.storage.upkeep.merges import Merge, flush_told
 from stelae.storage.upkeep.picker import Pick, pick, pick_all
 from stelae.storage.upkeep.saving import ConfigSaving
 from stelae.storage.upkeep.serializer import MemoryInfo, choose_memory
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Files of one group of a tablet that are to become one, and what may be dropped of them."""
-
-    state: TabletState
-    group: GroupId
-    refs: tuple[Ref, ...]
-    files: frozenset[str]
-    keeping: Keeping
+def _no_time() -> float:
+    return 0.0
 
 
 class Upkeep(ConfigSaving):
     """One at a time for each memory and each pick; several threads may work on different ones."""
 
-    def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = (), away: Collection[TabletId] = ()) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        saved: Iterable[TabletConfig] = (),
+        away: Collection[TabletId] = (),
+        tell: Listener = tell_nobody,
+        monotonic_s: Callable[[], float] = _no_time,
+    ) -> None:
+        """`tell` hears what was done, and how long it took by `monotonic_s`."""
         super().__init__(shard, saved, away)
+        self.tell = tell
+        self._monotonic_s = monotonic_s
         self._writing: set[str] = set()
         self._busy: set[str] = set()
         self._flushing: set[int] = set()
@@ -104,11 +116,13 @@ class Upkeep(ConfigSaving):
             if id(memory) in self._flushing or not users:
                 return ()
             self._flushing.add(id(memory))
+            table = users[0].table
+        begun_s = self._monotonic_s()
         shard.drain()
         files: dict[GroupId, FragmentFile] = {}
         try:
             for id_ in memory.groups:
-                file = self._write_memory(users[0].table, memory, id_)
+                file = self._write_memory(table, memory, id_)
                 if file is not None:
                     files[id_] = file
             with shard.lock:
@@ -116,13 +130,15 @@ class Upkeep(ConfigSaving):
                 for state in users:
                     first = self._unsaved_from.get(state.tablet, TXN_MAX)
                     self._unsaved_from[state.tablet] = min(first, memory.txn_min)
-                self._changed([flushed_to(state, memory, files) for state in users])
+                self._install([flushed_to(state, memory, files) for state in users])
         finally:
             with shard.lock:
                 self._flushing.discard(id(memory))
                 self._writing -= {file.name for file in files.values()}
         shard.freed()
-        return tuple(files.values())
+        written = tuple(files.values())
+        self.tell(flush_told(table, users, written, self._monotonic_s() - begun_s))
+        return written
 
     def _write_memory(self, table: TableId, memory: Memory, id_: GroupId) -> FragmentFile | None:
         source, schema = memory.groups[id_], memory.schema
@@ -191,18 +207,23 @@ class Upkeep(ConfigSaving):
         merge = self.reserve(tablet, group, chosen)
         if merge is None:
             return None
+        begun_s = self._monotonic_s()
         file: FragmentFile | None = None
         try:
             schema = merge.state.schema
             of = schema.group(group)
             shape = shape_of(merge.refs, of, self._shard.fragments)
             file = self._write(merge.state.table, schema, of, merge.refs, shape, merge.keeping, progress)
-            return file if self.adopt(merge, file) else None
+            is_adopted = self.adopt(merge, file)
         finally:
             self.give_up(merge)
             with self._shard.lock:
                 if file is not None:
                     self._writing.discard(file.name)
+        if not is_adopted:
+            return None
+        self.tell(merge.told(file, self._monotonic_s() - begun_s))
+        return file
 
     def reserve(self, tablet: TabletId, group: GroupId, chosen: Pick) -> Merge | None:
         """What was picked, for one who merges it: nobody else does meanwhile. None if it is not there as it was."""
@@ -224,13 +245,13 @@ class Upkeep(ConfigSaving):
             if current is None:
                 return False
             try:
-                self._changed([replaced(current, merge.group, merge.refs, [file] if file else [])])
+                self._install([replaced(current, merge.group, merge.refs, [file] if file else [])])
             except InvalidArgument:
                 return False
             return True
 
     def give_up(self, merge: Merge) -> None:
-        """It is done, or will not be."""
+        """Release the files this merge reserved; called on success and on failure."""
         with self._shard.lock:
             self._busy -= merge.files
 
@@ -265,7 +286,7 @@ class Upkeep(ConfigSaving):
                 for id_, refs in state.groups
             )
             if kept != state.groups:
-                self._changed([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
+                self._install([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
 
     # -- ranges
 
@@ -273,23 +294,25 @@ class Upkeep(ConfigSaving):
         with self._shard.lock:
             state = self._shard.state(tablet)
             both = split(state, at, left, right, state.resize + 1)
-            self._moved([state], both)
-            return both
+            self._hand_over([state], both)
+        self.tell(TabletSplit(state.table, tablet, left, right))
+        return both
 
     def join(self, left: TabletId, right: TabletId, tablet: TabletId) -> TabletState:
         with self._shard.lock:
             states = [self._shard.state(left), self._shard.state(right)]
             one = joined(states[0], states[1], tablet, max(state.resize for state in states) + 1)
-            self._moved(states, [one])
-            return one
+            self._hand_over(states, [one])
+        self.tell(TabletsJoined(one.table, left, right, tablet))
+        return one
 
-    def _moved(self, old: Sequence[TabletState], new: Sequence[TabletState]) -> None:
-        """What was flushed and not yet saved is now the business of all that took over."""
+    def _hand_over(self, old: Sequence[TabletState], new: Sequence[TabletState]) -> None:
+        """Put states in the place of others. The log is needed until the configs of all that took over are saved."""
         ids = {state.tablet for state in new}
         firsts = [self._unsaved_from.pop(state.tablet) for state in old if state.tablet in self._unsaved_from]
         for id_ in ids if firsts else ():
             self._unsaved_from[id_] = min(firsts)
-        self._changed(new, [state.tablet for state in old if state.tablet not in ids])
+        self._install(new, [state.tablet for state in old if state.tablet not in ids])
 
     def commit(self, table: TableId, change: TableChange) -> Commit:
         """As `Shard.commit`; the configs that follow from it are to be saved before the log can go."""
@@ -306,7 +329,7 @@ class Upkeep(ConfigSaving):
         """Any other change of a state that its config must follow."""
         with self._shard.lock:
             state = next_state(self._shard.state(tablet))
-            self._changed([state])
+            self._install([state])
             return state
 
     # -- what nobody needs
@@ -321,7 +344,11 @@ class Upkeep(ConfigSaving):
             needed = min([unborn, *firsts, *self._unsaved_from.values(), *self._pending_from.values()])
             if needed == unborn:
                 shard.wal.roll()
-        return shard.wal.collect(needed)
+            sizes = {info.name: info.size_bytes for info in shard.segments()}
+        gone = shard.wal.collect(needed)
+        if gone:
+            self.tell(LogCollected(len(gone), sum(sizes.get(name, 0) for name in gone)))
+        return gone
 
     def needed_files(self) -> frozenset[str]:
         with self._shard.lock:
@@ -333,16 +360,20 @@ class Upkeep(ConfigSaving):
     def collect_files(self) -> tuple[str, ...]:
         """Delete the fragments that nothing here, and nobody else, needs. For a store that has one owner."""
         shard = self._shard
-        names = fragment_names(shard.blobs)
+        sizes = fragment_sizes(shard.blobs)
         needed = self.needed_files()
-        gone = [name for name in names if name not in needed and not self.keeps(name)]
+        gone = [name for name in sizes if name not in needed and not self.keeps(name)]
+        deleted_bytes = deleted = 0
         for name in gone:
             try:
                 shard.blobs.delete(name)
             except NotFound:
                 continue
             shard.cache.drop_file(name)
+            deleted, deleted_bytes = deleted + 1, deleted_bytes + sizes[name]
         shard.fragments.forget(gone)
+        if deleted:
+            self.tell(Collected(deleted, deleted_bytes))
         return tuple(gone)
 
 

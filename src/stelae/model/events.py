@@ -1,0 +1,218 @@
+"""What happens in a store, told to whoever listens: the process's log, metrics, tests and the console hear the same.
+
+An event is a plain value: ids as numbers, sizes in bytes, times in seconds. It is told after the thing has happened, by
+the thread that did it, which holds no lock then. Listeners are quick, and must not call the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.model.ids import GroupId, TableId, TabletId, Txn
+
+
+class Recovered(msgspec.Struct, frozen=True, tag=True):
+    """A server has opened its shard. `memory_bytes`: what was replayed from the log. `was_closed`: whoever had it last
+    closed it in order."""
+
+    server: str
+    tablets: int
+    segments: int
+    log_bytes: int
+    memory_bytes: int
+    was_closed: bool
+    seconds: float
+
+
+class Flushed(msgspec.Struct, frozen=True, tag=True):
+    """What was in memory is in files now."""
+
+    table: TableId
+    tablets: tuple[TabletId, ...]
+    files: int
+    records: int
+    size_bytes: int
+    seconds: float
+
+
+class Compacted(msgspec.Struct, frozen=True, tag=True):
+    """Files of a tablet were merged into one, or into none if nothing was left of them. `read_records` and `read_bytes`
+    are of the files that went in. `seconds` is 0 if a job did the work elsewhere."""
+
+    table: TableId
+    tablet: TabletId
+    group: GroupId
+    files: int
+    read_records: int
+    read_bytes: int
+    records: int
+    size_bytes: int
+    seconds: float
+
+
+class TabletSplit(msgspec.Struct, frozen=True, tag=True):
+    table: TableId
+    tablet: TabletId
+    left: TabletId
+    right: TabletId
+
+
+class TabletsJoined(msgspec.Struct, frozen=True, tag=True):
+    table: TableId
+    left: TabletId
+    right: TabletId
+    tablet: TabletId
+
+
+class Collected(msgspec.Struct, frozen=True, tag=True):
+    """Files that nobody needs any more were deleted."""
+
+    files: int
+    size_bytes: int
+
+
+class LogCollected(msgspec.Struct, frozen=True, tag=True):
+    """Segments of the log that no tablet needs any more were deleted."""
+
+    segments: int
+    size_bytes: int
+
+
+class StoreFilled(msgspec.Struct, frozen=True, tag=True):
+    """Writers are turned away because memory is full. Told once, until a write goes through again."""
+
+    unflushed_bytes: int
+
+
+class DiskRefused(msgspec.Struct, frozen=True, tag=True):
+    """The disk is full, or failed. `during`: what was being done; `words`: what the disk said."""
+
+    during: str
+    words: str
+
+
+class LoadCommitted(msgspec.Struct, frozen=True, tag=True):
+    """What a job has written is part of a table."""
+
+    table: TableId
+    job: str
+    batch: int
+    txn: Txn
+    files: int
+    records: int
+    size_bytes: int
+
+
+class TicketExpired(msgspec.Struct, frozen=True, tag=True):
+    """A job did not renew its ticket in time: what it held is let go. `kind`: hold, load or compaction."""
+
+    kind: str
+    ticket: str
+
+
+class TableCreated(msgspec.Struct, frozen=True, tag=True):
+    table: TableId
+    name: str
+    tablets: int
+    seconds: float
+
+
+class TableAltered(msgspec.Struct, frozen=True, tag=True):
+    """A table was altered. `schema_version` grows only if its columns changed."""
+
+    table: TableId
+    name: str
+    schema_version: int
+    seconds: float
+
+
+class TableDropped(msgspec.Struct, frozen=True, tag=True):
+    """A table was dropped. It can be recalled until its grace period ends."""
+
+    table: TableId
+    name: str
+    seconds: float
+
+
+class TableRecalled(msgspec.Struct, frozen=True, tag=True):
+    """A table that was dropped was recalled."""
+
+    table: TableId
+    name: str
+    seconds: float
+
+
+class TableForgotten(msgspec.Struct, frozen=True, tag=True):
+    """The grace period of a dropped table is over: its tablets are deleted, and its files follow."""
+
+    table: TableId
+    tablets: int
+
+
+class Attached(msgspec.Struct, frozen=True, tag=True):
+    """This process uses a store that another one has open."""
+
+    place: str
+    seconds: float
+
+
+class OwnerLost(msgspec.Struct, frozen=True, tag=True):
+    """The process that had the store does not answer any more."""
+
+    place: str
+
+
+class TookOver(msgspec.Struct, frozen=True, tag=True):
+    """This process has opened the store that another one had."""
+
+    place: str
+    seconds: float
+
+
+Event: TypeAlias = (
+    Recovered
+    | Flushed
+    | Compacted
+    | TabletSplit
+    | TabletsJoined
+    | Collected
+    | LogCollected
+    | StoreFilled
+    | DiskRefused
+    | LoadCommitted
+    | TicketExpired
+    | TableCreated
+    | TableAltered
+    | TableDropped
+    | TableRecalled
+    | TableForgotten
+    | Attached
+    | OwnerLost
+    | TookOver
+)
+
+Listener: TypeAlias = Callable[[Event], None]
+
+
+def tell_nobody(_: Event) -> None:
+    """A `Listener` that does not listen."""
+
+
+class Listeners:
+    """A `Listener` that tells others, in the order given. One that raises keeps nobody from hearing, and never disturbs
+    whoever tells: `on_failure` is given the error instead."""
+
+    def __init__(self, *listeners: Listener, on_failure: Callable[[Event, Exception], None] | None = None) -> None:
+        self._listeners = listeners
+        self._on_failure = on_failure
+
+    def __call__(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - whoever listens may be anybody's code
+                if self._on_failure is not None:
+                    self._on_failure(event, error)
