@@ -18,7 +18,7 @@ from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECOND
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import KnownTable
-from stelae.model.errors import InvalidArgument, Overloaded, StaleSchema, StelaeError, TabletAway
+from stelae.model.errors import InvalidArgument, Retryable, StelaeError
 from stelae.model.ids import Row, Txn
 from stelae.model.schema import TableSchema
 from stelae.service.reports import Progress
@@ -204,7 +204,7 @@ class TableHandle:
         backend = self._session.backend
         if if_unchanged_since is None and not if_absent and backend.is_local:
             deadline = self._session.patience.deadline()
-            with suppress(InvalidArgument, StaleSchema, Overloaded, TabletAway):  # nothing was written
+            with suppress(InvalidArgument, Retryable):  # nothing was written
                 return backend.write(self._id, self._known.view.put_blocks(row, ts), deadline=deadline)
         return self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
