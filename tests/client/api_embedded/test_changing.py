@@ -214,7 +214,7 @@ def test_what_is_written_is_not_called_a_failure(
         failing.plans["newest"].append(error)
         return plain(*args, **given)
 
-    failing.behind.write = write  # type: ignore[method-assign, assignment]
+    failing.behind.write = write  # type: ignore[method-assign]
     assert counters.increment(1, {"small": 1}) == {"small": 1}
 
 

@@ -175,6 +175,7 @@ class _Writing:
         else:
             if is_row and turn is not None:
                 turn.end()
+                self._turn = None
             txn = await wait_until_durable(future, deadline)
         self.end()
         return txn
