@@ -137,7 +137,11 @@ def test_at_the_deadline_the_error_comes_out_as_it_is() -> None:
 
 
 def test_without_patience_the_first_error_is_the_last() -> None:
-    for call in (lambda table: table.put({"id": "ann"}), lambda table: table.erase("ann")):
+    calls: list[Callable[[TableHandle], Any]] = [
+        lambda table: table.put({"id": "ann"}),
+        lambda table: table.erase("ann"),
+    ]
+    for call in calls:
         backend = fake(write=Plan(Overloaded("full"), Txn(2)))
         with pytest.raises(Overloaded):
             call(TableHandle(session_on(backend, 0), table_info(USERS)))
