@@ -136,6 +136,17 @@ def test_at_the_deadline_the_error_comes_out_as_it_is() -> None:
         assert "again and again for 0.2 s" in end.__notes__[0]
 
 
+def test_without_patience_the_first_error_is_the_last() -> None:
+    calls: list[Callable[[TableHandle], Any]] = [
+        lambda table: table.put({"id": "ann"}),
+        lambda table: table.erase("ann"),
+    ]
+    for call in calls:
+        backend = fake(write=Plan(Overloaded("full"), Txn(2)))
+        with pytest.raises(Overloaded):
+            call(TableHandle(session_on(backend, 0), table_info(USERS)))
+
+
 def test_an_update_that_is_written_is_not_said_to_have_failed() -> None:
     """Reading it back fails until the deadline."""
     backend, writes = fake(), Plan(Txn(2))

@@ -240,7 +240,7 @@ FULL = """
 import resource, signal, sys
 import stelae
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-db = stelae.open(sys.argv[1])
+db = stelae.open(sys.argv[1], timeout_s=0)  # nothing is tried again
 table = db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("a", {"text": "string"})])
 table = db.table("t")
 table.put({"id": 0, "text": "first"})

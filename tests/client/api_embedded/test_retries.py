@@ -10,7 +10,7 @@ import pytest
 
 import stelae
 from stelae.client.calls.retries import Attempts, Patience
-from stelae.model.errors import DiskFull, StaleSchema, TabletAway
+from stelae.model.errors import StaleSchema, TabletAway
 from tests.client.api_embedded.worlds import put_before
 
 
@@ -77,7 +77,11 @@ def test_reads_are_tried_again_after_whatever_passes(db: stelae.Database, users:
         assert failing.plans[name] == []
 
 
-@pytest.mark.parametrize("error", [stelae.Overloaded("full"), TabletAway("moved"), StaleSchema("old")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [stelae.Overloaded("full"), TabletAway("moved"), StaleSchema("old"), stelae.Unavailable("away")],
+    ids=repr,
+)
 def test_writes_are_tried_again_if_nothing_happened(
     db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
 ) -> None:
@@ -99,9 +103,7 @@ def test_writes_are_tried_again_if_nothing_happened(
     assert not users.exists("bob")
 
 
-@pytest.mark.parametrize(
-    "error", [stelae.Unavailable("away"), DiskFull("full"), stelae.PartialWrite("half", 1)], ids=repr
-)
+@pytest.mark.parametrize("error", [stelae.UnknownOutcome("lost"), stelae.PartialWrite("half", 1)], ids=repr)
 def test_writes_that_may_have_happened_are_not(
     db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
 ) -> None:
@@ -117,10 +119,10 @@ def test_writes_that_may_have_happened_are_not(
         with pytest.raises(type(error)):
             call()
         assert failing.calls["write"] == before + 1
-    failing.plans["create"] = [stelae.Unavailable("away")]
-    with pytest.raises(stelae.Unavailable):
+    failing.plans["create"] = [stelae.UnknownOutcome("lost")]
+    with pytest.raises(stelae.UnknownOutcome):
         db.create_table("t", {"id": "string"}, [stelae.cells("c")])
-    failing.plans["create"] = [stelae.Overloaded("full")]
+    failing.plans["create"] = [stelae.Overloaded("full"), stelae.Unavailable("away")]
     db.create_table("t", {"id": "string"}, [stelae.cells("c")])
 
 
@@ -137,7 +139,7 @@ def test_who_waits_is_told_of_the_end(db: stelae.Database, users: stelae.Table) 
     failing = put_before(db)
     close = failing.behind.close
 
-    def closing(*_: object) -> None:
+    def closing(*_: object, **__: object) -> None:
         db.session._ended.set()
         raise stelae.Unavailable("away")
 

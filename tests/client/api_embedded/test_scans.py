@@ -319,7 +319,7 @@ def test_a_scan_lets_go_of_its_snapshot(letters: stelae.Table, db: stelae.Databa
             self._pin.close()
             pins.remove(self)
 
-    failing.pin = lambda at=None: Counted(take(at))  # type: ignore[attr-defined]
+    failing.pin = lambda at=None, **given: Counted(take(at, **given))  # type: ignore[attr-defined]
     with letters.scan() as scan:
         assert len(pins) == 1
         list(scan)
@@ -345,10 +345,10 @@ def test_a_scan_that_is_left_frees_the_stream(letters: stelae.Table, db: stelae.
     failing = put_before(db)
     scan_of = failing.behind.scan
 
-    def watched(table: Any, ask: Any) -> Any:
+    def watched(table: Any, ask: Any, **given: Any) -> Any:
         open_streams.append(1)
         try:
-            yield from scan_of(table, ask)
+            yield from scan_of(table, ask, **given)
         finally:
             open_streams.pop()
 
@@ -369,9 +369,9 @@ def test_a_scan_goes_on_behind_a_passing_error(letters: stelae.Table, db: stelae
     scan_of = failing.behind.scan
     asked: list[Any] = []
 
-    def breaking(table: Any, ask: Any) -> Any:
+    def breaking(table: Any, ask: Any, **given: Any) -> Any:
         asked.append(ask)
-        for number, batch in enumerate(scan_of(table, ask)):
+        for number, batch in enumerate(scan_of(table, ask, **given)):
             if number == 1 and len(asked) < 4:
                 raise stelae.Unavailable("the line is dead")
             yield batch

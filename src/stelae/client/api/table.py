@@ -7,7 +7,6 @@ steps of `operations`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from stelae.client.api.batch import Batch
@@ -18,7 +17,7 @@ from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECOND
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import KnownTable
-from stelae.model.errors import InvalidArgument, Overloaded, StaleSchema, StelaeError, TabletAway
+from stelae.model.errors import InvalidArgument, Retryable, StaleSchema, StelaeError
 from stelae.model.ids import Row, Txn
 from stelae.model.public import public
 from stelae.model.schema import TableSchema
@@ -205,9 +204,14 @@ class TableHandle:
         """
         backend = self._session.backend
         if if_unchanged_since is None and not if_absent and backend.is_local:
-            deadline = self._session.patience.deadline()
-            with suppress(InvalidArgument, StaleSchema, Overloaded, TabletAway):  # nothing was written
+            deadline, failed = self._session.patience.deadline(), None
+            try:
                 return backend.write(self._id, self._known.view.put_blocks(row, ts), deadline=deadline)
+            except (InvalidArgument, StaleSchema):  # perhaps not by a fresh view
+                pass
+            except Retryable as error:
+                failed = error
+            return self._session.run(self._rows.put(row, ts, None, if_absent=False), deadline, failed)
         return self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:

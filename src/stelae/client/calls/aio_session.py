@@ -162,15 +162,20 @@ class _Writing:
             turn = self._turn = order.take(step.table, step.blocks)
         if turn is not None:
             await turn.come(deadline)
-        future = await self._submit(step, backend, deadline)
+        try:
+            future = await self._submit(step, backend, deadline)
+            if was_refused(future):
+                future.result()
+        except Retryable:
+            # Those that are begun from now on wait until it was tried again.
+            self._turn = turn or order.take(step.table, step.blocks)
+            raise
         if not backend.is_local:
             txn = await wait_for(future)
-        elif was_refused(future):
-            self._turn = turn or order.take(step.table, step.blocks)
-            txn = future.result()
         else:
             if is_row and turn is not None:
                 turn.end()
+                self._turn = None
             txn = await wait_until_durable(future, deadline)
         self.end()
         return txn
@@ -203,7 +208,7 @@ class _Writing:
 
 
 def was_refused(future: Future[Any]) -> bool:
-    """Whether a local store has refused what was submitted just now."""
+    """Whether what was submitted just now has failed at once, as it does where a local store refuses it."""
     return future.done() and future.exception() is not None
 
 

@@ -75,10 +75,13 @@ class Session:
         """What one request of the store gives; repeated while it fails for a while."""
         return self.run(ask(job))
 
-    def run(self, steps: Steps[T]) -> T:
-        """What a step raises in the end, its call is told."""
-        deadline = self.patience.deadline()
+    def run(self, steps: Steps[T], deadline: Deadline | None = None, failed: Retryable | None = None) -> T:
+        """What a step raises in the end, its call is told. `deadline`, `failed`: the call was begun in a quicker way,
+        which came to this."""
+        deadline = deadline or self.patience.deadline()
         attempts = Attempts(deadline, self.patience.rng)
+        if failed is not None:
+            self.wait_to_repeat(attempts, failed, self.backend, deadline)
         try:
             step = next(steps)
             while True:

@@ -17,7 +17,7 @@ from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECOND
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.views import KnownTable
 from stelae.client.calls.wakes import Wakes
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, Retryable
 from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.service.reports import Progress
@@ -110,11 +110,14 @@ class AsyncTable:
         """
         backend = self._session.session.backend
         if if_unchanged_since is None and not if_absent and backend.is_local and not self._session.order.has_turns:
-            deadline = self._session.session.patience.deadline()
-            with suppress(InvalidArgument):  # said again below, by a fresh view perhaps
-                future = backend.submit(self._known.id, self._known.view.put_blocks(row, ts), deadline=deadline)
-                if not was_refused(future):
-                    return await self._wakes.awaited(future, deadline)
+            deadline, future = self._session.session.patience.deadline(), None
+            with suppress(InvalidArgument, Retryable):  # nothing was written; said again below, by a fresh view perhaps
+                submitted = backend.submit(self._known.id, self._known.view.put_blocks(row, ts), deadline=deadline)
+                if was_refused(submitted):
+                    submitted.result()
+                future = submitted
+            if future is not None:
+                return await self._wakes.awaited(future, deadline)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
