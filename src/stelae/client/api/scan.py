@@ -101,18 +101,20 @@ def open_scan(
 
 
 def _view_now(session: Session, known: KnownTable) -> TableView:
-    """Straight from the store; whatever passes, in steps that are repeated."""
+    """Straight from the store; after an error that passes, in steps that are repeated."""
     try:
-        if session.backend.info(known.id) is known.view.info:
-            return known.view
+        info = session.backend.info(known.id)
     except Retryable:
-        pass
-    session.run(known.refreshed())
-    return known.view
+        session.run(known.refreshed())
+        return known.view
+    view = known.view
+    if info is not view.info and info != view.info:
+        view = known.view = TableView(info)
+    return view
 
 
 def _pinned(session: Session, at: Txn | None) -> Pin:
-    """The same of a pin."""
+    """As above."""
     try:
         return session.backend.pin(at)
     except Retryable:
