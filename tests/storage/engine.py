@@ -396,8 +396,10 @@ class Engine:
         *,
         reverse: bool = False,
         plainly: bool = False,
+        limit: int | None = None,
     ) -> TableScan:
-        request = ScanRequest(rows, columns, self.asking(at, time)(Txn(0)), reverse=reverse, plainly=plainly)
+        asking = self.asking(at, time)(Txn(0))
+        request = ScanRequest(rows, columns, asking, reverse=reverse, plainly=plainly, limit=limit)
         return TableScan(self.shard, TABLE, self.schema, request)
 
     def scan(
@@ -409,10 +411,11 @@ class Engine:
         *,
         reverse: bool = False,
         plainly: bool = False,
+        limit: int | None = None,
     ) -> dict[Row, dict[str, Value]]:
         """Newest values, cells flattened, by a scan; rows in the order they came."""
         found: dict[Row, dict[str, Value]] = {}
-        for batch in self.table_scan(at, columns, rows, time, reverse=reverse, plainly=plainly):
+        for batch in self.table_scan(at, columns, rows, time, reverse=reverse, plainly=plainly, limit=limit):
             for row, record in self.records_of(batch):
                 assert row not in found, f"a scan gave {row!r} twice"
                 found[row] = record
@@ -643,6 +646,9 @@ def check_reads(engine: Engine, model: PlainTable, rows: Sequence[Row], at: Txn,
     columns, time = choose_columns(rng, model.schema), choose_time(rng)
     chosen, reverse = selectors(columns), rng.choice((False, True))
     _same(f"scan of {columns}", engine.scan(at, chosen, reverse=reverse), expected(model, at, columns))
+    limit = rng.randint(0, 4)
+    first = dict(sorted(newest.items(), reverse=reverse)[:limit])
+    _same(f"scan of {limit} rows", engine.scan(at, reverse=reverse, limit=limit), first)
     some = expected(model, at, columns, time)
     _same(f"scan of {columns} in {time}", engine.scan(at, chosen, time=time, reverse=reverse), some)
     _same(f"newest {columns} in {time}", engine.newest_values(rows, at, chosen, time), some)

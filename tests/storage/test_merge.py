@@ -43,7 +43,7 @@ from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.files.writing import Shape, everything, fragment_spec, write_fragment
 from stelae.storage.memory.cells import MemoryOfCells
-from stelae.storage.memory.columns import MemoryOfColumns
+from stelae.storage.memory.columns import ColumnsBlock, MemoryOfColumns
 from stelae.storage.merge.alive import Judging
 from stelae.storage.merge.order import extent, order_records, order_sorted, shared_bytes, words_of
 from stelae.storage.merge.overlay import overlaid
@@ -416,6 +416,20 @@ class Store:
                 source.add([cell], rec.txn)
         return Ref(source, ALL_ROWS, self.part)
 
+    def block(self, parts: Sequence[Rec]) -> Ref:
+        """A memory of one columnar block: puts of the same columns, of one txn, no row twice."""
+        assert isinstance(self.group, ColumnsGroup)
+        source = MemoryOfColumns(self.group)
+        ordered = sorted(parts, key=lambda rec: rec.row)
+        columns = [
+            (c.id, SlabColumn(array_of(c.type, [dict(rec.about)[c.id] for rec in ordered]), written=True))
+            for c in self.group.columns
+            if c.id in dict(ordered[0].about)
+        ]
+        rows, times = pa.array([rec.row for rec in ordered], pa.binary()), np.array([rec.ts for rec in ordered])
+        source.blocks.append(ColumnsBlock(rows, times, ordered[0].txn, Kind.PUT, tuple(columns), exists=False))
+        return Ref(source, ALL_ROWS, self.part)
+
     def merged(self, refs: Sequence[Ref], keeping: Keeping, rows: RowRange = ALL_ROWS) -> list[Slab]:
         return list(merged_records(refs, self.fragments, rows, everything(self.schema, self.group), keeping))
 
@@ -626,6 +640,8 @@ def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
         refs = laid_out(store, recs, random)
         assert scan_columns(store, refs, question, reverse=False) == expected
         assert scan_columns(store, refs[::-1], replace(question, plainly=True), reverse=True) == expected
+        few = replace(question, limit=random.randint(1, 5))
+        assert scan_columns(store, refs, few, reverse=random.choice([True, False])) == expected
 
 
 @given(seeds, sizes)
@@ -641,6 +657,8 @@ def test_cells_are_merged_by_the_rule(seed: int, size: int) -> None:
         refs = laid_out(store, recs, random)
         assert scan_cells(store, refs, question, reverse=False) == expected
         assert scan_cells(store, refs[::-1], replace(question, plainly=True), reverse=True) == expected
+        few = replace(question, limit=random.randint(1, 5))
+        assert scan_cells(store, refs, few, reverse=random.choice([True, False])) == expected
 
 
 @each_kind
@@ -712,8 +730,9 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
 
 @given(seeds, sizes)
 @settings(max_examples=tries(60))
-def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: int) -> None:
-    """Each newer than the one below it, or just about not: in its txns, in its times, in the columns it has."""
+def test_sources_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: int) -> None:
+    """Files and memories, each newer than the one below it, or just about not: in its txns, in its times, in the
+    columns it has."""
     random = Random(seed)
     store = Store(False, random.choice([64, 4096]), random)
     layers, refs = list[Rec](), list[Ref]()
@@ -737,7 +756,8 @@ def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: in
         if not layer:
             continue
         layers += layer
-        refs.append(store.file(layer))
+        lays = random.choice([store.file, store.file, store.memory, store.memory if mixed else store.block])
+        refs.append(lays(layer))
     random.shuffle(refs)
     group = TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
@@ -749,7 +769,8 @@ def test_files_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: in
     policy = standing(Reigns((past,), now), at) if random.random() < 0.2 else now
     plain = Question(at, Micros(max(times)), policy=policy)
     question = ColumnsQuestion(ALL_ROWS, ColumnChoice(chosen, random.choice([True, False])), plain.asking, plain.policy)
-    reverse = random.choice([False, True])
+    reverse, limit = random.choice([False, True]), random.choice([None, 1, 3])
+    question = replace(question, limit=limit)
     assert scan_columns(store, refs, question, reverse) == expected_columns(put_together(layers), question, plain)
 
 
@@ -772,13 +793,15 @@ SOME = ((IDS[0], 2),)
     ],
     ids=["not all columns", "an older txn", "an older time"],
 )
-def test_what_does_not_lie_over_a_file_is_merged_with_it(below: list[Rec], above: list[Rec]) -> None:
+@pytest.mark.parametrize("lies", ["file", "memory", "block"])
+def test_what_does_not_lie_over_a_file_is_merged_with_it(below: list[Rec], above: list[Rec], lies: str) -> None:
     store, group = Store(False, 4096, Random(0)), TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
     chosen = tuple(replace(column, default=None) for column in group.columns)
     plain = Question(TXNS[-1], Micros(max(TIMES)))
     question = ColumnsQuestion(ALL_ROWS, ColumnChoice(chosen, True), plain.asking, None)
-    found = scan_columns(store, [store.file(below), store.file(above)], question, reverse=False)
+    over: Ref = getattr(store, lies)(above)
+    found = scan_columns(store, [store.file(below), over], question, reverse=False)
     assert found == expected_columns([*below, *above], question, plain)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,9 @@ from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema, check_sch
 from stelae.model.values import Value
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.fragments import Fragment
+from stelae.storage.memory.columns import MemoryOfColumns
 from stelae.storage.read.scans import columns as scan_columns
+from stelae.storage.read.scans import windows as scan_windows
 from stelae.storage.read.scans.rows import ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.tablet.changes import Emptied
@@ -141,8 +144,9 @@ class World:
         where: Expr | None = None,
         *,
         reverse: bool = False,
+        limit: int | None = None,
     ) -> TableScan:
-        request = ScanRequest(rows, columns_, self.engine.asking(at)(Txn(0)), where, reverse=reverse)
+        request = ScanRequest(rows, columns_, self.engine.asking(at)(Txn(0)), where, reverse=reverse, limit=limit)
         return TableScan(self.engine.shard, TABLE, self.schema, request)
 
 
@@ -696,6 +700,103 @@ class Reads:
 def count_blocks(world: World) -> int:
     files = [file for state in world.engine.shard.tablets().values() for file in state.files().values()]
     return sum(len(world.engine.shard.fragments.of(file).starts) for file in files)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("with_cells", [False, True], ids=["columns", "cells too"])
+@given(seeds)
+@settings(max_examples=tries(4))
+def test_a_limited_scan_gives_the_first_rows_of_all(reverse: bool, with_cells: bool, seed: int) -> None:
+    """Whatever lies where, however many rows, and wherever it stops and goes on."""
+    random = Random(seed)
+    world = World(with_cells=with_cells, seed=seed % 1000)
+    acts = happenings(world, random)
+    for _ in range(random.randint(0, 6)):
+        acts[random.choice(list(acts))]()
+    at = world.visible
+    where = random.choice([None, bound(world.schema, "n >= 30 and n != 41")])
+    rows = random.choice([EVERYTHING, RangeSet.of([RowRange(row(3), row(9)), RowRange(row(29), row(45))])])
+    whole = [each for batch in world.batches(world.scan(at, rows=rows, where=where, reverse=reverse)) for each in batch]
+    for limit in (0, 1, 2, len(whole) // 2, len(whole), len(whole) + 1):
+        scan = world.scan(at, rows=rows, where=where, reverse=reverse, limit=limit)
+        found = [each for batch in world.batches(scan) for each in batch]
+        assert found == whole[:limit]
+        rest = world.scan(at, rows=scan.left, where=where, reverse=reverse)
+        assert [each for batch in world.batches(rest) for each in batch] == whole[limit:]
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("where", [None, "n >= 0"])
+def test_who_wants_a_few_rows_reads_a_few_blocks(
+    reverse: bool, where: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(rows=3 * ROWS)
+    world.flush()
+    world.put(range(0, 3 * ROWS, 9), 1)
+    world.flush()
+    condition = None if where is None else bound(world.schema, where)
+    assert count_blocks(world) > 30
+    reads, planned = Reads(monkeypatch), list[range]()
+    original = scan_windows.Piece.__init__
+
+    def piece(self: Any, ref: Any, fragment: Any, blocks: range, rows: Any) -> None:
+        planned.append(blocks)
+        original(self, ref, fragment, blocks, rows)
+
+    monkeypatch.setattr(scan_windows.Piece, "__init__", piece)
+    found = all_of(world.batches(world.scan(world.visible, where=condition, reverse=reverse, limit=2)), reverse=reverse)
+    wanted = sorted(expected(world.model, world.visible).items(), reverse=reverse)[:2]
+    assert found == dict(sorted(wanted))
+    assert len(reads.blocks) <= 4
+    assert len(planned) <= 10, "blocks are not even planned that nobody will read"
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_who_wants_a_few_rows_of_memory_does_not_go_through_all(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(rows=3 * ROWS)
+    seen: list[Sequence[Row]] = []
+    original = MemoryOfColumns.newest_records
+
+    def newest_records(memory: MemoryOfColumns, rows: Sequence[Row], *rest: Any) -> Any:
+        seen.append(rows)
+        return original(memory, rows, *rest)
+
+    monkeypatch.setattr(MemoryOfColumns, "newest_records", newest_records)
+    found = all_of(world.batches(world.scan(world.visible, reverse=reverse, limit=2)), reverse=reverse)
+    assert list(found) == ([row(3 * ROWS - 2), row(3 * ROWS - 1)] if reverse else [row(0), row(1)])
+    assert sum(map(len, seen)) == 2
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_memory_takes_the_place_of_what_it_lies_over(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts of all columns, some of them of new rows: nothing is merged, and a merge of the same gives the same."""
+    world = World()
+    world.flush()
+    old = world.visible
+    for value in (1, 2):
+        world.put([*range(value, ROWS, 7), ROWS + value], value)
+    at = world.visible
+    world.put([0, 1, ROWS + 5], 9)
+    merges: list[Any] = []
+    original = scan_columns.window_slabs
+
+    def window_slabs(window: Any, wanted: Any, *, keep: bool) -> Any:
+        merges.append(window)
+        return original(window, wanted, keep=keep)
+
+    monkeypatch.setattr(scan_columns, "window_slabs", window_slabs)
+    for snapshot in (old, at, world.visible):
+        passed = [batch.batch for batch in world.scan(snapshot, reverse=reverse)]
+        assert merges == []
+        with monkeypatch.context() as patch:
+            patch.setattr(scan_columns, "is_plain", lambda *_: False)
+            patch.setattr(MemoryOfColumns, "newest_records", lambda *_: None)
+            merged = [batch.batch for batch in world.scan(snapshot, reverse=reverse)]
+        assert merges
+        merges.clear()
+        assert pa.Table.from_batches(passed) == pa.Table.from_batches(merged)
+        found = all_of(world.batches(world.scan(snapshot, reverse=reverse)), reverse=reverse)
+        assert found == expected(world.model, snapshot)
 
 
 def test_a_clean_file_is_passed_on_as_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:

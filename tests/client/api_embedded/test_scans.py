@@ -304,7 +304,8 @@ def test_frames(letters: stelae.Table) -> None:
     assert len(empty.to_pandas()) == 0
 
 
-def test_a_scan_lets_go_of_its_snapshot(letters: stelae.Table, db: stelae.Database) -> None:
+def counted_pins(db: stelae.Database) -> list[Any]:
+    """Those that are held, from now on."""
     pins: list[Any] = []
     failing = put_before(db)
     take = failing.behind.pin
@@ -320,6 +321,11 @@ def test_a_scan_lets_go_of_its_snapshot(letters: stelae.Table, db: stelae.Databa
             pins.remove(self)
 
     failing.pin = lambda at=None, **given: Counted(take(at, **given))  # type: ignore[attr-defined]
+    return pins
+
+
+def test_a_scan_lets_go_of_its_snapshot(letters: stelae.Table, db: stelae.Database) -> None:
+    pins = counted_pins(db)
     with letters.scan() as scan:
         assert len(pins) == 1
         list(scan)
@@ -338,6 +344,41 @@ def test_a_scan_lets_go_of_its_snapshot(letters: stelae.Table, db: stelae.Databa
     letters.count()
     letters.head()
     assert pins == []
+
+
+@pytest.mark.parametrize("of", ["rows", "batches"])
+def test_a_pass_over_a_scan_holds_its_snapshot(letters: stelae.Table, db: stelae.Database, of: str) -> None:
+    """Also when the scan itself is closed, or forgotten, before the end."""
+    letters.split("c")
+    pins = counted_pins(db)
+    for is_closed in (True, False):
+        scan = letters.scan()
+        run: Any = iter(scan) if of == "rows" else scan.batches()
+        next(run)
+        if is_closed:
+            scan.close()
+        del scan
+        gc.collect()
+        assert len(pins) == 1
+        letters.put({"id": "z", "age": 99})
+        letters.compact(erase_now=True)
+        found = [each["age"] for each in run] if of == "rows" else [n for b in run for n in b["age"].to_pylist()]
+        assert found[-1] == len(LETTERS) - 1
+        del run
+        gc.collect()
+        assert pins == []
+        letters.put({"id": "z", "age": len(LETTERS) - 1})
+
+
+def test_a_scan_at_a_time_that_another_table_has_forgotten(letters: stelae.Table, points: stelae.Table) -> None:
+    at = letters.put({"id": "b", "age": 50})
+    letters.put({"id": "b", "age": 51})
+    points.put({"place": "a", "at": 1})
+    points.compact(erase_now=True)
+    (row,) = letters.scan(start="b", stop="ba", at=at)
+    assert row["age"] == 50
+    with pytest.raises(stelae.SnapshotTooOld):
+        list(points.scan(at=at))
 
 
 def test_a_scan_that_is_left_frees_the_stream(letters: stelae.Table, db: stelae.Database) -> None:
@@ -395,6 +436,35 @@ def test_a_scan_of_a_column_that_was_changed_says_so(letters: stelae.Table, db: 
     with pytest.raises(stelae.SchemaChanged, match="scan again"):
         list(scan)
     assert "full_name" in next(iter(letters.scan()))
+
+
+@pytest.mark.parametrize("asks", [{}, {"columns": ["name"], "where": stelae.col("age") > 1}], ids=["reads", "asks for"])
+def test_a_column_of_the_same_name_is_not_the_same_column(
+    letters: stelae.Table, db: stelae.Database, asks: dict[str, Any]
+) -> None:
+    """What a scan is bound to is gone, though its name is there again."""
+    scan = letters.scan(**asks)
+    db.alter_table("users", drop=["age"])
+    db.alter_table("users", add={"profile": {"age": "string"}})
+    with pytest.raises(stelae.SchemaChanged, match="scan again"):
+        list(scan)
+    with pytest.raises(stelae.SchemaChanged, match="scan again"):
+        scan.to_arrow()
+
+
+def test_a_page_asks_for_no_more_than_it_gives(letters: stelae.Table, db: stelae.Database) -> None:
+    failing = put_before(db)
+    scan_of, asked = failing.behind.scan, list[Any]()
+
+    def watched(table: Any, ask: Any) -> Any:
+        asked.append(ask.limit)
+        return scan_of(table, ask)
+
+    failing.scan = watched  # type: ignore[attr-defined]
+    letters.scan().page(4)
+    letters.scan(limit=3).page(4)
+    letters.scan(limit=9).page(4)
+    assert asked == [5, 3, 5]
 
 
 def test_scans_print_what_they_ask(letters: stelae.Table) -> None:
