@@ -12,6 +12,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import DropZoneAsk
 from stelae.service.tables import AlterAsk, CreateAsk
 from tests.client.samples import USERS
 
@@ -24,6 +25,8 @@ ASKED: dict[str, Callable[[Backend, Deadline | None], Any]] = {
     "find": lambda store, until: store.find("x", deadline=until),
     "info": lambda store, until: store.info(TABLE, deadline=until),
     "names": lambda store, until: store.names(deadline=until),
+    "spaces": lambda store, until: store.spaces(deadline=until),
+    "change_spaces": lambda store, until: store.change_spaces(DropZoneAsk("x"), deadline=until),
     "create": lambda store, until: store.create(CreateAsk("x", USERS), deadline=until),
     "alter": lambda store, until: store.alter("x", AlterAsk(("a",)), deadline=until),
     "drop": lambda store, until: store.drop("x", deadline=until),

@@ -333,6 +333,7 @@ class StoreWorld:
         self.path = str(directory / "s.sock")
         self.loop = LoopThread("serve")
         self.threads = ThreadExecutor(16, 1_000)
+        self._callers = ThreadExecutor(16, 1_000)
         self.service = StoreService(backend, self.threads, OWNER, SystemClock(), limits or ServiceLimits())
         self.transport = UnixTransport()
         self.loop.run(self._start())
@@ -343,7 +344,7 @@ class StoreWorld:
         await self.service.start(await self.transport.listen(Address(self.path)))
 
     def attach(self, settings: LineSettings | None = None, hello: Hello = CLIENT) -> RemoteStore:
-        remote = RemoteStore(UnixConnector(self.path), self.threads, hello, SystemClock(), settings or LineSettings())
+        remote = RemoteStore(UnixConnector(self.path), self._callers, hello, SystemClock(), settings or LineSettings())
         self._attached.append(remote)
         return remote
 
@@ -358,6 +359,7 @@ class StoreWorld:
             remote.close()
         self.stop()
         self.threads.close()
+        self._callers.close()
 
 
 @contextmanager

@@ -38,7 +38,7 @@ async def increment_once(store: SimMetastore, name: str) -> str:
             puts = [PutKey("counter", value), PutKey(f"done/{name}", b"")]
             if (await store.txn([guard, IsAbsent(f"done/{name}")], puts)).succeeded:
                 return "acknowledged"
-        except Unavailable:
+        except (Unavailable, UnknownOutcome):
             await asyncio.sleep(0.1)
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.model.errors import Unavailable
+from stelae.model.errors import Closed, Unavailable
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, RequestId
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop, SimProcess, inside, simulate
@@ -260,6 +260,8 @@ def test_a_process_that_blocks_can_be_killed(loop: SimLoop) -> None:
     with pytest.raises(SimCrash):
         here.receive(None)
     with pytest.raises(SimCrash):
+        inside(client).run(here.send, frame(1), 1)
+    with pytest.raises(Closed):
         here.send(frame(1), 1)
     with pytest.raises(SimCrash):
         inside(client).run(connector.connect, 1)

@@ -53,7 +53,8 @@ from stelae.storage.merge.rule import Erased, Written, survivors
 from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.cells import CellsQuestion, CellsScan, matching
-from stelae.storage.read.scans.columns import ColumnChoice, ColumnsQuestion, ColumnsScan
+from stelae.storage.read.scans.choices import ColumnChoice
+from stelae.storage.read.scans.columns import ColumnsQuestion, ColumnsScan
 from stelae.storage.tablet.parts import whole
 from stelae.storage.tablet.state import Ref
 from stelae.storage.upkeep.picker import Pick

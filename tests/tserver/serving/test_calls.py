@@ -54,6 +54,7 @@ from stelae.service.bodies import PIECE_BYTES, pieces, scan_from, scan_parts
 from stelae.service.jobs import BulkBackend
 from stelae.service.reports import CheckReport, Problem
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import AlterZoneAsk, SpacesInfo, ZoneInfo
 from stelae.service.table import OPERATIONS
 from stelae.service.tables import AlterAsk, CreateAsk, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, CompactionWork, HeldTable, LoadedFile, LoadTicket
@@ -93,6 +94,7 @@ TYPED_ASK = ScanAsk(
 )
 BATCH = pa.record_batch({"id": pa.array([1, 2, None]), "v": pa.array([[1.0], None, []], pa.list_(pa.float64()))})
 
+SPACES = SpacesInfo(("a", "main"), (ZoneInfo("fast", 1, 1, ("a", "b"), "tablets", 2**30, 3, True),))
 FILE = FragmentFile(
     "fragments/00000007/0000000000000001-aa.parquet",
     FragmentSeal(9, 8, 7, 6, 5),
@@ -128,6 +130,8 @@ CALLS: dict[str, tuple[Callable[[Backend], Any], Any]] = {
     "find": (lambda b: b.find("main.things"), table_info(USERS)),
     "names": (lambda b: b.names(), ("a.b", "größe.x")),
     "no_names": (lambda b: b.names(), ()),
+    "spaces": (lambda b: b.spaces(), SPACES),
+    "change_spaces": (lambda b: b.change_spaces(AlterZoneAsk("fast", racks=("a", "b"), is_default=True)), SPACES),
     "create": (
         lambda b: b.create(
             CreateAsk("x.y", EVERYTHING, (Row(b"\x00"), Row(b"\x80" * 4096)), "z", TableProperties(9, "c"), True)

@@ -31,6 +31,14 @@ from stelae.service import operations as ops
 from stelae.service.bodies import Bytes
 from stelae.service.reports import CheckReport
 from stelae.service.scans import ScanAsk
+from stelae.service.spaces import (
+    AlterZoneAsk,
+    CreateNamespaceAsk,
+    CreateZoneAsk,
+    DropNamespaceAsk,
+    DropZoneAsk,
+    SpacesInfo,
+)
 from stelae.service.table import OPERATIONS
 from stelae.service.tables import AlterAsk, CreateAsk, TableStats
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
@@ -65,6 +73,8 @@ SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "find": [ops.FIND.ask("main.x")],
     "info": [ops.INFO.ask(TABLE)],
     "names": [ops.NAMES.ask()],
+    "spaces": [ops.SPACES.ask()],
+    "change_spaces": [ops.CHANGE_SPACES.ask(CreateZoneAsk("z", racks=("a",))), ops.CHANGE_SPACES.ask(DropZoneAsk("z"))],
     "create": [CREATE],
     "alter": [ops.ALTER.ask("x", AlterAsk(("a",), add={"g": {"k": "string"}}))],
     "drop": [ops.DROP.ask("x", True)],
@@ -124,6 +134,7 @@ def answers() -> dict[str, Any]:
         **dict.fromkeys(("drop", "flush", "split", "join", "renew", "release"), None),
         **dict.fromkeys(("truncate", "now", "write", "pin", "commit_load"), Txn(3)),
         "names": ("a.b",),
+        **dict.fromkeys(("spaces", "change_spaces"), SpacesInfo((), ())),
         "newest": {"a": 1},
         "newest_many": lambda _, rows, *__: [None] * len(rows),
         "history": None,
@@ -260,9 +271,25 @@ def test_random_bytes(world: StoreWorld) -> None:
     assert {call[0] for call in world.backend.calls} == {"now"}
 
 
+SPACES_ASKS = (CreateNamespaceAsk, DropNamespaceAsk, CreateZoneAsk, AlterZoneAsk, DropZoneAsk)
+
+
 def _check_calls(backend: FakeBackend) -> None:
     """What got through is what the types say, whatever was sent."""
-    kinds = (str, int, float, bytes, tuple, CreateAsk, AlterAsk, ScanAsk, TimeRange, FragmentFile, type(None))
+    kinds = (
+        str,
+        int,
+        float,
+        bytes,
+        tuple,
+        *SPACES_ASKS,
+        CreateAsk,
+        AlterAsk,
+        ScanAsk,
+        TimeRange,
+        FragmentFile,
+        type(None),
+    )
     for call in backend.calls:
         assert all(isinstance(argument, kinds) for argument in call[1:]), call
 

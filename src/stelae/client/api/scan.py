@@ -16,7 +16,7 @@ from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import KnownTable, TableView
-from stelae.model.errors import Closed, InvalidArgument
+from stelae.model.errors import Closed, InvalidArgument, Retryable
 from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.model.values import show
@@ -104,7 +104,11 @@ def open_scan(
 def _view_now(session: Session, known: KnownTable) -> TableView:
     """Straight from a store in this process, which never waits; from others in steps that are repeated."""
     backend = session.backend
-    if not backend.is_local or backend.info(known.id) is not known.view.info:
+    try:
+        is_known = backend.is_local and backend.info(known.id) is known.view.info
+    except Retryable:
+        is_known = False
+    if not is_known:
         session.run(known.refreshed())
     return known.view
 

@@ -131,7 +131,10 @@ class Session:
         """A snapshot that is held until it is closed, wherever the store goes meanwhile."""
         backend = self.backend
         if backend.is_local:
-            return backend.pin(at)
+            try:
+                return backend.pin(at)
+            except Retryable:
+                pass  # it is asked for again below, until the deadline
         pin = self.ask(lambda backend, until: backend.pin(at, deadline=until))
         return pin if self._finder is None else self._finder.keep(pin)
 

@@ -22,7 +22,8 @@ from stelae.model.schema import WILDCARD, Column, ColumnsGroup
 from stelae.storage.files.extents import extent_of, layered, rows_of_file
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.offline.tablets import HeldTablet
-from stelae.storage.read.scans.columns import ColumnChoice, ColumnsQuestion, is_plain, lies_over
+from stelae.storage.read.scans.choices import ColumnChoice
+from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
 from stelae.storage.read.scans.shapes import output_schema
 from stelae.storage.read.scans.windows import Piece
 from stelae.storage.tablet.parts import LEFT_OVER, FamilySet

@@ -20,14 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.ids import ColumnId, Micros
 from stelae.model.predicate.plan import ALL_TIME
 from stelae.model.purge import Purging, purges_newest
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import ROW_EXISTS
-from stelae.model.schema import Column
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.memory.columns import ColumnsBlock, ColumnsVersion, MemoryOfColumns
 from stelae.storage.merge.alive import Judging
@@ -37,24 +35,10 @@ from stelae.storage.merge.pick import Ordered, first_of_each, gathered, in_order
 from stelae.storage.merge.select import WantedColumns, select_columns
 from stelae.storage.merge.slab import ARRAY_BYTES_MAX, Slab
 from stelae.storage.read.asking import Asking
+from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, in_parts, plan_windows
 from stelae.storage.tablet.parts import FamilySet
 from stelae.storage.tablet.state import Ref
-
-
-class ColumnChoice:
-    """Columns of one group, and what reading them takes: made once for a schema. `exists`: rows with a put of the key
-    alone count too."""
-
-    __slots__ = ("columns", "defaults", "exists", "ids", "types", "wanted")
-
-    def __init__(self, columns: tuple[Column, ...], exists: bool) -> None:
-        self.columns = columns
-        self.exists = exists
-        self.types = tuple([(column.id, to_arrow(column.type)) for column in columns])
-        self.wanted = WantedColumns((*self.types, *([(ROW_EXISTS, pa.null())] if exists else [])))
-        self.ids = frozenset([column.id for column in columns])
-        self.defaults = tuple([default_of(column) for column in columns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +248,6 @@ class ColumnsScan:
                 array = pc.if_else(pa.array(places < 0), default, array)
             values.append(array)
         return ColumnsChunk(rows, tuple(values), window.rows)
-
-
-def default_of(column: Column) -> pa.Scalar | None:
-    return None if column.default is None else array_of(column.type, [column.default])[0]
 
 
 def _has_any(ref: Ref, rows: RowRange) -> bool:

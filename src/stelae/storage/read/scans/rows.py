@@ -29,7 +29,8 @@ from stelae.storage.read.asking import Asking
 from stelae.storage.read.markers import MarkersScan
 from stelae.storage.read.points.rows import READERS_MAX
 from stelae.storage.read.scans.cells import CellsChunk, CellsQuestion, CellsScan, matching
-from stelae.storage.read.scans.columns import ColumnChoice, ColumnsChunk, ColumnsQuestion, ColumnsScan
+from stelae.storage.read.scans.choices import ColumnChoice
+from stelae.storage.read.scans.columns import ColumnsChunk, ColumnsQuestion, ColumnsScan
 from stelae.storage.read.scans.shapes import CELLS_TYPE, OTHERS, ScanPart, asked_by, output_schema, parts_of, with_asked
 from stelae.storage.read.scans.windows import Piece, block_bounds
 from stelae.storage.tablet.parts import LEFT_OVER

@@ -16,7 +16,7 @@ from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
 from stelae.model.predicate.vector import names_of
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
-from stelae.storage.read.scans.columns import ColumnChoice
+from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.tablet.parts import declared
 
 CELLS_TYPE = pa.map_(pa.string(), pa.binary())
