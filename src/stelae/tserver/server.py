@@ -223,11 +223,12 @@ class TabletServer:
 
     def wait_for_room(self, seconds: float) -> None:
         self.visits.check()
+        until = Deadline(self._ports.clock, seconds)
         room = self.shard.when_room()  # asked for before anything can make it
-        self.shard.drain()
+        self.shard.drain(until)
         self.wakes.full()
         with suppress(TimeoutError):
-            room.result(seconds)
+            room.result(until.left_s)
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         with self.visits.visit(table):
