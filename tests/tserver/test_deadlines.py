@@ -6,21 +6,27 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.ownership import Ownership
+from stelae.assembly.world import StoreSettings
 from stelae.client.intake.mutations import blocks_of
+from stelae.launch.local import LocalStore
 from stelae.model.errors import DeadlineExceeded, Overloaded, PartialWrite, UnknownOutcome
 from stelae.model.ids import TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk
+from stelae.service.tables import CreateAsk
 from stelae.sim.effects import Effect
 from tests.assembly.worlds import SETTINGS
-from tests.tserver.stores import Place, row
+from tests.tserver.stores import SCHEMA, Place, row
 
 TINY = replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000))
 
@@ -146,6 +152,31 @@ def test_a_full_store_says_so_at_once() -> None:
     place.put(info.id, acknowledged)
     assert place.keys(info.id) == list(range(acknowledged + 1))
     place.close()
+
+
+def test_waiting_for_room_takes_no_longer_than_is_said(tmp_path: Path) -> None:
+    """Also while the disk does not answer, by the clock that the store has."""
+    ownership = Ownership.take(tmp_path, "")
+    assert ownership is not None
+    store = LocalStore(tmp_path, ownership, StoreSettings())
+    info = store.create(CreateAsk("t", SCHEMA))
+    wal, entered, released = store.server.shard.wal, Event(), Event()
+    plain = wal._segments.write
+
+    def stuck(*args: Any) -> None:
+        entered.set()
+        released.wait()
+        plain(*args)
+
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wal._segments, "write", stuck)
+        writing = pool.submit(store.write, info.id, blocks_of(info.schema, [{"id": 1, "a": 1}]))
+        entered.wait()
+        store.wait_for_room(0.01)
+        assert not writing.done()
+        released.set()
+        writing.result()
+    store.close()
 
 
 def test_a_write_that_fills_the_store_says_how_much_of_it_is_in() -> None:

@@ -126,8 +126,7 @@ class Shard:
         self._in_memory_bytes = 0
         self._last_change = TXN_MIN
         self._closed = False
-        self.refused: list[StelaeError] = []
-        """What the disk has refused to log, for whoever tells of it and takes it away."""
+        self.refused: list[StelaeError] = []  # by the disk, when it was logged: whoever tells of it takes it away
 
     # -- tablets
 
@@ -219,8 +218,7 @@ class Shard:
             states = self._map.of_table(table)
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
-            for state in states:
-                _check_writable(state)
+            _check_writable(states)
             if isinstance(change, Loaded) and not any(p.load == change.load for s in states for p in s.prepared):
                 raise NotFound(f"load {change.load!r} is not prepared in table {table}, or was committed already")
             txn = self.clock.tick()
@@ -243,7 +241,7 @@ class Shard:
 
     def _check_rows(self, state: TabletState, block: WrittenBlock) -> None:
         if state.is_frozen:
-            _check_writable(state)
+            _check_writable([state])
         if block.schema_version != state.schema.version:
             raise StaleSchema(
                 f"tablet {state.tablet} is at schema version {state.schema.version}, the block is written for "
@@ -379,9 +377,7 @@ class Shard:
         return self.wal.segments()
 
     def config(self, state: TabletState) -> TabletConfig:
-        """Of a tablet that is leaving and has all in files, the config names no log."""
-        has_left = state.is_frozen and all(memory.is_empty for memory in state.memories)
-        return config_of(state, "" if has_left else self.name)
+        return config_of(state, self.name)
 
     def abandon(self) -> None:
         """As if the process had ended here: nothing more is written."""
@@ -398,6 +394,6 @@ class Shard:
         self.fragments.close()
 
 
-def _check_writable(state: TabletState) -> None:
-    if state.is_frozen:
+def _check_writable(states: Sequence[TabletState]) -> None:
+    for state in (state for state in states if state.is_frozen):
         raise TabletAway(f"tablet {state.tablet} takes no writes: it is leaving this server")

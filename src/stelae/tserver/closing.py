@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stelae.model.ids import TableId
+from stelae.registry.shard_records import LogMark
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.flushing import Flushing
@@ -32,6 +33,12 @@ def shorten_log(
     upkeep.collect_log()
     if forget_schemas is not None and not _with_older_schemas(shard):
         forget_schemas()
+
+
+def end_of_log(shard: Shard) -> LogMark:
+    """Where the log ends: what is missing of it at the next start was cut off."""
+    segments = shard.segments()
+    return LogMark(segments[-1].name, segments[-1].size_bytes) if segments else LogMark("", 0)
 
 
 def _is_log_in_pieces(shard: Shard) -> bool:

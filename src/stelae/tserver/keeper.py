@@ -14,6 +14,7 @@ from typing import Protocol
 from stelae.model.errors import NotFound, StelaeError, TabletAway
 from stelae.model.hybrid import TXN_MIN, millis_of, pack
 from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.ports.clock import Clock
 from stelae.registry.known_tables import TableRules
 from stelae.registry.meta import META0, META1
 from stelae.storage.shard import Shard
@@ -56,6 +57,12 @@ def _always() -> bool:
 
 def _never() -> bool:
     return False
+
+
+def patience(clock: Clock, wait_s: float) -> Callable[[], bool]:
+    """Whether so much time has passed from now on."""
+    over_s = clock.monotonic_s() + wait_s
+    return lambda: clock.monotonic_s() >= over_s
 
 
 class Keeper:

@@ -21,9 +21,8 @@ from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.schema import TableSchema
-from stelae.ports.clock import Clock
 from stelae.registry.control import ControlRequest, DeleteTablets, TabletReport, UnloadTable
-from stelae.registry.shard_records import LogMark, write_horizon, write_log_mark
+from stelae.registry.shard_records import write_horizon, write_log_mark
 from stelae.service.backend import Pin, Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
@@ -36,10 +35,10 @@ from stelae.storage.shard import Shard
 from stelae.storage.tablet.changes import Emptied
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.checking import AtRest, StoreCheck
-from stelae.tserver.closing import shorten_log
+from stelae.tserver.closing import end_of_log, shorten_log
 from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
-from stelae.tserver.keeper import Keeper
+from stelae.tserver.keeper import Keeper, patience
 from stelae.tserver.lives import Life
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
@@ -87,7 +86,7 @@ class TabletServer:
             tables.rules,
             lambda table, txn: loop.run(write_horizon(store, table, txn)),
             master,
-            _patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
+            patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
         )
         self._writer = TableWriter(shard, tables.schemas_of)
         self._reader = TableReader(shard, ports.clock, visits.check)
@@ -228,11 +227,12 @@ class TabletServer:
 
     def wait_for_room(self, seconds: float) -> None:
         self.visits.check()
+        until = Deadline(self._ports.clock, seconds)
         room = self.shard.when_room()  # asked for before anything can make it
-        self.shard.drain()
+        self.shard.drain(until)
         self.wakes.full()
         with suppress(TimeoutError):
-            room.result(seconds)
+            room.result(until.left_s)
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         with self.visits.visit(table):
@@ -377,7 +377,7 @@ class TabletServer:
                 shorten_log(self.shard, self.upkeep, self.flushing, forget_schemas)
             self.shard.close()
             with suppress(StelaeError):  # then it is not noticed if the end of the log is lost
-                self._ports.loop.run(write_log_mark(self._ports.metastore, _log_end(self.shard)))
+                self._ports.loop.run(write_log_mark(self._ports.metastore, end_of_log(self.shard)))
 
     def abandon(self) -> None:
         """Close without putting anything in order."""
@@ -386,17 +386,6 @@ class TabletServer:
                 self._is_closed = True
                 self.visits.end()
                 self.shard.abandon()
-
-
-def _log_end(shard: Shard) -> LogMark:
-    segments = shard.segments()
-    return LogMark(segments[-1].name, segments[-1].size_bytes) if segments else LogMark("", 0)
-
-
-def _patience(clock: Clock, wait_s: float) -> Callable[[], bool]:
-    """Whether so much time has passed."""
-    over_s = clock.monotonic_s() + wait_s
-    return lambda: clock.monotonic_s() >= over_s
 
 
 def _nothing() -> None:

@@ -32,7 +32,7 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 
 class TabletConfig(msgspec.Struct, frozen=True):
-    """`log`: which server's log holds what is above `flushed`."""
+    """`log`: which server's log holds what is above `flushed`; empty if nothing is."""
 
     version: int
     tablet: TabletId
@@ -53,6 +53,9 @@ class TabletConfig(msgspec.Struct, frozen=True):
 
 
 def config_of(state: TabletState, log: str = "") -> TabletConfig:
+    """`log`: that of the server that has the tablet. Once it takes no more writes and has all in files, no log holds
+    anything of it, and its config names none."""
+    has_left = state.is_frozen and all(memory.is_empty for memory in state.memories)
     return TabletConfig(
         version=CONFIG_VERSION,
         tablet=state.tablet,
@@ -65,7 +68,7 @@ def config_of(state: TabletState, log: str = "") -> TabletConfig:
         prepared=tuple((load.load, _saved(load.groups)) for load in state.prepared),
         epoch=state.epoch,
         resize=state.resize,
-        log=log,
+        log="" if has_left else log,
     )
 
 
