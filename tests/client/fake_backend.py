@@ -326,6 +326,8 @@ class StoreWorld:
         self.path = str(directory / "s.sock")
         self.loop = LoopThread("serve")
         self.threads = ThreadExecutor(16, 1_000)
+        self._writers = ThreadExecutor(16, 1_000)
+        """Of those who attach: the owner's threads are its own."""
         self.service = StoreService(backend, self.threads, OWNER, SystemClock(), limits or ServiceLimits())
         self.transport = UnixTransport()
         self.loop.run(self._start())
@@ -336,7 +338,7 @@ class StoreWorld:
         await self.service.start(await self.transport.listen(Address(self.path)))
 
     def attach(self, settings: LineSettings | None = None, hello: Hello = CLIENT) -> RemoteStore:
-        remote = RemoteStore(UnixConnector(self.path), self.threads, hello, SystemClock(), settings or LineSettings())
+        remote = RemoteStore(UnixConnector(self.path), self._writers, hello, SystemClock(), settings or LineSettings())
         self._attached.append(remote)
         return remote
 
@@ -350,6 +352,7 @@ class StoreWorld:
         for remote in self._attached:
             remote.close()
         self.stop()
+        self._writers.close()
         self.threads.close()
 
 
