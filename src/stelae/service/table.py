@@ -1,21 +1,18 @@
-"""All operations of a store, by name."""
+"""All operations of a store, by name: those that are defined in `operations` and `job_operations`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stelae.service import job_operations as j
-from stelae.service import operations as o
+from stelae.service import job_operations, operations
+from stelae.service.operations import Operation
 from stelae.wire.messages import Messages
 
-OPERATIONS: dict[str, o.Operation[Any, Any]] = {
-    operation.name: operation
-    for operation in (
-        *(o.FIND, o.INFO, o.NAMES, o.SPACES, o.CHANGE_SPACES, o.CREATE, o.ALTER, o.DROP, o.RECALL, o.SPLIT, o.JOIN),
-        *(o.WRITE, o.TRUNCATE, o.NOW, o.NEWEST, o.NEWEST_MANY, o.HISTORY, o.SCAN, o.PIN, o.UNPIN),
-        *(o.FLUSH, o.COMPACT, o.TABLETS, o.STATS, o.METRICS, o.CHECK),
-        *(j.HOLD, j.RENEW, j.RELEASE, j.BEGIN_LOAD, j.COMMIT_LOAD, j.BEGIN_COMPACTION, j.ADOPT),
-    )
+OPERATIONS: dict[str, Operation[Any, Any]] = {
+    each.name: each
+    for module in (operations, job_operations)
+    for each in vars(module).values()
+    if isinstance(each, Operation)
 }
 
 STORE_MESSAGES = Messages(operation.method for operation in OPERATIONS.values())
