@@ -49,7 +49,7 @@ def run(directory: str, point: str) -> None:
 
 def _kill_in_log() -> None:
     """The tablets are prepared, and nothing in the log says that it counts."""
-    from stelae.tserver import loads
+    from stelae.tserver.jobs import loads
 
     def killed(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -17,7 +17,6 @@ ROOMS_FOR_TESTS = ("sim",)
 """Rooms whose users are the tests."""
 
 KEPT: Mapping[str, str] = {
-    "stelae.client.intake.rule.judged_long": "the plain rule that the vectors for long frames are held to",
     "stelae.cli.app.main": "the command that is installed: `stelae`",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",

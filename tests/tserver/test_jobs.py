@@ -31,8 +31,8 @@ from stelae.service.tickets import (
 from stelae.storage.offline.merges import merge_files
 from stelae.storage.offline.scans import scan_part
 from stelae.storage.offline.tablets import HeldTablet, open_fragments
+from stelae.tserver.jobs.loads import UNDER_WAY_MS
 from stelae.tserver.keeper import FILES_URGENT
-from stelae.tserver.loads import UNDER_WAY_MS
 from tests.assembly.scripts import (
     PlainStore,
     PlainTable,

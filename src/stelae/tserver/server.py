@@ -38,12 +38,12 @@ from stelae.tserver.checking import AtRest, StoreCheck
 from stelae.tserver.closing import end_of_log, shorten_log
 from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
+from stelae.tserver.jobs.tickets import Tickets
 from stelae.tserver.keeper import Keeper, patience
 from stelae.tserver.lives import Life
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
-from stelae.tserver.tickets import Tickets
 from stelae.tserver.troubles import Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits

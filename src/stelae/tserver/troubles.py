@@ -11,7 +11,7 @@ from stelae.storage.shard import Shard
 
 
 class Troubles:
-    """Safe for threads."""
+    """Tells of full memory and refusing disks once for each time it begins. Safe for threads."""
 
     def __init__(self, shard: Shard, tell: Listener) -> None:
         self._shard = shard

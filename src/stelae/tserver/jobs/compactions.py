@@ -19,7 +19,7 @@ from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
 from stelae.storage.upkeep.merges import Merge
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.job_files import check_written
+from stelae.tserver.jobs.files import check_written
 from stelae.tserver.keeper import Keeper
 
 

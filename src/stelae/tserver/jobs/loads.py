@@ -34,7 +34,7 @@ from stelae.storage.tablet.changes import Loaded
 from stelae.storage.tablet.opening import since
 from stelae.storage.tablet.state import with_prepared, without_prepared
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.job_files import check_written
+from stelae.tserver.jobs.files import check_written
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.surroundings import Tables
 

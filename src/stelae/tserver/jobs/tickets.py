@@ -15,13 +15,13 @@ from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, Load
 from stelae.storage.files.writing import file_name_prefix
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.compactions import Compactions
 from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
-from stelae.tserver.holds import Holds
-from stelae.tserver.job_files import drop_staged
+from stelae.tserver.jobs.compactions import Compactions
+from stelae.tserver.jobs.files import drop_staged
+from stelae.tserver.jobs.holds import Holds
+from stelae.tserver.jobs.loads import Loads
 from stelae.tserver.keeper import Keeper
-from stelae.tserver.loads import Loads
 from stelae.tserver.reading import now
 from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.visits import Visits
