@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from stelae.adapters.clock import SystemClock
+from stelae.adapters.rng import SystemRng
 from stelae.client.api.database import Database
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.session import Session
 from stelae.model.errors import Closed, NotFound, StelaeError, Unavailable
 from stelae.spark.reading.holding import Hold, Holder
 
@@ -15,25 +19,29 @@ _RENEWAL = 20
 
 
 class _Backend:
+    place = "nowhere"
+    is_local = True
+
     def __init__(self, error: StelaeError | None = None) -> None:
         self.renewed: list[str] = []
         self.released: list[str] = []
         self.error = error
 
-    def renew(self, ticket: str, ttl_s: float) -> None:
+    def renew(self, ticket: str, ttl_s: float, **_: Any) -> None:
         assert ttl_s > 0
         self.renewed.append(ticket)
         if self.error is not None:
             raise self.error
 
-    def release(self, ticket: str) -> None:
+    def release(self, ticket: str, **_: Any) -> None:
         self.released.append(ticket)
         if self.error is not None:
             raise self.error
 
 
 def _hold(backend: _Backend, ticket: str = "t1") -> Hold:
-    session: Any = SimpleNamespace(backend=backend)
+    store: Any = backend
+    session = Session(store, Patience(SystemClock(), SystemRng(), timeout_s=0))
     db = Database(session)
     return Hold(ticket, "table 't' at 5", db, SimpleNamespace(_jsc=object()))
 
