@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.effort import HANG_S
+from tests.s3 import KEYS
 from tests.s3 import s3_endpoint as s3_endpoint
 from tests.s3 import s3_settings as s3_settings
 from tests.s3 import s3_url as s3_url
@@ -57,20 +58,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session for all tests of a run; its JVM has ended when the run has."""
+def spark(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str) -> Iterator[SparkSession]:
+    """One local session for all tests of a run; its JVM has ended when the run has. Its workers have the environment
+    that it was started in, so that says where the server is that speaks S3."""
     from stelae.spark.driver.sessions import session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    running = session(
-        "stelae-tests",
-        "local[2]",
-        **{
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": warehouse.as_uri(),
-            "spark.driver.memory": "1g",
-        },
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (KEYS | {"AWS_ENDPOINT_URL": s3_endpoint}).items():
+            patch.setenv(name, value)
+        running = session(
+            "stelae-tests",
+            "local[2]",
+            **{
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": warehouse.as_uri(),
+                "spark.driver.memory": "1g",
+            },
+        )
     gateway = running.sparkContext._gateway
     yield running
     running.stop()

@@ -84,7 +84,7 @@ async def increment_once(store: EtcdMetastore, name: str) -> bool:
             puts = [PutKey("counter", value), PutKey(f"done/{name}", b"")]
             if (await store.txn([guard, IsAbsent(f"done/{name}")], puts)).succeeded:
                 return True
-        except Unavailable:
+        except (Unavailable, UnknownOutcome):
             await asyncio.sleep(0.01)
 
 

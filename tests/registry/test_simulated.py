@@ -16,7 +16,7 @@ from stelae.catalog.check import check_catalog
 from stelae.catalog.commands.tables import DropTable, SetProperty, TableName
 from stelae.catalog.entries import Entry, TableCreated, TableDropped, Update
 from stelae.catalog.value import Catalog, CatalogVersion
-from stelae.model.errors import AlreadyExists, NotFound, SnapshotTooOld, Unavailable
+from stelae.model.errors import AlreadyExists, NotFound, SnapshotTooOld, Unavailable, UnknownOutcome
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import KeyPut, Metastore, Revision
@@ -78,7 +78,7 @@ class World:
             try:
                 await service.start()
                 break
-            except Unavailable:
+            except (Unavailable, UnknownOutcome):
                 await asyncio.sleep(0.5)
         try:
             for step in range(steps):

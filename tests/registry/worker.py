@@ -24,7 +24,7 @@ from stelae.catalog.describe import describe_catalog
 from stelae.catalog.value import Catalog
 from stelae.launch.metastores import InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
-from stelae.model.errors import Corruption, StelaeError, Unavailable
+from stelae.model.errors import Corruption, StelaeError, Unavailable, UnknownOutcome
 from stelae.registry.catalog.service import CatalogEvent, CatalogService, CatalogSettings, open_catalog
 from tests.catalog.samples import create
 
@@ -73,7 +73,7 @@ class Worker:
             command = comment if self.random.randrange(2) else drop
         try:
             made = await self.service.execute(command)
-        except Unavailable as error:
+        except (Unavailable, UnknownOutcome) as error:
             say(unsure=name, kind=type(command).__name__, why=str(error))
         except StelaeError as error:
             say(refused=str(error))
