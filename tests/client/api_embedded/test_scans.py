@@ -456,9 +456,9 @@ def test_a_page_asks_for_no_more_than_it_gives(letters: stelae.Table, db: stelae
     failing = put_before(db)
     scan_of, asked = failing.behind.scan, list[Any]()
 
-    def watched(table: Any, ask: Any) -> Any:
+    def watched(table: Any, ask: Any, **given: Any) -> Any:
         asked.append(ask.limit)
-        return scan_of(table, ask)
+        return scan_of(table, ask, **given)
 
     failing.scan = watched  # type: ignore[attr-defined]
     letters.scan().page(4)
