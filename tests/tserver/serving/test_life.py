@@ -588,7 +588,7 @@ def test_closing_the_service_twice_or_before_it_began(world: StoreWorld) -> None
 
 
 class DyingOwner:
-    """Says hello, takes some requests, and dies."""
+    """Says hello, takes some requests, and dies; one that answers stays until the other side hangs up."""
 
     def __init__(self, path: str, requests: int, answers: tuple[Frame, ...] = ()) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
@@ -608,6 +608,8 @@ class DyingOwner:
                 seen += len(decoder.feed(taken.recv(65536)))
             for answer in self._answers:
                 taken.sendall(b"".join(encode_frame(answer)))
+            while self._answers and taken.recv(65536):
+                pass
 
     def close(self) -> None:
         self.over.result()

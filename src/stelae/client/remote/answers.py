@@ -50,8 +50,8 @@ class ItemStream:
         self._line, self._request = lines.ask(operation, message, body, deadline=deadline)
 
     def next_item(self) -> tuple[Item | None, Bytes] | None:
-        """The next item with its body; without an item, the whole answer; None after the last. What the other side
-        raised is raised."""
+        """The next item with its body; without an item, the whole answer; None after the last. Whoever has understood the
+        last drops the stream. What the other side raised is raised."""
         line = self._line
         if line is None:
             return None
@@ -61,25 +61,31 @@ class ItemStream:
             self.drop()
             raise
 
-    def lost(self, error: StelaeError) -> StelaeError:
-        """What to tell the caller when the answer did not come, or makes no sense."""
-        if self._operation.is_repeatable:
-            return error
-        return UnknownOutcome(f"{self._operation.name} was sent, and may or may not have happened: {error}")
+    def refuse(self, error: ProtocolError) -> StelaeError:
+        """The answer makes no sense: the line is closed, whatever comes on it next. What to tell the caller."""
+        if self._line is not None:
+            self._line.is_broken = True
+        self.drop()
+        return self._lost(error)
 
     def _read(self, line: Line) -> tuple[Item | None, Bytes] | None:
         try:
             frame = line.receive(self._deadline.seconds if self._each_anew else self._deadline.left_s)
             item = self._read_item(line, frame)
             error = read_error(frame, STORE_FAULTS) if frame.kind is FrameKind.ERROR else None
+        except ProtocolError as failed:
+            raise self.refuse(failed) from failed
         except StelaeError as failed:
-            raise self.lost(failed) from failed
+            raise self._lost(failed) from failed
         if error is not None:
             raise error
-        if item is not None:
-            return item, frame.body
-        self.drop()
-        return None if frame.kind is FrameKind.END else (None, frame.body)
+        return None if frame.kind is FrameKind.END else (item, frame.body)
+
+    def _lost(self, error: StelaeError) -> StelaeError:
+        """What to tell the caller when the answer did not come, or makes no sense."""
+        if self._operation.is_repeatable:
+            return error
+        return UnknownOutcome(f"{self._operation.name} was sent, and may or may not have happened: {error}")
 
     def _read_item(self, line: Line, frame: Frame) -> Item | None:
         match frame.kind:
@@ -116,13 +122,12 @@ def receive_result(items: ItemStream, operation: Operation[Any, R], progress: Pr
     """The result; on the way, how far long work is."""
     try:
         data = _receive_bytes(items, progress)
-    except BaseException:
+        try:
+            return operation.result.decode(data)
+        except ProtocolError as error:
+            raise items.refuse(error) from error
+    finally:
         items.drop()
-        raise
-    try:
-        return operation.result.decode(data)
-    except ProtocolError as error:
-        raise items.lost(error) from error
 
 
 def _receive_bytes(items: ItemStream, progress: Progress | None) -> Bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from stelae.client.remote.answers import ItemStream
+from stelae.model.errors import StelaeError
 from stelae.service.bodies import Bytes, batch_from, schema_from
 from stelae.service.messages import ItemKind
 from stelae.wire.faults import ProtocolError
@@ -25,13 +26,17 @@ class RemoteScan(Iterator[pa.RecordBatch]):
     def __next__(self) -> pa.RecordBatch:
         while (found := self._next_whole()) is not None:
             kind, data = found
-            match kind:
-                case ItemKind.SCHEMA:
-                    self._schema = schema_from(data)
-                case ItemKind.BATCH if self._schema is not None:
-                    return batch_from(self._schema, data)
-                case _:
-                    raise self._broken(f"{kind.name} where it has no place")
+            try:
+                match kind:
+                    case ItemKind.SCHEMA:
+                        self._schema = schema_from(data)
+                    case ItemKind.BATCH if self._schema is not None:
+                        return batch_from(self._schema, data)
+                    case _:
+                        raise ProtocolError(f"{kind.name} where it has no place")
+            except ProtocolError as error:
+                raise self._broken(str(error)) from error
+        self._items.drop()
         raise StopIteration
 
     def close(self) -> None:
@@ -54,6 +59,5 @@ class RemoteScan(Iterator[pa.RecordBatch]):
             more = found[0].more
         return item.kind, parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _broken(self, why: str) -> ProtocolError:
-        self._items.drop()
-        return ProtocolError(f"a scan that makes no sense: {why}")
+    def _broken(self, why: str) -> StelaeError:
+        return self._items.refuse(ProtocolError(f"a scan that makes no sense: {why}"))
