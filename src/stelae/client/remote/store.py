@@ -86,6 +86,11 @@ class RemoteStore:
         """How many are open now."""
         return self._lines.count
 
+    @property
+    def connections_made(self) -> int:
+        """How many were ever open."""
+        return self._lines.made
+
     def attach(self, deadline: Deadline | None = None) -> None:
         """Connect, if no connection is open: ConnectionLost if nobody has the store, or nobody answers."""
         self._lines.give(self._lines.take(self._until(deadline)))
