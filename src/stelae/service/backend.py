@@ -216,9 +216,9 @@ class TabletService(BulkBackend, Protocol):
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
-        """Everything into one file per tablet and group. `erase_now`: drop history without regard to retention; pinned
-        snapshots still hold it."""
+    ) -> tuple[str, ...]:
+        """Everything into one file per tablet and group. `erase_now`: what is erased or purged is in no file and not in
+        the log when this returns, without regard to retention; but for what somebody holds. Who does, in words."""
         ...
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]: ...

@@ -104,6 +104,7 @@ class TabletServer:
             self.control,
             self._reader.ready,
             self._by_hand.move_horizon,
+            self._by_hand.empty_log,
         )
         self.hold, self.renew, self.release = tickets.hold, tickets.renew, tickets.release
         self.begin_load, self.commit_load = tickets.begin_load, tickets.commit_load
@@ -342,9 +343,10 @@ class TabletServer:
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
+    ) -> tuple[str, ...]:
         with self.visits.visit(table):
             self._by_hand.compact(self.visits.info(table), erase_now, progress, deadline)
+            return self._tickets.kept_by(table) if erase_now else ()
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:  # noqa: ARG002
         return self._by_hand.tablets(self.visits.info(table).id)

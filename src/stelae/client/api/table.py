@@ -308,11 +308,17 @@ class TableHandle:
         """Write what is in memory to files. Nothing needs it to be durable."""
         self._session.ask(lambda backend, until: backend.flush(self._id, deadline=until))
 
-    def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
-        """Merge all files into one for each tablet and group. With `erase_now=True`, erased and outdated versions are
-        dropped for good, whatever the table's retention; open snapshots still hold them. `progress` is called with how
-        much is done, and of how much."""
-        self._session.ask(
+    def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> tuple[str, ...]:
+        """Merge all files into one for each tablet and group.
+
+            for who in users.compact(erase_now=True):
+                print("still kept:", who)
+
+        With `erase_now=True`, what was erased or purged is in no file and not in the log when this returns, whatever
+        the table's retention, except for what open snapshots and jobs hold: those are what is returned, each in words.
+        Backups have what they had. `progress` is called with how much is done, and of how much.
+        """
+        return self._session.ask(
             lambda backend, until: backend.compact(self._id, erase_now=erase_now, progress=progress, deadline=until)
         )
 

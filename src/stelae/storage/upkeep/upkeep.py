@@ -182,9 +182,15 @@ class Upkeep(ConfigSaving):
     # -- compaction
 
     def pick_compaction(
-        self, tablet: TabletId, *, whole_group: bool = False, without: Collection[GroupId] = ()
+        self,
+        tablet: TabletId,
+        *,
+        whole_group: bool = False,
+        must_drop: bool = False,
+        without: Collection[GroupId] = (),
     ) -> tuple[GroupId, Pick] | None:
-        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it."""
+        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it (see
+        `pick_all`)."""
         shard = self._shard
         with shard.lock:
             state = shard.state(tablet)
@@ -193,7 +199,9 @@ class Upkeep(ConfigSaving):
         for group in (group for group in state.schema.groups if group.id not in without):
             files = [ref for ref in state.refs(group.id) if ref.file is not None]
             infos = describe(state, group, self._judged_at(state, files), shard.fragments)
-            choose = pick_all if whole_group else partial(pick, settings=shard.settings.picker)
+            choose = partial(pick, settings=shard.settings.picker)
+            if whole_group:
+                choose = partial(pick_all, must_drop=must_drop)
             found = choose(infos, busy=busy, has_prepared=bool(state.prepared))
             if found is not None and (best is None or found.score > best[1].score):
                 best = (group.id, found)
@@ -224,6 +232,11 @@ class Upkeep(ConfigSaving):
             return None
         self.tell(merge.told(file, self._monotonic_s() - begun_s))
         return file
+
+    def is_busy(self, tablet: TabletId) -> bool:
+        """Whether any of its files is being merged."""
+        with self._shard.lock:
+            return not self._busy.isdisjoint(self._shard.state(tablet).files())
 
     def reserve(self, tablet: TabletId, group: GroupId, chosen: Pick) -> Merge | None:
         """What was picked, for one who merges it: nobody else does meanwhile. None if it is not there as it was."""

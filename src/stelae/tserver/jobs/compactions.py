@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
@@ -45,14 +46,16 @@ class Compactions:
     def keeps(self, name: str) -> bool:
         return any(name.startswith(each.prefix) for each in list(self._tickets.values()))
 
-    def begin(self, info: TableInfo, ticket: str, prefix: str, ttl_s: float, *, full: bool) -> CompactionTicket:
+    def begin(
+        self, info: TableInfo, ticket: str, prefix: str, ttl_s: float, *, full: bool, must_drop: bool = False
+    ) -> CompactionTicket:
         """Of a table that is flushed, and whose horizon has been moved on."""
         merges: list[Merge] = []
         with self._lock:
             self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {})
         try:
             for state in self._shard.of_table(info.id):
-                merges += self._reserve_all(state.tablet, full=full)
+                merges += self._reserve_all(state.tablet, full=full, must_drop=must_drop)
         except BaseException:
             self._end(ticket, merges)
             raise
@@ -72,12 +75,13 @@ class Compactions:
             works=tuple(self._work(number, merge) for number, merge in enumerate(merges)),
         )
 
-    def _reserve_all(self, tablet: TabletId, *, full: bool) -> list[Merge]:
+    def _reserve_all(self, tablet: TabletId, *, full: bool, must_drop: bool) -> list[Merge]:
         found: list[Merge] = []
         done: set[GroupId] = set()
         try:
             self._upkeep.drop_hidden(tablet)
-            while (picked := self._upkeep.pick_compaction(tablet, whole_group=full, without=done)) is not None:
+            pick = partial(self._upkeep.pick_compaction, whole_group=full, must_drop=must_drop)
+            while (picked := pick(tablet, without=done)) is not None:
                 done.add(picked[0])
                 merge = self._upkeep.reserve(tablet, *picked)
                 if merge is not None:

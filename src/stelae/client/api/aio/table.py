@@ -165,9 +165,9 @@ class AsyncTable:
         """Write what is in memory to files."""
         await self._session.work(self._twin.flush)
 
-    async def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
+    async def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> tuple[str, ...]:
         """Merge all files: see `Table.compact`. `progress` is called on another thread."""
-        await self._session.work(self._twin.compact, erase_now=erase_now, progress=progress)
+        return await self._session.work(self._twin.compact, erase_now=erase_now, progress=progress)
 
     async def split(self, key: object = None) -> None:
         """Cut a tablet in two at a key."""
