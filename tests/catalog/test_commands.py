@@ -266,13 +266,6 @@ REFUSED: list[tuple[Sequence[Command], str]] = [
     ),
     (
         [
-            c.AddGroup(USERS, stelae.cells("rest", purge="max-history=1")),
-            c.AddGroup(USERS, stelae.cells("all", ["x"])),
-        ],
-        "its families cannot be taken from group 'rest' to 'all': one is purged by max-history=1, the other by nothing",
-    ),
-    (
-        [
             t.CreateTable(N("n"), STRICT),
             c.AddGroup(N("n"), stelae.columns("more", {"x": "int8"})),
             c.MoveMembers(N("n"), ("k",), "more"),

@@ -15,6 +15,7 @@ from threading import Event, RLock
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
 from stelae.adapters.sockets.blocking import UnixConnector
@@ -29,6 +30,7 @@ from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import ConnectionLost, InvalidArgument, NotFound, PermissionDenied, Unavailable
+from stelae.model.events import Attached
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
@@ -72,6 +74,7 @@ class Opener:
         """`fragments`: the URL that the user says its fragments lie under, or None."""
         self.directory = directory
         self.fragments = fragments
+        self.tell = EventLog(str(directory))
         self._settings = settings
         self._release = release
 
@@ -93,12 +96,11 @@ class Opener:
     def attach(self, deadline: Deadline | None) -> RemoteStore:
         """Connected to whoever has the store: ConnectionLost if nobody answers there."""
         hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client")
+        began = _clock.monotonic_s()
         remote = _Connected(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
-        try:
+        with _closed_on_error(remote):
             remote.attach(deadline)
-        except BaseException:
-            remote.close()
-            raise
+        self.tell(Attached(_clock.monotonic_s() - began))
         return remote
 
     def own_or_attach(self, deadline: Deadline) -> Backend | RemoteStore:
@@ -198,7 +200,7 @@ def open_session(
     if isinstance(opened, RemoteStore):
         with _closed_on_error(opened):
             _check_place(opener)
-    finder = _WatchedStore(opener, opened) if isinstance(opened, RemoteStore) else None
+    finder = _WatchedStore(opener, opened, _clock, opener.tell) if isinstance(opened, RemoteStore) else None
     return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
 
 

@@ -21,7 +21,16 @@ from stelae.model.keys.scalar import KeyCodec
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.printer import literal_text
-from stelae.model.purge import PastPolicy, PurgePolicy, Purging, Reigns, parse_purge
+from stelae.model.purge import (
+    ByFamily,
+    GroupPurging,
+    PastPolicy,
+    PurgePolicy,
+    Purging,
+    Reigns,
+    parse_purge,
+    purging_at,
+)
 from stelae.model.values import Value, coerce, show
 
 COMPRESSIONS = ("zstd", "lz4", "none")
@@ -61,6 +70,24 @@ class Column:
 class Family:
     id: ColumnId
     name: str
+    past: tuple[PastPolicy, ...] = ()
+    """Of a family that was declared while a wildcard was there: the policies that its cells were under until then,
+    oldest first."""
+
+    def purging(self, options: GroupOptions) -> Purging:
+        """In a group with these options: its own past, then what the group's was since, then what that is now."""
+        if not self.past:
+            return options.purging
+        since = tuple(each for each in options.past if each.until > self.past[-1].until)
+        return Reigns((*self.past, *since), options.purge)
+
+    def after(self, wildcard: GroupOptions, group: GroupOptions, until: Txn) -> Family:
+        """Declared in a group after the wildcard's options judged everything up to a txn. Where both always judged
+        alike, there is nothing to remember."""
+        if (wildcard.past, wildcard.purge) == (group.past, group.purge):
+            return self
+        over = tuple(each for each in wildcard.past if each.until < until)
+        return replace(self, past=(*over, PastPolicy(wildcard.purge, until)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +103,6 @@ class GroupOptions:
     @property
     def purging(self) -> Purging:
         return Reigns(self.past, self.purge) if self.past else self.purge
-
-    def purging_at(self, at: Txn) -> Purging:
-        """What a read at a snapshot goes by."""
-        return Reigns(self.past, self.purge).at(at) if self.past else self.purge
 
     def after(self, before: GroupOptions, until: Txn) -> GroupOptions:
         """These options in the place of others, which judged everything up to a txn. A policy that never judged
@@ -100,6 +123,14 @@ class ColumnsGroup:
     columns: tuple[Column, ...]
     options: GroupOptions = field(default_factory=GroupOptions)
 
+    @property
+    def purging(self) -> Purging:
+        return self.options.purging
+
+    def purging_at(self, at: Txn) -> Purging:
+        """What a read at a snapshot goes by."""
+        return purging_at(self.purging, at)
+
 
 @dataclass(frozen=True, slots=True)
 class CellsGroup:
@@ -110,6 +141,19 @@ class CellsGroup:
     families: tuple[Family, ...] = ()
     wildcard: bool = False
     options: GroupOptions = field(default_factory=GroupOptions)
+
+    @property
+    def purging(self) -> GroupPurging:
+        own = tuple((family.name, family.purging(self.options)) for family in self.families if family.past)
+        return ByFamily(own, self.options.purging) if own else self.options.purging
+
+    def purging_at(self, at: Txn) -> GroupPurging:
+        """What a read at a snapshot goes by."""
+        purging = self.purging
+        if isinstance(purging, ByFamily):
+            own = tuple((name, purging_at(each, at)) for name, each in purging.own)
+            return ByFamily(own, purging_at(purging.others, at))
+        return purging_at(purging, at)
 
 
 Group: TypeAlias = ColumnsGroup | CellsGroup
@@ -248,18 +292,23 @@ def _check_options(group: Group) -> None:
 
 
 def _check_purge(group: Group) -> None:
+    _check_policies(f"group {group.name!r}", group.options.purge, group.options.past)
+    for family in group.families if isinstance(group, CellsGroup) else ():
+        _check_policies(f"family {family.name!r}", None, family.past)
+
+
+def _check_policies(what: str, now: PurgePolicy | None, past: tuple[PastPolicy, ...]) -> None:
     """Policies are stored as their text."""
-    past = group.options.past
-    for purge in (group.options.purge, *(each.policy for each in past)):
+    for purge in (now, *(each.policy for each in past)):
         if purge is None:
             continue
         if not isinstance(purge, PurgePolicy):
-            raise InvalidSchema(f"group {group.name!r}: {show(purge)} is no purge policy")
+            raise InvalidSchema(f"{what}: {show(purge)} is no purge policy")
         if parse_purge(str(purge)) != purge:
-            raise InvalidSchema(f"group {group.name!r}: purge policy {str(purge)!r} is not in its canonical form")
+            raise InvalidSchema(f"{what}: purge policy {str(purge)!r} is not in its canonical form")
     ends = [TXN_MIN - 1, *(each.until for each in past), TXN_MAX]
     if any(later <= end for end, later in pairwise(ends)):
-        raise InvalidSchema(f"group {group.name!r}: the past purge policies are not in the order of their ends")
+        raise InvalidSchema(f"{what}: the past purge policies are not in the order of their ends")
 
 
 def _check_column(column: Column) -> None:

@@ -451,6 +451,6 @@ def test_writes_of_a_connection_keep_their_order_when_one_of_them_gives_up(tmp_p
 
 
 def _write_frame(number: int, left_ms: int | None) -> Frame:
-    group = next(write_groups(TABLE, BLOCKS, None))
+    group = next(write_groups(TABLE, BLOCKS, None, must_show=False))
     message = msgspec.structs.replace(group.message, left_ms=left_ms)
     return WRITE.method.ask(RequestId(number), message, group.body)

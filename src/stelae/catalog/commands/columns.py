@@ -270,10 +270,6 @@ class AddGroup:
         added = group_of(self.group, count(table.schema.last_id + 1))
         if isinstance(added, ColumnsGroup):
             _check_defaults(self.table, added.columns)
-        elif added.families:
-            for group in table.schema.groups:
-                if isinstance(group, CellsGroup) and group.wildcard:
-                    _check_same_purge(self.table, "its families cannot be taken", group, added)
         return (GroupAdded(table.id, added),)
 
 

@@ -116,7 +116,7 @@ def clean_stretches(
         return
     if existing.id != group.id and any(_may_have_markers(ref) for ref in state.refs(existing.id)):
         return
-    asking, policy = tablet.asking(at, time), group.options.purging_at(at)
+    asking, policy = tablet.asking(at, time), group.purging_at(at)
     choice = ColumnChoice(tuple(columns), existing.id == group.id)
     asked = ColumnsQuestion(state.rows, choice, asking, policy)
     pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}

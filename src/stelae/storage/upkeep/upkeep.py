@@ -265,7 +265,7 @@ class Upkeep(ConfigSaving):
         ]
         horizon = Txn(min([self._judged_at(state, refs), *(txn - 1 for txn in outside)]))
         floor = state.floor_at(self._shard.horizon(state.table))
-        policy = state.schema.group(group).options.purging_at(horizon)
+        policy = state.schema.group(group).purging_at(horizon)
         # Left-over puts of keys alone need the erasures of whole rows of whichever group keeps such puts, now or later.
         is_rooted = chosen.rooted and not state.prepared and not state.refs(LEFT_OVER)
         return Keeping(horizon, floor, is_rooted, policy)

@@ -19,6 +19,7 @@ from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.pruning import may_match
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.predicate.vector import keep
+from stelae.model.purge import purging_at
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup, Group
 from stelae.storage.files.fragments import Fragments
@@ -149,7 +150,7 @@ class RowScan:
     ) -> ColumnsScan:
         request, options = self._request, group.options
         few = limit if limit is not None and limit <= FEW_ROWS else None
-        policy = options.purging_at(request.asking.at)
+        policy = purging_at(options.purging, request.asking.at)
         question = ColumnsQuestion(rows, part.choice, request.asking, policy, self._skips(), request.plainly, few)
         return ColumnsScan(refs, self._fragments, question, options.in_memory)
 
@@ -161,7 +162,7 @@ class RowScan:
             if isinstance(group, ColumnsGroup):
                 yield self._columns(group, part, refs, rows, limit).chunks(reverse=request.reverse), part
             else:
-                policy = group.options.purging_at(request.asking.at)
+                policy = group.purging_at(request.asking.at)
                 exists = group is existing
                 cells = CellsQuestion(
                     rows, part.selectors, exists, request.asking, policy, plainly=request.plainly, limit=few
