@@ -30,9 +30,10 @@ from stelae.service.deadlines import Deadline, left_of
 from stelae.storage.read.points.conditions import UndecidedConflict
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.opening import SchemasOf, brought_up
-from stelae.tserver.reading import AHEAD_MS_MAX
 
 _ROUTES_MAX = 100
+AHEAD_MS_MAX = 1_000
+"""What names a txn so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ."""
 
 
 class TableWriter:
