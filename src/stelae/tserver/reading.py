@@ -29,14 +29,12 @@ from stelae.storage.read.scans.rows import RowBatch, ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
-from stelae.tserver.writing import wait_decided
+from stelae.tserver.writing import AHEAD_MS_MAX, wait_decided
 
 T = TypeVar("T")
 
 _NO_FLOOR = Txn(0)
 _RETRIES_MAX = 20
-AHEAD_MS_MAX = 1_000
-"""A read so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ a little."""
 
 
 class TableReader:

@@ -23,7 +23,7 @@ from stelae.model.errors import (
     TabletAway,
     UnknownOutcome,
 )
-from stelae.model.hybrid import TXN_MAX
+from stelae.model.hybrid import TXN_MAX, millis_of
 from stelae.model.ids import Row, TableId, Txn
 from stelae.service.blocks import OrderedBlock, split_blocks
 from stelae.service.deadlines import Deadline, left_of
@@ -32,6 +32,8 @@ from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.opening import SchemasOf, brought_up
 
 _ROUTES_MAX = 100
+AHEAD_MS_MAX = 1_000
+"""What names a txn so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ."""
 
 
 class TableWriter:
@@ -150,6 +152,8 @@ class TableWriter:
         """Let a part into its tablet; None if that does not hold all of its rows any more. The bytes a block came as
         are those that are logged, unless it had to be changed."""
         first, block, data = part.first, part.block, part.data
+        if max_txn is not None and max_txn > self._shard.clock.last:
+            self._follow(max_txn)
         for _ in range(_ROUTES_MAX):
             state = self._shard.state_at(table, first)
             try:
@@ -170,6 +174,18 @@ class TableWriter:
                 if now is state:
                     raise
         raise Overloaded(f"the tablet of row {first!r} kept moving; try again")
+
+    def _follow(self, max_txn: Txn) -> None:
+        """Let the clock pass a txn that it has not given out, if it is a little ahead; what it says of a row is then
+        decided. InvalidArgument if it lies further in the future, where nobody can have seen the row."""
+        clock = self._shard.clock
+        ahead_ms = millis_of(max_txn) - millis_of(clock.tick())
+        if ahead_ms > AHEAD_MS_MAX:
+            raise InvalidArgument(
+                f"if_unchanged_since={max_txn} lies {ahead_ms / 1_000:.1f} s in the future: give the txn of a row that "
+                "was read, row.txn"
+            )
+        clock.merge(max_txn)
 
     def _bring_up(self, table: TableId, first: Row, block: Block) -> Block:
         """The block under the schema that the tablet has now, which the catalog may be ahead of."""

@@ -11,6 +11,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, pandas_of, polars_of, table_of
 from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
@@ -114,7 +115,7 @@ def _view_now(session: Session, known: KnownTable) -> TableView:
 
 
 @public("Scan")
-class Scan:
+class Scan(OfThisProcess):
     """Rows of a table at one moment: iterate it, page through it, or take it all as a frame.
 
         for row in users.scan(stelae.col("age") > 30):

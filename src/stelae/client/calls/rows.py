@@ -254,8 +254,10 @@ class Rows:
         and the row as it is."""
         while True:
             txn, before = yield from self._read(key, columns, None)
-            change = function(deepcopy(before))
+            given = deepcopy(before)
+            change = function(given)
             if change is None:
+                _check_untouched(before, given)
                 return None, before, txn
             if not isinstance(change, Mapping):
                 raise InvalidArgument(f"an update's function returns a dict of columns, or None; not {show(change)}")
@@ -275,6 +277,21 @@ class Rows:
         row, written, time = view.row_of(key), written_columns(view.schema, change), TimeRange(micros_of(txn) + 1)
         found = yield Ask(lambda backend, until: backend.history(view.id, row, written, 1, txn, time, deadline=until))
         return {name: versions[0].ts for name, versions in (found or {}).items()}
+
+
+def _check_untouched(before: FoundRow | None, given: FoundRow | None) -> None:
+    """An update's function that changed its copy of the row, and returned nothing, meant to write what it changed."""
+    changed = [] if before is None or given is None else [n for n in {**before, **given} if _differs(n, before, given)]
+    if changed:
+        raise InvalidArgument(
+            f"an update's function changed {', '.join(map(repr, changed))} in its copy of the row and returned None, "
+            "which writes nothing: return the columns to write, as in "
+            f"lambda row: {{{changed[0]!r}: ...}}"
+        )
+
+
+def _differs(name: str, before: FoundRow, given: FoundRow) -> bool:
+    return (name in before, before.get(name)) != (name in given, given.get(name))
 
 
 class _Given:

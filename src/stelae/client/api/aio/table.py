@@ -9,6 +9,7 @@ from typing import Any
 
 from stelae.client.api.aio.batch import AsyncBatch
 from stelae.client.api.aio.scan import AsyncScan
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.api.scan import PinnedScan, open_scan
 from stelae.client.api.table import TableHandle
@@ -25,7 +26,7 @@ from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
 
 @public("AsyncTable", "stelae.aio")
-class AsyncTable:
+class AsyncTable(OfThisProcess):
     """A table of a database opened by `stelae.aio`. Arguments, results and errors are those of `Table`.
 
         users = await db.table("users")
