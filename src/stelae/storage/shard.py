@@ -187,15 +187,16 @@ class Shard:
             limit = self.settings.limits.block_bytes_max
             raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
         while True:
-            visible, state = self.visible, self.state(tablet)
+            state: TabletState | None = None
             if max_txn is not None:
+                visible, state = self.visible, self.state(tablet)
                 check_unchanged(state, self.fragments, block, max_txn, self.horizon(state.table), visible)
             with self.lock:
                 current = self.state(tablet)
                 if max_txn is not None:
                     if current is not state:
                         continue
-                    check_unchanged(state, None, block, max_txn, self.horizon(state.table), self.visible)
+                    check_unchanged(current, None, block, max_txn, self.horizon(current.table), self.visible)
                 self._check_open()
                 self._check_rows(current, block)
                 self._check_room(len(data), urgent)
