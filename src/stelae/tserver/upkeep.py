@@ -82,7 +82,7 @@ class TableUpkeep:
         for state in states:
             self._compact_tablet(state.tablet, count)
         upkeep.save()
-        upkeep.collect_files()
+        upkeep.collect_files(for_good=erase_now)
         if erase_now:
             # What was erased is in the log, too, as long as anything in it is needed.
             self._flushing.flush_down_to(0)
