@@ -72,11 +72,12 @@ class ConfigStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class ShardSettings:
     """`unflushed_bytes_max`: what may be queued and in memory before writers are turned away; `reserve_bytes`: how
-    much more is let in for the writes that free memory."""
+    much more is let in for the writes that free memory. `trash_s`: how long unneeded files are kept aside."""
 
     unflushed_bytes_max: int = 512 * 2**20
     reserve_bytes: int = 32 * 2**20
     cache_bytes: int = 256 * 2**20
+    trash_s: float = 3600.0
     limits: Limits = DEFAULT_LIMITS
     log: WalSettings = field(default_factory=WalSettings)
     serializer: SerializerSettings = field(default_factory=SerializerSettings)

@@ -85,7 +85,7 @@ class TableUpkeep:
             for state in states:
                 self._compact_tablet(state.tablet, count)
         upkeep.save()
-        upkeep.collect_files()
+        upkeep.collect_files(for_good=erase_now)
         if erase_now:
             self.empty_log()
         upkeep.collect_log()
