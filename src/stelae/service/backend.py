@@ -156,7 +156,7 @@ class TabletService(BulkBackend, Protocol):
         *,
         deadline: Deadline | None = None,
     ) -> Values | None:
-        """The row at a snapshot (None: now); None if it does not appear. Columns without a value have their default.
+        """The row at a snapshot (None: now); None if it does not exist. Columns without a value have their default.
         SnapshotTooOld if history it needs may be gone."""
         ...
 
@@ -187,7 +187,7 @@ class TabletService(BulkBackend, Protocol):
         *,
         deadline: Deadline | None = None,
     ) -> dict[str, tuple[Version, ...]] | None:
-        """Up to so many visible versions of each column and cell, newest first; None if the row does not appear."""
+        """Up to so many visible versions of each column and cell, newest first; None if the row does not exist."""
         ...
 
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:

@@ -103,7 +103,7 @@ def values_from(data: Bytes) -> Values:
 
 
 def maybe_values_bytes(values: Values | None) -> bytes:
-    """Nothing at all for a row that does not appear."""
+    """Nothing at all for a row that does not exist."""
     return b"" if values is None else values_bytes(values)
 
 
@@ -240,7 +240,7 @@ def scan_parts(table: TableId, ask: ScanAsk) -> tuple[ScanMessage, bytes]:
     rest = replace(ask.predicate, rows=EVERYTHING)
     text = None if rest == ScanPredicate() else rest.to_text()
     rows = _ENCODER.encode([(each.start, each.stop) for each in ask.predicate.rows])
-    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit), rows
+    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit, ask.having), rows
 
 
 def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
@@ -251,7 +251,7 @@ def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
         raise MessageRefused("ranges of rows that are not sorted and apart") from None
     said = ScanPredicate() if message.text is None else plan(parse(message.text))
     predicate = replace(said, rows=said.rows.intersect(rows))
-    return ScanAsk(predicate, Txn(message.at), message.reverse, message.limit)
+    return ScanAsk(predicate, Txn(message.at), message.reverse, message.limit, having=message.having)
 
 
 def schema_bytes(schema: pa.Schema) -> memoryview:
