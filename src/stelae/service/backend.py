@@ -154,7 +154,7 @@ class TabletService(BulkBackend, Protocol):
         *,
         deadline: Deadline | None = None,
     ) -> tuple[Txn, Values | None]:
-        """The snapshot it was read at, and the row; None if it does not appear. `at` None: the newest snapshot, which
+        """The snapshot it was read at, and the row; None if it does not exist. `at` None: the newest snapshot, which
         everything acknowledged so far is in. Read at that txn again, the row is the same. Columns without a value have
         their default. SnapshotTooOld if history it needs may be gone."""
         ...
@@ -188,7 +188,7 @@ class TabletService(BulkBackend, Protocol):
         *,
         deadline: Deadline | None = None,
     ) -> dict[str, tuple[Version, ...]] | None:
-        """Up to so many visible versions of each column and cell, newest first; None if the row does not appear."""
+        """Up to so many visible versions of each column and cell, newest first; None if the row does not exist."""
         ...
 
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
