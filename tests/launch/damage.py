@@ -111,3 +111,18 @@ def flip(name: str, at: int, mask: int = 1) -> Callable[[Path], None]:
         (path / name).write_bytes(data)
 
     return damage
+
+
+def lose(*names: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        for name in names:
+            (path / name).unlink()
+
+    return damage
+
+
+def cut(name: str, size_bytes: int) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        (path / name).write_bytes((path / name).read_bytes()[:size_bytes])
+
+    return damage

@@ -37,11 +37,11 @@ def reached_by(revision: Revision, digest: Digest) -> Reached:
 
 
 def check_missing(path: str, marked: Reached | None) -> None:
-    """Of a file that is not there: Corruption if it was."""
+    """Of a file that is not there, or empty: Corruption if it was there."""
     if marked is not None:
-        raise Corruption(f"is missing, and had come to revision {marked[0]}: bring it back. {_LEFT}", path)
+        raise Corruption(f"is missing or empty, and had come to revision {marked[0]}: bring it back. {_LEFT}", path)
     if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
-        raise Corruption(f"is missing, and its log {path}-wal is there: bring it back. {_LEFT}", path)
+        raise Corruption(f"is missing or empty, and its log {path}-wal is there: bring it back. {_LEFT}", path)
 
 
 def prove(db: sqlite3.Connection, path: str, marked: Reached | None) -> int:

@@ -60,7 +60,7 @@ def prepare_file(path: str, mark: Mark, *, read_only: bool) -> None:
     """See that the file is whole and of this layout; it is made if it is not there, and carried forward if it is of an
     older one. Read-only, NotFound and OutdatedLayout say so instead. Blocking."""
     marked = mark.read()  # first: others may commit and note it while this looks
-    if not os.path.exists(path):
+    if not (os.path.exists(path) and os.path.getsize(path)):  # SQLite would delete the log of an empty file
         check_missing(path, marked)
         if read_only:
             raise NotFound(f"{path}: there is no metastore to read")
@@ -116,7 +116,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(error, path) from error
-    except DamagedRow as error:
+    except (DamagedRow, UnicodeError) as error:  # what SQLite calls text is not
         raise Corruption(str(error), path) from error
 
 

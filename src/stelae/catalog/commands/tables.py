@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from stelae.catalog.entries import (
     Entry,
-    IndexRemoved,
     TableCreated,
     TableDropped,
     TableForgotten,
@@ -15,6 +14,7 @@ from stelae.catalog.entries import (
     TableRenamed,
     TableZoneSet,
 )
+from stelae.catalog.index_entries import IndexRemoved
 from stelae.catalog.objects import DroppedTable, Table, TableProperties, check_object_name, check_properties
 from stelae.catalog.value import DEFAULT_NAMESPACE, Catalog, name_key, qualified
 from stelae.model.errors import AlreadyExists, InvalidArgument, InvalidSchema, NotFound, nearest
