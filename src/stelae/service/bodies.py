@@ -33,7 +33,8 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
-from stelae.model.schema import TableSchema, check_schema
+from stelae.model.schema import TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.service.backend import Values
 from stelae.service.messages import ROWS_MAX, CreateMessage, RowBytes, ScanMessage
 from stelae.service.scans import ScanAsk

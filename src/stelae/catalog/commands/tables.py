@@ -20,7 +20,8 @@ from stelae.catalog.value import DEFAULT_NAMESPACE, Catalog, name_key, qualified
 from stelae.model.errors import AlreadyExists, InvalidArgument, InvalidSchema, NotFound, nearest
 from stelae.model.ids import TableId
 from stelae.model.purge import parse_duration
-from stelae.model.schema import TableSchema, check_schema
+from stelae.model.schema import TableSchema
+from stelae.model.schema_checks import check_schema
 
 PROPERTIES = ("retention", "comment")
 
