@@ -11,6 +11,7 @@ import pytest
 
 import stelae
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.spark.jobs.compacting import _merge
 
 SECRET = b"SECRETSECRETSECRET"
 ROW = {"id": "a", "s": SECRET, "f:q": SECRET}
@@ -169,4 +170,22 @@ def test_files_that_others_are_merging_are_waited_for(tmp_path: Path, monkeypatc
         assert table.compact(erase_now=True) == ()
         assert naps
         assert backend.newest(info.id, b"a", ALL_COLUMNS)[1] is None
+        assert files_with_secrets(tmp_path / "s") == []
+
+
+def test_a_job_that_erases_leaves_nothing_either(tmp_path: Path) -> None:
+    """The parts of a compaction that others carry out, here by hand."""
+    with stelae.open(tmp_path / "s", timeout_s=30) as db:
+        table = make_table(db, "max-history=1")
+        put_many(db, table)
+        table.put(ROW)
+        table.put(NEW)
+        backend: Any = db.session.backend
+        ticket = backend.begin_compaction(backend.find("t").id, full=False, erase_now=True)
+        assert ticket.kept_by == ()
+        assert ticket.works
+        for work in ticket.works:
+            assert backend.adopt(ticket.ticket, work.number, _merge(ticket, work).file)
+        backend.release(ticket.ticket)
+        assert table.get("a") == NEW | {"n": None}
         assert files_with_secrets(tmp_path / "s") == []

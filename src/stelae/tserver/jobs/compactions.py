@@ -29,6 +29,7 @@ class _Ticket:
     prefix: str
     expires_ms: int
     merges: dict[int, Merge]
+    erases: bool
 
 
 class Compactions:
@@ -52,7 +53,7 @@ class Compactions:
         """Of a table that is flushed, and whose horizon has been moved on."""
         merges: list[Merge] = []
         with self._lock:
-            self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {})
+            self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {}, must_drop)
         try:
             for state in self._shard.of_table(info.id):
                 merges += self._reserve_all(state.tablet, full=full, must_drop=must_drop)
@@ -132,12 +133,14 @@ class Compactions:
             found.expires_ms = self._now_ms() + int(ttl_s * 1_000)
 
     def release(self, ticket: str) -> bool:
-        """What is not adopted by now never will be."""
+        """What is not adopted by now never will be. What was to be erased is in no file when this returns."""
         with self._lock:
             found = self._tickets.get(ticket)
         if found is None:
             return False
         self._end(ticket, list(found.merges.values()))
+        if found.erases:
+            self._upkeep.collect_files(for_good=True)
         return True
 
     def expire(self) -> list[str]:
