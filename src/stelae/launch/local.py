@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.descriptors import take_descriptors
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
@@ -40,6 +41,7 @@ from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.metastores import MARKS, METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.events import Listener, Listeners, tell_nobody
+from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.shard import ShardSettings
 
 LOG_DIRECTORY = "log"
@@ -88,6 +90,7 @@ class LocalStore(EmbeddedStore):
         self._ownership = ownership
         self.is_forked = False
         working = directory
+        OPEN_FILES.allow(take_descriptors())
         try:
             if ownership is not None:
                 self._ends.append(ownership.release)
