@@ -169,12 +169,6 @@ def test_an_owner_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> Non
     asyncio.run(run())
 
 
-def stop(owner: subprocess.Popen[str]) -> None:
-    """The signal is on its way when it is sent; none of its threads runs when this returns."""
-    owner.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, owner.pid, os.WSTOPPED)
-
-
 @pytest.mark.parametrize("what", ["get", "put", "scan", "count", "get_many", "snapshot", "flush", "tables"])
 def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: str) -> None:
     """It answers nothing and is not dead: every call ends with an error of its own, by its own deadline."""
