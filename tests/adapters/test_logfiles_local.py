@@ -20,6 +20,7 @@ from stelae.model.errors import (
     DiskFull,
     InvalidArgument,
     NotFound,
+    Overloaded,
     PermissionDenied,
     StelaeError,
 )
@@ -58,7 +59,7 @@ print("kept", logs.read("log") == b"a" * 900)
         (errno.EEXIST, AlreadyExists),
         (errno.ENOTDIR, InvalidArgument),
         (errno.EIO, DiskFailed),
-        (errno.EMFILE, DiskFailed),
+        (errno.EMFILE, Overloaded),
     ],
 )
 def test_system_errors_mean_errors_of_the_contract(number: int, meaning: type[StelaeError]) -> None:
