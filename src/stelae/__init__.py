@@ -118,16 +118,18 @@ def open(  # noqa: A001 - the package is where this name belongs
     memory_bytes: int | None = None,
     read_only: bool = False,
     timeout_s: float = 30.0,
+    create: bool = True,
 ) -> Database:
-    """Open the database in a directory, which is made if it is not there.
+    """Open the database in a directory, which is made if it is not there; with `create=False`, `NotFound` if it is not.
 
         with stelae.open("data") as db:
             db.tables()
 
-    `store` says where a new database keeps its fragments, its data proper: `s3://bucket/prefix`, `file:///dir` or a
-    path; by default the directory. It is remembered, and need not be said again. `memory_bytes` bounds what the store
-    keeps in memory. `read_only` refuses everything that writes. `timeout_s` is how long a call may take: until then it
-    is tried again while the store is overloaded, or something is not there.
+    `~` in the path is the user's home. `store` says where a new database keeps its fragments, its data proper:
+    `s3://bucket/prefix`, `file:///dir` or a path; by default the directory. It is remembered, and need not be said
+    again. `memory_bytes` bounds what the store keeps in memory. `read_only` refuses everything that writes.
+    `timeout_s` is how long a call may take: until then it is tried again while the store is overloaded, or
+    something is not there.
     """
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
@@ -137,7 +139,15 @@ def open(  # noqa: A001 - the package is where this name belongs
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
     return Database(
-        open_session(path, patience, store=store, memory_bytes=memory_bytes, read_only=read_only, release=__version__)
+        open_session(
+            path,
+            patience,
+            store=store,
+            memory_bytes=memory_bytes,
+            read_only=read_only,
+            create=create,
+            release=__version__,
+        )
     )
 
 

@@ -35,7 +35,11 @@ def test_get(users: Cli) -> None:
 def test_get_finds_nothing(users: Cli) -> None:
     assert users.refused("get", "users", "dan") == "no row 'dan' in users"
     assert users.refused("get", "users", "dan", "--json") == "no row 'dan' in users"
-    assert users.refused("get", "users", "bob", "--columns", "click:") == "row 'bob' of users has no click:"
+    told = users.refused("get", "users", "bob", "--columns", "click:", "--rows", "having")
+    assert told == "row 'bob' of users has no click:"
+    assert users.lines("get", "users", "bob", "--columns", "click:") == [{"id": "bob"}]
+    assert users.lines("get", "users", "bob", "--columns", "score") == [{"id": "bob", "score": None}]
+    assert "did you mean 'having'?" in users.refused("get", "users", "bob", "--rows", "havin")
     assert "at that time" in users.refused("get", "users", "ann", "--at", "2020-01-01T00:00:00Z")
     assert "did you mean 'users'?" in users.refused("get", "user", "ann")
     assert "did you mean 'name'?" in users.refused("get", "users", "ann", "--columns", "nam")
@@ -179,3 +183,24 @@ def test_what_is_no_terminal_has_no_width(users: Cli, monkeypatch: pytest.Monkey
     users.done("put", "users", "x", f"name={'word ' * 60}")
     assert "word " * 60 in users.done("get", "users", "x")
     assert "word " * 60 in users.done("scan", "users", "--prefix", "x")
+
+
+@pytest.mark.parametrize("word", ["name=x", "NAME=x", "nam=x", "age:=1", "click:home=1", "id=ann"])
+def test_a_value_in_the_place_of_the_key_is_refused(users: Cli, word: str) -> None:
+    said = users.refused("put", "users", word)
+    assert said.startswith(f"'{word}' is a value, and the key stands before values: ID {word}; a row whose key is")
+    assert users.json("scan", "users", "--count") == {"rows": 3}
+    users.done("put", "users", "--json-line", f'{{"id": "{word}"}}')
+    assert users.lines("get", "users", word)[0]["id"] == word
+
+
+def test_odd_keys_are_taken(users: Cli) -> None:
+    for key in ("YWJj=", "a=b", "x=1,y=2"):
+        users.done("put", "users", key, "name=Odd")
+        assert users.lines("get", "users", key)[0]["name"] == "Odd"
+
+
+@pytest.mark.parametrize("bounds", [["--prefix", ""], ["--start", ""], ["--start", "", "--stop", ""]])
+def test_a_range_without_bounds_is_refused(users: Cli, bounds: list[str]) -> None:
+    assert "`stelae table truncate users` erases all rows" in users.refused("erase", "users", *bounds, "--yes")
+    assert users.json("scan", "users", "--count") == {"rows": 3}

@@ -372,6 +372,36 @@ def test_a_check_changes_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path / "data") == before
 
 
+@pytest.mark.parametrize("place", ["s3://bucket/data", "hdfs://host/data", "https://example.org/data", "s3:/bucket"])
+def test_a_scheme_that_is_not_served_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in (place, Path(place)):
+        with pytest.raises(stelae.InvalidArgument, match="a store is opened by a directory of this machine"):
+            stelae.open(given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_home_and_file_urls_are_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    stelae.open("~/data").close()
+    stelae.open(Path("~") / "more", store="~/fragments").close()
+    stelae.open(f"file://{tmp_path}/with%20space").close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["home", "with space"]
+    assert sorted(each.name for each in (tmp_path / "home").iterdir()) == ["data", "fragments", "more"]
+    with pytest.raises(stelae.InvalidArgument, match="no such user"):
+        stelae.open("~nobody-of-that-name/data")
+
+
+def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(stelae.NotFound, match=r"no store in .*create=True"):
+        stelae.open(tmp_path / "data", create=False)
+    assert list(tmp_path.iterdir()) == []
+    stelae.open(tmp_path / "data").close()
+    with stelae.open(tmp_path / "data", create=False) as db:
+        assert db.tables() == []
+
+
 def test_opening_waits_for_another_opening_no_longer_than_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,5 +110,5 @@ class Box:
             found.update(zip(batch.column("id").to_pylist(), batch.column("a").to_pylist(), strict=True))
         pin.close()
         for key, value in found.items():
-            assert service.newest(table, row(key), ALL_COLUMNS) == {"a": value}
+            assert service.newest(table, row(key), ALL_COLUMNS)[1] == {"a": value}
         return found

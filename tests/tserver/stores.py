@@ -56,7 +56,7 @@ class Place:
         return self.store.write(table, self.blocks(table, *keys, a=a))
 
     def get(self, table: TableId, key: int, at: Txn | None = None) -> Any:
-        found = self.store.newest(table, row(key), ALL_COLUMNS, at)
+        _, found = self.store.newest(table, row(key), ALL_COLUMNS, at)
         return None if found is None else found["a"]
 
     def keys(self, table: TableId) -> list[int]:

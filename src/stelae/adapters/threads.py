@@ -1,4 +1,4 @@
-"""Threads that live as long as a store: an event loop, and steps that are taken when somebody calls for them.
+"""Threads that live as long as a store: an event loop, steps that are taken when somebody calls for them, and alarms.
 
 They are daemons: a process that ends without closing its store is not held up by them.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
-from threading import Event, Lock, Thread, current_thread
+from heapq import heappop, heappush
+from threading import TIMEOUT_MAX, Condition, Event, Lock, Thread, current_thread
 from typing import TypeVar
 
 from stelae.model.errors import Closed, InvalidArgument, StelaeError
@@ -141,3 +143,53 @@ class StepThread:
             is_known = isinstance(error, StelaeError)
             words = "%s: %s; it is tried again until it is done" if is_known else "%s failed (%s); it is tried again"
             _log.warning(words, self._thread.name, error, exc_info=None if is_known else error)
+
+
+class AlarmThread:
+    """Calls jobs when their time has come, one after another. The thread begins with the first job."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = Condition()
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._ended = False
+        self._thread: Thread | None = None
+
+    def call_later(self, seconds: float, job: Callable[[], None]) -> None:
+        """Call the job once, so many seconds from now; never, if this is closed before."""
+        with self._changed:
+            if self._ended:
+                return
+            self._count += 1
+            heappush(self._waiting, (time.monotonic() + seconds, self._count, job))
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """The job under way is the last one. Closing twice is no error."""
+        with self._changed:
+            self._ended = True
+            self._waiting.clear()
+            self._changed.notify()
+        if self._thread is not None and self._thread is not current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except Exception:  # noqa: BLE001 - the jobs behind it are due all the same
+                _log.exception("%s failed", self._name)
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next job's time; None if there is to be no more."""
+        with self._changed:
+            while not self._ended:
+                left_s = self._waiting[0][0] - time.monotonic() if self._waiting else TIMEOUT_MAX
+                if left_s <= 0:
+                    return heappop(self._waiting)[2]
+                self._changed.wait(min(left_s, TIMEOUT_MAX))
+            return None

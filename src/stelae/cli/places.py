@@ -29,6 +29,7 @@ from typing import Annotated, Any
 import typer
 
 import stelae
+from stelae.adapters.blobs.urls import store_directory
 from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
 from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd
 from stelae.model.errors import InvalidArgument, NotFound, Unavailable
@@ -109,7 +110,8 @@ def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
             f"{said.said_by} {said.cluster}: this release has embedded stores only, clusters come later; use --path DIR"
         )
     stores = (each.store for each in levels if each.path in (None, said.path))
-    return StorePlace(said.path or Path(), said.said_by, next((each for each in stores if each is not None), None))
+    directory = store_directory(said.path or Path())
+    return StorePlace(directory, said.said_by, next((each for each in stores if each is not None), None))
 
 
 def _first_said(levels: Iterable[SaidPlace]) -> SaidPlace | None:

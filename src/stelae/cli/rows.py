@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Annotated, Any
 
+import msgspec
 import typer
 
 import stelae
@@ -27,8 +28,8 @@ from stelae.cli.screens import (
 )
 from stelae.cli.words.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
 from stelae.cli.words.values import column_types, decoded, json_row, json_value, json_versions, row_from_json
-from stelae.model.errors import InvalidArgument, NotFound, StelaeError
-from stelae.model.schema import TableSchema
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError, nearest
+from stelae.model.schema import CellsGroup, TableSchema
 from stelae.model.types import Binary, ColumnType
 from stelae.model.values import Value, datetime_of_micros, show
 
@@ -42,6 +43,9 @@ ColumnsOption = Annotated[
 ]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="TXN|TIME", help="As of then: a txn, or 2026-01-31T12:00:00Z.")
+]
+RowsOption = Annotated[
+    str, typer.Option("--rows", metavar="all|having", help="All rows that exist, or those having one of the columns.")
 ]
 _ROWS_A_WRITE = 1_000
 
@@ -65,22 +69,23 @@ def get_row(
     key: KeyArgument,
     place: StorePlace,
     columns: ColumnsOption = None,
+    rows: RowsOption = "all",
     at: AtOption = None,
     history: Annotated[int | None, typer.Option("--history", min=1, help="So many versions of each column.")] = None,
     json: JsonOption = False,
 ) -> None:
     """One row: its newest values, those at a time, or its history.
 
-    Exit code 1 if there is no such row. With --json one line, in which binary values and cells are {"$binary": BASE64},
-    decimals strings, and NaN {"$float": "NaN"}; with --history each column is a list of {"value", "ts", "txn"}, newest
-    first. A key that begins with - stands behind --.
+    Exit code 1 if there is no such row; one that has none of --columns is shown without values. With --json one line,
+    in which binary values and cells are {"$binary": BASE64}, decimals strings, and NaN {"$float": "NaN"}; with
+    --history each column is a list of {"value", "ts", "txn"}, newest first. A key that begins with - stands behind --.
     """
     wanted, moment = comma_listed(columns), typed_at(at)
     with place.opened(read_only=True) as database:
         table = database.table(name)
         schema = table.schema
         row_key = only_key(schema, key)
-        row = table.get(row_key, columns=wanted, at=moment)
+        row = table.get(row_key, columns=wanted, at=moment, rows=rows)
         if row is None:
             raise _no_row(table, row_key, wanted, moment)
         versions = None if history is None else table.history(row_key, columns=wanted, limit=history, at=moment)
@@ -145,8 +150,6 @@ def cell_text(types: Mapping[str, ColumnType], column: str, value: Value) -> str
 
 
 def _nested_text(type_: ColumnType, value: Value) -> str:
-    import msgspec
-
     return msgspec.json.encode(json_value(type_, value)).decode()
 
 
@@ -202,6 +205,8 @@ def put_rows(
 
 
 def _said_row(schema: TableSchema, words: Sequence[str]) -> dict[str, Value]:
+    for word in words[: len(schema.key)]:
+        _check_is_key(schema, word)
     key, rest = typed_key(schema, words)
     parts = key if isinstance(key, tuple) else (key,)
     keys = key if isinstance(key, dict) else dict(zip(schema.codec.names, parts, strict=True))
@@ -210,6 +215,22 @@ def _said_row(schema: TableSchema, words: Sequence[str]) -> dict[str, Value]:
         if column.casefold() in {known.casefold() for known in keys}:
             raise InvalidArgument(f"column {column!r} is of the key, which stands before the values")
     return {**keys, **values}
+
+
+def _check_is_key(schema: TableSchema, word: str) -> None:
+    """A value where the key should stand would become a row with an odd key, which nobody means."""
+    name, sign, _ = word.partition("=")
+    name = name.removesuffix(":")
+    types = column_types(schema)
+    families = [each.name for group in schema.groups if isinstance(group, CellsGroup) for each in group.families]
+    known = {each.casefold() for each in (*types, *families)}
+    if sign and name and (name.partition(":")[0].casefold() in known or nearest(name, types)):
+        keys = " ".join(key.name.upper() for key in schema.key)
+        line = {key.name: word if at == 0 else "..." for at, key in enumerate(schema.key)}
+        raise InvalidArgument(
+            f"{word!r} is a value, and the key stands before values: {keys} {word}; a row whose key is {word!r} is "
+            f"written by --json-line '{msgspec.json.encode(line).decode()}'"
+        )
 
 
 def _lines_of(stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
@@ -280,8 +301,11 @@ def erase_rows(
     error. History before the erasure stays readable for the table's retention.
     """
     is_range = any(bound is not None for bound in (start, stop, prefix))
-    if bool(key) == is_range:
-        raise InvalidArgument("erase what? Give a key, or a range with --start, --stop or --prefix")
+    if bool(key) == is_range or (is_range and not any((start, stop, prefix))):
+        raise InvalidArgument(
+            "erase what? Give a key, or a range with --start, --stop or --prefix; "
+            f"`stelae table truncate {name}` erases all rows"
+        )
     with place.opened() as database:
         table = database.table(name)
         schema = table.schema

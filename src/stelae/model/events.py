@@ -163,20 +163,17 @@ class TableForgotten(msgspec.Struct, frozen=True, tag=True):
 class Attached(msgspec.Struct, frozen=True, tag=True):
     """This process uses a store that another one has open."""
 
-    place: str
     seconds: float
 
 
 class OwnerLost(msgspec.Struct, frozen=True, tag=True):
-    """The process that had the store does not answer any more."""
-
-    place: str
+    """The process that had the store hung up, or nobody answers there. Told once for each time it was connected
+    to, and not if the store was found again before anybody noticed."""
 
 
 class TookOver(msgspec.Struct, frozen=True, tag=True):
-    """This process has opened the store that another one had."""
+    """This process has opened the store that another one had, and serves it."""
 
-    place: str
     seconds: float
 
 

@@ -90,6 +90,7 @@ class WriteMessage(Request, frozen=True):
     sizes: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=0, le=2**32)], ...], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)
     ]
+    must_show: bool = False
 
 
 class NewestMessage(Request, frozen=True):
@@ -118,13 +119,15 @@ class HistoryMessage(Request, frozen=True):
 
 
 class ScanMessage(Request, frozen=True):
-    """`text`: the predicate but for its rows, which are in the body; None if it says nothing else."""
+    """`text`: the predicate but for its rows, which are in the body; None if it says nothing else. `having`: only rows
+    that have one of the columns."""
 
     table: _Number
     text: str | None
     at: _Number
     reverse: bool
     limit: _Number | None
+    having: bool = False
 
 
 class PinMessage(Request, frozen=True):

@@ -11,6 +11,7 @@ import pytest
 
 import stelae
 from stelae.model.hybrid import to_datetime
+from tests.client.api_embedded.worlds import put_before
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 CLOCK = datetime(2026, 5, 1, 12)  # noqa: DTZ001 - a reading of a wall clock
@@ -43,18 +44,23 @@ def test_a_row_is_its_key_and_its_values_in_the_order_of_the_schema(users: stela
         (["click:"], {"id": "ann", "click:a": b"1", "click:b": b"2"}),
         (["click"], {"id": "ann", "click:a": b"1", "click:b": b"2"}),
         (["id"], {"id": "ann"}),
-        (["view:"], None),
-        (["click:z"], None),
-        (["score"], None),
+        (["view:"], {"id": "ann"}),
+        (["click:z"], {"id": "ann"}),
+        (["score"], {"id": "ann", "score": None}),
     ],
     ids=str,
 )
-def test_columns_choose(users: stelae.Table, columns: list[str], expected: dict[str, Any] | None) -> None:
+def test_columns_choose(users: stelae.Table, columns: list[str], expected: dict[str, Any]) -> None:
     users.put({"id": "ann", "name": "Ann", "age": 31, "click:a": b"1", "click:b": b"2"})
     assert users.get("ann", columns) == expected
     assert users.get("ann", columns) == expected
-    assert users.get_many(["ann"], columns) == [expected]
-    assert list(users.scan(columns=columns)) == ([] if expected is None else [expected])
+    assert users.get_many(["ann", "bob"], columns) == [expected, None]
+    assert list(users.scan(columns=columns)) == [expected]
+    has_any = columns == ["id"] or any(value is not None for name, value in expected.items() if name != "id")
+    having = expected if has_any else None
+    assert users.get("ann", columns, rows="having") == having
+    assert users.get_many(["ann", "bob"], columns, rows="having") == [having, None]
+    assert list(users.scan(columns=columns, rows="having")) == ([] if having is None else [having])
 
 
 @pytest.mark.parametrize("columns", [["nme"], [], "name", [7], {"name": 1}, ["clik:a"], [["name"]]], ids=str)
@@ -290,3 +296,30 @@ def test_repeated_puts_of_cells_do_not_grow_without_end(users: stelae.Table) -> 
         users._known.view.put_blocks({"id": "ann", f"click:{number}": b""}, None)
     assert len(puts._names._met) <= 10_000
     assert len(puts._plain._cells) <= 4_096
+
+
+@pytest.mark.parametrize("reads", ["get", "get_many", "columns", "aged"])
+def test_the_txn_of_a_row_is_of_the_read_itself(db: stelae.Database, reads: str) -> None:
+    """Somebody writes the row after the call began, before it is read: the row shows that, and so does its txn."""
+    group = stelae.columns("g", {"v": "int64"}, purge="max-age=1d" if reads == "aged" else None)
+    table = db.create_table("t", key={"id": "string"}, groups=[group])
+    table.put({"id": "a", "v": 1})
+    failing = put_before(db)
+    waiting = [2]
+    for name in ("newest", "newest_many"):
+        setattr(failing, name, _after_a_put(table, waiting, getattr(failing.behind, name)))
+    (row,) = table.get_many(["a"]) if reads == "get_many" else [table.get("a", ["v"] if reads == "columns" else None)]
+    assert row == {"id": "a", "v": 1 if reads == "aged" else 2}
+    assert table.get("a", at=row.txn) == row
+    db.session.backend = failing.behind
+    if reads != "aged":
+        table.put({"id": "a", "v": 3}, if_unchanged_since=row.txn)
+
+
+def _after_a_put(table: stelae.Table, waiting: list[int], read: Callable[..., Any]) -> Callable[..., Any]:
+    def reading(*args: Any, **given: Any) -> Any:
+        if waiting:
+            table.put({"id": "a", "v": waiting.pop()})
+        return read(*args, **given)
+
+    return reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from stelae.client.api.handles import OfThisProcess
 from stelae.model.errors import Closed
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
@@ -13,7 +14,7 @@ from stelae.service.backend import Pin
 
 
 @public("Snapshot")
-class Snapshot:
+class Snapshot(OfThisProcess):
     """A pinned moment, to be given as `at=` to any read.
 
         with db.snapshot() as s:

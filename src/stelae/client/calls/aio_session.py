@@ -191,7 +191,7 @@ class _Writing:
 
     async def _submit(self, step: Write, backend: Backend, deadline: Deadline) -> Future[Txn]:
         def submit() -> Future[Txn]:
-            return backend.submit(step.table, step.blocks, step.max_txn, deadline=deadline)
+            return backend.submit(step.table, step.blocks, step.max_txn, must_show=step.must_show, deadline=deadline)
 
         if not (self._is_large and backend.is_local):
             future = self._last = submit()

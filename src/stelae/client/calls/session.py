@@ -40,6 +40,18 @@ class Finder(Protocol):
         ...
 
 
+class Alarms(Protocol):
+    """Calls jobs at their time, on a thread of its own."""
+
+    def call_later(self, seconds: float, job: Callable[[], None]) -> None:
+        """Call the job once, so many seconds from now; never, if this is closed before."""
+        ...
+
+    def close(self) -> None:
+        """The job under way is the last one."""
+        ...
+
+
 class _ClosedBackend:
     """Stands where the store was: whatever is asked of it raises Closed."""
 
@@ -57,13 +69,16 @@ class Session:
         patience: Patience,
         finder: Finder | None = None,
         pause: Callable[[Event, float], bool] = Event.wait,
+        alarms: Alarms | None = None,
     ) -> None:
-        """`pause` waits until an event is set or so many seconds have passed; whether it is set."""
+        """`pause` waits until an event is set or so many seconds have passed; whether it is set. `alarms`: by which
+        batches are written out when their time has come; None: they are when more is said."""
         self.backend = backend
         self.patience = patience
         self.place = backend.place
         self._finder = finder
         self._pause = pause
+        self.alarms = alarms
         self._ended = Event()
         self._lock = Lock()
 
@@ -151,3 +166,5 @@ class Session:
             backend.close()
         else:
             self._finder.close()
+        if self.alarms is not None:
+            self.alarms.close()

@@ -169,9 +169,15 @@ class Upkeep(Collecting):
     # -- compaction
 
     def pick_compaction(
-        self, tablet: TabletId, *, whole_group: bool = False, without: Collection[GroupId] = ()
+        self,
+        tablet: TabletId,
+        *,
+        whole_group: bool = False,
+        must_drop: bool = False,
+        without: Collection[GroupId] = (),
     ) -> tuple[GroupId, Pick] | None:
-        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it."""
+        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it (see
+        `pick_all`)."""
         shard = self._shard
         with shard.lock:
             state = shard.state(tablet)
@@ -180,7 +186,9 @@ class Upkeep(Collecting):
         for group in (group for group in state.schema.groups if group.id not in without):
             files = [ref for ref in state.refs(group.id) if ref.file is not None]
             infos = describe(state, group, self._judged_at(state, files), shard.fragments)
-            choose = pick_all if whole_group else partial(pick, settings=shard.settings.picker)
+            choose = partial(pick, settings=shard.settings.picker)
+            if whole_group:
+                choose = partial(pick_all, must_drop=must_drop)
             found = choose(infos, busy=busy, has_prepared=bool(state.prepared))
             if found is not None and (best is None or found.score > best[1].score):
                 best = (group.id, found)
@@ -211,6 +219,11 @@ class Upkeep(Collecting):
             return None
         self.tell(merge.told(file, self._monotonic_s() - begun_s))
         return file
+
+    def is_busy(self, tablet: TabletId) -> bool:
+        """Whether any of its files is being merged."""
+        with self._shard.lock:
+            return not self._busy.isdisjoint(self._shard.state(tablet).files())
 
     def reserve(self, tablet: TabletId, group: GroupId, chosen: Pick) -> Merge | None:
         """What was picked, for one who merges it: nobody else does meanwhile. None if it is not there as it was."""
@@ -252,7 +265,7 @@ class Upkeep(Collecting):
         ]
         horizon = Txn(min([self._judged_at(state, refs), *(txn - 1 for txn in outside)]))
         floor = state.floor_at(self._shard.horizon(state.table))
-        policy = state.schema.group(group).options.purging_at(horizon)
+        policy = state.schema.group(group).purging_at(horizon)
         # Left-over puts of keys alone need the erasures of whole rows of whichever group keeps such puts, now or later.
         is_rooted = chosen.rooted and not state.prepared and not state.refs(LEFT_OVER)
         return Keeping(horizon, floor, is_rooted, policy)
