@@ -4,7 +4,6 @@ same rows; when the other process is killed in the middle, nothing is different 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import subprocess
