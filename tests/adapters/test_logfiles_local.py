@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from io import FileIO
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from stelae.adapters.files import stelae_error
 from stelae.adapters.logfiles.local import LocalLogFile, LocalLogFiles
+from stelae.adapters.marks import Mark
 from stelae.model.errors import (
     AlreadyExists,
     DiskFailed,
@@ -222,3 +224,28 @@ def test_a_file_system_without_room_ahead_will_do(tmp_path: Path, monkeypatch: p
     file.sync()
     assert (tmp_path / "log").read_bytes() == b"01234567"
     file.close()
+
+
+def test_the_mark_says_up_to_where_the_log_was_synced(tmp_path: Path) -> None:
+    def opened(mark: Mark | None = None) -> LocalLogFiles:
+        return LocalLogFiles(tmp_path / "log", ".log", mark or Mark(tmp_path / "log.mark"))
+
+    mark = Mark(tmp_path / "log.mark")
+    files = opened(mark)
+    assert files.synced() is None
+    for number in (1, 2):
+        with closing(files.create(f"{number:016x}.log")) as file:
+            for size in (3, 6, 9):
+                file.append(b"abc")
+                file.sync()
+                assert opened().synced() == LogFileInfo(f"{number:016x}.log", size)
+            file.append(b"not synced")
+    mark.close()
+    data = bytearray((tmp_path / "log.mark").read_bytes())
+    for at in range(len(data)):
+        data[at] ^= 1
+        (tmp_path / "log.mark").write_bytes(data)
+        assert opened().synced() in [LogFileInfo(f"{2:016x}.log", size) for size in (6, 9)]
+        data[at] ^= 1
+    (tmp_path / "log.mark").write_bytes(b"")
+    assert opened().synced() is None

@@ -14,7 +14,8 @@ from stelae.catalog.commands import spaces as s
 from stelae.catalog.commands import tables as t
 from stelae.catalog.decide import Command, decide_batch
 from stelae.catalog.describe import differences
-from stelae.catalog.entries import Entry, GroupOptionsSet, IndexCreated
+from stelae.catalog.entries import Entry, GroupOptionsSet
+from stelae.catalog.index_entries import IndexCreated
 from stelae.catalog.objects import Index, IndexId, TableProperties
 from stelae.catalog.serial.snapshot import decode_snapshot, encode_snapshot
 from stelae.catalog.value import Catalog

@@ -35,7 +35,11 @@ def test_get(users: Cli) -> None:
 def test_get_finds_nothing(users: Cli) -> None:
     assert users.refused("get", "users", "dan") == "no row 'dan' in users"
     assert users.refused("get", "users", "dan", "--json") == "no row 'dan' in users"
-    assert users.refused("get", "users", "bob", "--columns", "click:") == "row 'bob' of users has no click:"
+    told = users.refused("get", "users", "bob", "--columns", "click:", "--rows", "having")
+    assert told == "row 'bob' of users has no click:"
+    assert users.lines("get", "users", "bob", "--columns", "click:") == [{"id": "bob"}]
+    assert users.lines("get", "users", "bob", "--columns", "score") == [{"id": "bob", "score": None}]
+    assert "did you mean 'having'?" in users.refused("get", "users", "bob", "--rows", "havin")
     assert "at that time" in users.refused("get", "users", "ann", "--at", "2020-01-01T00:00:00Z")
     assert "did you mean 'users'?" in users.refused("get", "user", "ann")
     assert "did you mean 'name'?" in users.refused("get", "users", "ann", "--columns", "nam")

@@ -59,7 +59,8 @@ def test_many_rows_come_in_pages(users: Cli) -> None:
 def test_versions(users: Cli) -> None:
     users.done("put", "users", "ann", "age=32", "click:home=2")
     where = 'history = 2 and column ~= "click:"'
-    (found,) = users.lines("scan", "users", where)
+    assert len(users.lines("scan", "users", where)) == len(users.lines("scan", "users"))
+    (found,) = users.lines("scan", "users", where, "--rows", "having")
     assert [version["value"]["$binary"] for version in found["click:home"]] == ["Mg==", "MQ=="]
     found = users.lines("scan", "users", "history = 2", "--columns", "age", "--prefix", "a")
     assert [version["value"] for version in found[0]["age"]] == [32, 31]

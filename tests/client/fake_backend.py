@@ -292,10 +292,11 @@ class FakeBackend(FakeBulk):
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
+    ) -> tuple[str, ...]:
         for done, total in self._told("compact", table, erase_now, deadline=deadline):
             if progress is not None:
                 progress(done, total)
+        return ("a snapshot",)
 
     def split(
         self, table: TableId, at: Row | None = None, tablet: int | None = None, *, deadline: Deadline | None = None

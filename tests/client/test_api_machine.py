@@ -221,6 +221,36 @@ class ApiMachine(RuleBasedStateMachine):
         found = [row["k"] for row in self.table.scan(stelae.col("n") >= low)]
         assert found == sorted(key for key, row in self.model.items() if row.get("n") is not None and row["n"] >= low)
 
+    @rule(
+        columns=st.lists(st.sampled_from(["n", "text", "f:", "f:a", "g:", "k"]), min_size=1, max_size=3, unique=True),
+        rows=st.sampled_from(["all", "having"]),
+        reverse=st.booleans(),
+        limit=st.none() | st.integers(0, 9),
+    )
+    def read_columns(self, columns: list[str], rows: str, reverse: bool, limit: int | None) -> None:
+        """Every row that exists, with what it has of the columns; or those that have one of them."""
+        asked = [self.column if name == "text" else name for name in columns if name != "k"]
+        columns = asked or ["k"]
+
+        def projected(key: str) -> dict[str, Any]:
+            written = {n: v for n, v in self.model[key].items() if n in asked or f"{n.partition(':')[0]}:" in asked}
+            return {"k": key, **{name: None for name in asked if ":" not in name}, **written}
+
+        def appears(key: str) -> bool:
+            return (
+                rows == "all" or not asked or any(name in asked or f"{name[:1]}:" in asked for name in self.model[key])
+            )
+
+        found = {key: projected(key) for key in sorted(self.model) if appears(key)}
+        expected = list(found.values())[:: -1 if reverse else 1][:limit]
+        assert list(self.table.scan(columns=columns, rows=rows, reverse=reverse, limit=limit)) == expected
+        keys = ["", "a", "ab", "b", "c", "ca", "d"]
+        assert self.table.get_many(keys, columns, rows=rows) == [found.get(key) for key in keys]
+        assert [self.table.get(key, columns, rows=rows) for key in keys] == [found.get(key) for key in keys]
+        nulls = [row for key, row in found.items() if self.model[key].get("n") is None]
+        assert list(self.table.scan("n is null", columns=columns, rows=rows)) == nulls
+        assert self.table.count("n is null") == sum(row.get("n") is None for row in self.model.values())
+
     @rule(count=st.integers(1, 4), row=ROWS)
     def page(self, count: int, row: dict[str, Any]) -> None:
         """A write between pages is not in them."""

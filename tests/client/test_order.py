@@ -40,7 +40,6 @@ from tests.effort import tries
 
 TABLE = TableId(7)
 KEYS = ["ann", "bob", "cay", "dan"]
-LATER = Deadline(SystemClock(), 600)
 
 
 def number_of(mutation: Mutation) -> int:

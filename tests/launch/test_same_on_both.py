@@ -4,6 +4,7 @@ same rows; when the other process is killed in the middle, nothing is different 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import stelae
 import stelae.aio
 from tests.effort import HANG_S, tries
+from tests.processes import stop
 
 KEYS = ["a", "b", "c"]
 OWNER = """
@@ -167,6 +169,12 @@ def test_an_owner_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> Non
     asyncio.run(run())
 
 
+def stop(owner: subprocess.Popen[str]) -> None:
+    """The signal is on its way when it is sent; none of its threads runs when this returns."""
+    owner.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, owner.pid, os.WSTOPPED)
+
+
 @pytest.mark.parametrize("what", ["get", "put", "scan", "count", "get_many", "snapshot", "flush", "tables"])
 def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: str) -> None:
     """It answers nothing and is not dead: every call ends with an error of its own, by its own deadline."""
@@ -183,7 +191,7 @@ def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: s
             "flush": table.flush,
             "tables": db.tables,
         }
-        owner.send_signal(signal.SIGSTOP)
+        stop(owner)
         patient, db.session.patience = db.session.patience, replace(db.session.patience, timeout_s=0.3)
         with pytest.raises((stelae.Unavailable, stelae.UnknownOutcome)) as caught:
             calls[what]()
@@ -195,6 +203,6 @@ def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: s
 
 def test_opening_beside_a_stopped_owner_ends_at_the_deadline(tmp_path: Path) -> None:
     with owner_of(tmp_path) as owner:
-        owner.send_signal(signal.SIGSTOP)
+        stop(owner)
         with pytest.raises(stelae.Unavailable, match="is open in"):
             stelae.open(tmp_path, timeout_s=0.3)

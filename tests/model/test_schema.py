@@ -13,16 +13,8 @@ from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion, Txn
 from stelae.model.limits import Limits
 from stelae.model.purge import AllOf, MaxAge, MaxHistory, PastPolicy, Reigns, purging_at
-from stelae.model.schema import (
-    CellsGroup,
-    Column,
-    ColumnsGroup,
-    Family,
-    GroupOptions,
-    KeyColumn,
-    TableSchema,
-    check_schema,
-)
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, GroupOptions, KeyColumn, TableSchema
+from stelae.model.schema_checks import check_schema
 
 PROFILE = ColumnsGroup(
     GroupId(2),

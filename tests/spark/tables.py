@@ -31,9 +31,9 @@ WHERE = (
 
 class RandomTable:
     """`txns`: of the moments after each step. `steady`: rows are only written whole, a file each
-    time."""
+    time. `beside`: and there are rows that only other groups have."""
 
-    def __init__(self, db: Database, seed: int, key: str, *, steady: bool = False) -> None:
+    def __init__(self, db: Database, seed: int, key: str, *, steady: bool = False, beside: bool = False) -> None:
         self.rng = random.Random(seed)
         self.db = db
         self.steady = steady
@@ -50,7 +50,7 @@ class RandomTable:
             stelae.columns("more", {"extra": "string"}),
             stelae.cells("events", families=["click", "view"], purge=self.rng.choice([None, "max-history=1"])),
         ]
-        groups = groups[: 1 if steady else self.rng.randint(1, 3)]
+        groups = groups[: 3 if beside else 1 if steady else self.rng.randint(1, 3)]
         self.has_more, self.has_cells = len(groups) > 1, len(groups) > 2
         hashed: dict[str, Any] = {"partition": "hash", "tablets": 3} if self.is_hashed else {}
         self.table = db.create_table("t", key=self.types, groups=groups, **hashed)
@@ -102,16 +102,19 @@ class RandomTable:
             lambda: self.alter(rng.choice(self.changes or [""])),
             self.more,
         ]
-        rng.choice(plain if self.steady else plain + others)()
+        if self.steady:
+            others = [self.more, self.more] if self.has_more else []
+        rng.choice(plain + others)()
         self.txns.append(self.db.now())
 
     def more(self) -> None:
-        keys = self.keys(self.rng.randrange(ROWS))
+        keys = self.keys(self.rng.randrange(ROWS + 20))
         if self.has_more:
             self.table.put(keys | {"extra": "e"})
         if self.has_cells:
             self.table.put(keys | {f"click:{self.rng.randrange(3)}": b"c", "view:all": b"v"})
-        self.table.put(keys)
+        if not self.steady:
+            self.table.put(keys)
 
     def split(self) -> None:
         at = self.rng.randrange(1, ROWS - 1)
@@ -143,7 +146,14 @@ class RandomTable:
             {"columns": self.columns[:1]},
             {"columns": list(self.types)},
             {"where": self.rng.choice(WHERE), "columns": self.columns[:3]},
+            {"where": f"{self.columns[0]} is null", "columns": self.columns[:2]},
+            {"columns": self.columns[:2], "rows": "having"},
+            {"where": "x is null", "columns": self.columns[:1], "rows": "having"},
         ]
+        if self.has_more:
+            asked.append({"columns": ["extra"]})
+        if self.has_cells:
+            asked.append({"columns": ["click:", "view:all"], "rows": self.rng.choice(["all", "having"])})
         if not self.is_hashed:
             low = self.rng.randrange(50)
             asked.append({"start": self.make_key(low), "stop": self.make_key(low + 40), "columns": list(self.columns)})

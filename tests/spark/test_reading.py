@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import stelae
+import stelae.spark
 from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.spark.reading import frames as reading
@@ -103,6 +104,32 @@ def test_a_frame_stays_what_it_was(spark: SparkSession, db: Database) -> None:
     assert db.now() > txn
 
 
+def test_columns_choose_columns_and_not_rows(spark: SparkSession, db: Database, tmp_path: Path) -> None:
+    """Whatever is chosen where, a count is a count."""
+    groups = [stelae.columns("g", {"a": "int64", "b": "int64"}), stelae.columns("h", {"c": "int64"})]
+    table = db.create_table("t", key={"id": "string"}, groups=groups)
+    table.put_many([{"id": key, "a": 1} for key in "pqr"])
+    table.put({"id": "s", "b": 2})
+    table.put({"id": "t", "c": 3})
+    options = {"path": str(db.path), "table": "t"}
+    for column in "abc":
+        whole = reading.read(spark, db, "t").select(column)
+        chosen = reading.read(spark, db, "t", columns=[column])
+        source = spark.read.format("stelae").options(columns=column, **options).load()
+        for frame in (whole, chosen, source):
+            assert frame.count() == 5
+            assert frame.where(f"{column} IS NULL").count() == {"a": 2, "b": 4, "c": 4}[column]
+        nulls = reading.read(spark, db, "t", columns=["a"], where=f"{column} is null")
+        assert nulls.count() == table.count(f"{column} is null") == {"a": 2, "b": 4, "c": 4}[column]
+        having = reading.read(spark, db, "t", columns=[column], rows="having")
+        assert having.count() == {"a": 3, "b": 1, "c": 1}[column]
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING stelae OPTIONS (path '{db.path}', table 't', columns 'a')")
+    assert [tuple(row) for row in spark.sql("SELECT count(*), count(a) FROM v").collect()] == [(5, 3)]
+    for rows, count in (("all", 5), ("having", 3)):
+        result = stelae.spark.export(spark, db, "t", tmp_path / rows, format="csv", columns=["a"], rows=rows)
+        assert result.rows == count
+
+
 def test_histories_and_cells(spark: SparkSession, db: Database) -> None:
     table = _create(db, cells=True)
     _write(table, "ab", 2)
@@ -112,7 +139,9 @@ def test_histories_and_cells(spark: SparkSession, db: Database) -> None:
     at = db.now()
     for asked in ({"history": 2}, {"history": 1, "columns": ["n"]}, {"cells": "long"}, {"cells": "long", "history": 3}):
         assert assert_same(reading.read(spark, db, "t", **asked), table, at, **asked)
-    assert assert_same(reading.read(spark, db, "t", columns=["click:x"]), table, at, columns=["click:x"]) == 2
+    for rows, count in (("all", 7), ("having", 1)):
+        chosen: dict[str, Any] = {"columns": ["click:x"], "rows": rows}
+        assert assert_same(reading.read(spark, db, "t", **chosen), table, at, **chosen) == count
 
 
 _DECLARED = {

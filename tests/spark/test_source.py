@@ -51,6 +51,8 @@ def _reader(spark: SparkSession, place: Path, **options: Any) -> DataFrameReader
         ({"prefix": "a", "columns": '["n"]'}, {"prefix": "a", "columns": ["n"]}),
         ({"history": "2"}, {"history": 2}),
         ({"cells": "long"}, {"cells": "long"}),
+        ({"columns": "click:"}, {"columns": ["click:"]}),
+        ({"columns": "click:", "rows": "having"}, {"columns": ["click:"], "rows": "having"}),
     ],
     ids=str,
 )

@@ -24,12 +24,15 @@ from stelae.model.hybrid import HybridClock, micros_of
 from stelae.model.ids import ColumnId, GroupId, Row, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.keys.vector import decode_array
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
-from stelae.model.predicate.plan import ALL_TIME, TimeRange
-from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
+from stelae.model.predicate.expr import Expr, Not
+from stelae.model.predicate.parser import parse
+from stelae.model.predicate.plan import ALL_TIME, TimeRange, plan
+from stelae.model.predicate.selectors import ALL_COLUMNS, NO_COLUMNS, ColumnSelector, Selectors, union_selectors
 from stelae.model.ranges import ALL_ROWS, EVERYTHING, RangeSet, RowRange
 from stelae.model.schema import Column, ColumnsGroup, Group, TableSchema
 from stelae.model.types import Binary, String
 from stelae.model.values import Value
+from stelae.service.scans import bind
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.clock import SimClock
 from stelae.sim.disk import SimDisk
@@ -397,9 +400,11 @@ class Engine:
         reverse: bool = False,
         plainly: bool = False,
         limit: int | None = None,
+        where: Expr | None = None,
+        having: bool = False,
     ) -> TableScan:
         asking = self.asking(at, time)(Txn(0))
-        request = ScanRequest(rows, columns, asking, reverse=reverse, plainly=plainly, limit=limit)
+        request = ScanRequest(rows, columns, asking, where, reverse, plainly, limit, having)
         return TableScan(self.shard, TABLE, self.schema, request)
 
     def scan(
@@ -412,10 +417,14 @@ class Engine:
         reverse: bool = False,
         plainly: bool = False,
         limit: int | None = None,
+        where: Expr | None = None,
+        having: bool = False,
     ) -> dict[Row, dict[str, Value]]:
         """Newest values, cells flattened, by a scan; rows in the order they came."""
         found: dict[Row, dict[str, Value]] = {}
-        for batch in self.table_scan(at, columns, rows, time, reverse=reverse, plainly=plainly, limit=limit):
+        for batch in self.table_scan(
+            at, columns, rows, time, reverse=reverse, plainly=plainly, limit=limit, where=where, having=having
+        ):
             for row, record in self.records_of(batch):
                 assert row not in found, f"a scan gave {row!r} twice"
                 found[row] = record
@@ -586,10 +595,15 @@ def large_block(schema: TableSchema, rows: Sequence[Row], letter: str) -> tuple[
 
 
 def expected(
-    model: PlainTable, at: Txn, columns: Sequence[str] | None = None, time: TimeRange = ALL_TIME
+    model: PlainTable,
+    at: Txn,
+    columns: Sequence[str] | None = None,
+    time: TimeRange = ALL_TIME,
+    *,
+    having: bool = False,
 ) -> dict[Row, dict[str, Value]]:
     """The model's newest values with defaults, as a scan gives them."""
-    return _with_defaults(model, model.read(at, columns=columns, time=time), columns)
+    return _with_defaults(model, model.read(at, columns=columns, time=time, having=having), columns)
 
 
 def _with_defaults(
@@ -652,6 +666,36 @@ def check_reads(engine: Engine, model: PlainTable, rows: Sequence[Row], at: Txn,
     some = expected(model, at, columns, time)
     _same(f"scan of {columns} in {time}", engine.scan(at, chosen, time=time, reverse=reverse), some)
     _same(f"newest {columns} in {time}", engine.newest_values(rows, at, chosen, time), some)
+    _same("keys alone", engine.scan(at, NO_COLUMNS, reverse=reverse), {row: {} for row in newest})
+    having = expected(model, at, columns, having=True)
+    _same(f"scan having {columns}", engine.scan(at, chosen, reverse=reverse, having=True), having)
+    _same(
+        f"scan having {columns} in {time}",
+        engine.scan(at, chosen, time=time, having=True),
+        {row: some[row] for row in model.read(at, columns=columns, time=time, having=True)},
+    )
+    _check_conditions(engine, model, at, rng, columns, newest)
+
+
+def _check_conditions(
+    engine: Engine,
+    model: PlainTable,
+    at: Txn,
+    rng: Random,
+    columns: Sequence[str],
+    newest: Mapping[Row, Mapping[str, Value]],
+) -> None:
+    """Conditions on a column or cell that may or may not be among those that are shown."""
+    named = [name for name in names_of(model.schema) if not name.endswith(":")]
+    asked = rng.choice([*named, *(f"{family}:q" for family in families_of(model.schema))])
+    is_null = bind(plan(parse(f"`{asked}` is null")), model.schema)[1].condition
+    for where, is_wanted in ((is_null, True), (None if is_null is None else Not(is_null), False)):
+        rows = [row for row, values in newest.items() if (values.get(asked) is None) is is_wanted]
+        for having in (False, True):
+            wanted = expected(model, at, columns, having=having)
+            kept = {row: wanted[row] for row in rows if row in wanted}
+            told = f"{asked} is {'' if is_wanted else 'not '}null, of {columns}{', having' if having else ''}"
+            _same(told, engine.scan(at, selectors(columns), where=where, having=having), kept)
 
 
 def _same(what: str, got: Mapping[Row, object], wanted: Mapping[Row, object]) -> None:

@@ -144,9 +144,11 @@ class PlainTable:
         time: TimeRange = ALL_TIME,
         history: int = 1,
         read_us: int | None = None,
+        having: bool = False,
     ) -> dict[Row, PlainRow]:
-        """The rows that appear, in order. Columns are names, "family:qualifier", or "family:" for all of a family;
-        None is everything. Ages are counted to `read_us`, or to the time of `at`."""
+        """The rows that exist, in order, with what they have of the columns; `having`: those that have any of them.
+        Columns are names, "family:qualifier", or "family:" for all of a family; None is everything. Ages are counted to
+        `read_us`, or to the time of `at`."""
         now = micros_of(at) if read_us is None else read_us
         floor = max((floor for floor in self._floors if floor <= at), default=-1)
         homes = _homes(self.schema)
@@ -161,15 +163,12 @@ class PlainTable:
             exists = False
             for place in dict.fromkeys(place for touch in touches for place, _ in touch.puts):
                 name = _name(homes, place)
-                if place != EXISTS and not _wants(columns, name):
-                    continue
                 judged = _alive(place, touches, _options(self.schema, homes, place), at, now)
                 alive = [v for v in judged if v.ts in time]
-                if alive and place == EXISTS:
-                    exists = True
-                elif alive:
+                exists = exists or bool(alive)
+                if alive and place != EXISTS and _wants(columns, name):
                     versions[name] = tuple(alive[:history])
-            if versions or exists:
+            if versions or (exists and not having):
                 found[row] = PlainRow(versions)
         return found
 

@@ -16,7 +16,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
 from stelae.storage.offline.merges import merge_files
 from stelae.storage.offline.plain import clean_stretches, needed_files
-from stelae.storage.offline.scans import count_records, history_reader, scan_part
+from stelae.storage.offline.scans import Appearing, count_records, history_reader, scan_part
 from stelae.storage.offline.snapshots import SnapshotPart, write_snapshot
 from stelae.storage.offline.tablets import HeldTablet, open_fragments
 from tests.storage.engine import TABLE, Engine
@@ -136,7 +136,9 @@ def test_files_that_lie_over_each_other_are_clean_and_in_order(engine: Engine) -
     old, new = stretches[1][1]
     assert old.file.txn_max < new.file.txn_min
     assert old.stored(V) == ("v", V.type)
-    assert {share.file.name for share in needed_files(tablet, fragments, ALL_COLUMNS)} == set(tablet.files())
+    assert {share.file.name for share in needed_files(tablet, fragments, ALL_COLUMNS, Appearing.READ)} == set(
+        tablet.files()
+    )
 
 
 def test_records_are_counted_within_the_rows_of_a_reference(engine: Engine) -> None:

@@ -50,6 +50,9 @@ class FewTables:
     def kept(self) -> Collection[TableId]:
         return self.named.keys()
 
+    def is_known(self, table: TableId) -> bool:
+        return True
+
     def schemas_of(self, table: TableId) -> Sequence[TableSchema]:
         return [META_SCHEMA] if table in (META0, META1) else [SCHEMA]
 

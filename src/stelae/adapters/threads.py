@@ -19,7 +19,8 @@ from stelae.model.errors import Closed, InvalidArgument, StelaeError
 T = TypeVar("T")
 
 _log = logging.getLogger("stelae")
-_RETRY_S = 1.0
+_RETRY_S_MIN = 1.0
+_RETRY_S_MAX = 8.0
 
 
 class LoopThread:
@@ -87,7 +88,8 @@ class LoopThread:
 
 class StepThread:
     """Takes a step when it is woken, and more while the step says that there are; also every `period_s`, if given. A
-    step that fails is tried again after a while: what it does is not lost by it."""
+    step that fails is tried again after a while, ever less often: what it does is not lost by it. The first failure of
+    a kind is logged, and the next only after a step that did not fail."""
 
     def __init__(
         self, name: str, step: Callable[[], bool], period_s: float | None = None, pause_s: float = 0.0
@@ -98,7 +100,8 @@ class StepThread:
         self._step = step
         self._period_s = period_s
         self._woken = Event()
-
+        self._failed: type[Exception] | None = None
+        self._retry_s = _RETRY_S_MIN
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -122,20 +125,24 @@ class StepThread:
                 return
             try:
                 while self._step():
+                    self._failed, self._retry_s = None, _RETRY_S_MIN
                     if self._ended.is_set():
                         return
+                self._failed, self._retry_s = None, _RETRY_S_MIN
                 if self._pause_s:
                     self._ended.wait(self._pause_s)
-            except StelaeError as error:
-                _log.warning("%s: %s; tried again in %s s", self._thread.name, error, _RETRY_S)
-                self._rest()
-            except Exception:  # noqa: BLE001 - a thread that dies would leave the store without its upkeep
-                _log.exception("%s failed; tried again in %s s", self._thread.name, _RETRY_S)
-                self._rest()
+            except Exception as error:  # noqa: BLE001 - a thread that dies would leave the store without its upkeep
+                self._tell(error)
+                self._ended.wait(self._retry_s)
+                self._retry_s = min(2 * self._retry_s, _RETRY_S_MAX)
+                self._woken.set()
 
-    def _rest(self) -> None:
-        self._ended.wait(_RETRY_S)
-        self._woken.set()
+    def _tell(self, error: Exception) -> None:
+        if type(error) is not self._failed:
+            self._failed = type(error)
+            is_known = isinstance(error, StelaeError)
+            words = "%s: %s; it is tried again until it is done" if is_known else "%s failed (%s); it is tried again"
+            _log.warning(words, self._thread.name, error, exc_info=None if is_known else error)
 
 
 class AlarmThread:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
+from stelae.catalog.index_entries import IndexCreated, IndexRemoved, IndexStatusSet
 from stelae.catalog.objects import (
     DroppedTable,
-    Index,
-    IndexId,
-    IndexStatus,
     Namespace,
     NamespaceId,
     Table,
@@ -297,31 +295,6 @@ class GroupOptionsSet:
             return replace(group, options=self.options.after(group.options, until)) if group.id == self.group else group
 
         return _change_groups(catalog, self.table, change)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexCreated:
-    index: Index
-
-    def apply(self, catalog: Catalog) -> Catalog:
-        return catalog.with_index(self.index)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatusSet:
-    index: IndexId
-    status: IndexStatus
-
-    def apply(self, catalog: Catalog) -> Catalog:
-        return catalog.with_index(replace(catalog.indexes[self.index], status=self.status))
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRemoved:
-    index: IndexId
-
-    def apply(self, catalog: Catalog) -> Catalog:
-        return catalog.without_index(self.index)
 
 
 Entry: TypeAlias = (

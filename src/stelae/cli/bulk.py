@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
-from stelae.cli.rows import AtOption, ColumnsOption
+from stelae.cli.rows import AtOption, ColumnsOption, RowsOption
 from stelae.cli.screens import (
     as_shown,
     confirmed,
@@ -132,6 +132,7 @@ def export_table(
         str, typer.Option("--format", metavar="parquet|csv|json", help="What kind of files.")
     ] = "parquet",
     columns: ColumnsOption = None,
+    rows: RowsOption = "all",
     where: Annotated[str | None, typer.Option("--where", metavar="WHERE", help="A condition, as of `scan`.")] = None,
     at: AtOption = None,
     mode: Annotated[
@@ -146,21 +147,10 @@ def export_table(
     """
     from stelae.spark.jobs.exporting import export
 
-    moment, wanted = typed_at(at), comma_listed(columns)
+    asked: dict[str, Any] = {"columns": comma_listed(columns), "rows": rows, "where": where, "at": typed_at(at)}
     with _job(place, master, "exporting") as (spark, database, progress):
         try:
-            result = export(
-                spark,
-                database,
-                name,
-                directory,
-                format=format_,
-                columns=wanted,
-                where=where,
-                at=moment,
-                mode=mode,
-                progress=progress,
-            )
+            result = export(spark, database, name, directory, format=format_, mode=mode, progress=progress, **asked)
         except AlreadyExists as error:
             raise AlreadyExists(re.sub(r"mode='(\w+)'", r"--mode \1", str(error))) from None
     if json:

@@ -45,6 +45,9 @@ ColumnsOption = Annotated[
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="TXN|TIME", help="As of then: a txn, or 2026-01-31T12:00:00Z.")
 ]
+RowsOption = Annotated[
+    str, typer.Option("--rows", metavar="all|having", help="All rows that exist, or those having one of the columns.")
+]
 _ROWS_A_WRITE = 1_000
 
 
@@ -67,22 +70,23 @@ def get_row(
     key: KeyArgument,
     place: StorePlace,
     columns: ColumnsOption = None,
+    rows: RowsOption = "all",
     at: AtOption = None,
     history: Annotated[int | None, typer.Option("--history", min=1, help="So many versions of each column.")] = None,
     json: JsonOption = False,
 ) -> None:
     """One row: its newest values, those at a time, or its history.
 
-    Exit code 1 if there is no such row. With --json one line, in which binary values and cells are {"$binary": BASE64},
-    decimals strings, and NaN {"$float": "NaN"}; with --history each column is a list of {"value", "ts", "txn"}, newest
-    first. A key that begins with - stands behind --.
+    Exit code 1 if there is no such row; one that has none of --columns is shown without values. With --json one line,
+    in which binary values and cells are {"$binary": BASE64}, decimals strings, and NaN {"$float": "NaN"}; with
+    --history each column is a list of {"value", "ts", "txn"}, newest first. A key that begins with - stands behind --.
     """
     wanted, moment = comma_listed(columns), typed_at(at)
     with place.opened(read_only=True) as database:
         table = database.table(name)
         schema = table.schema
         row_key = only_key(schema, key)
-        row = table.get(row_key, columns=wanted, at=moment)
+        row = table.get(row_key, columns=wanted, at=moment, rows=rows)
         if row is None:
             raise _no_row(table, row_key, wanted, moment)
         versions = None if history is None else table.history(row_key, columns=wanted, limit=history, at=moment)

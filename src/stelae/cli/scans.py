@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
-from stelae.cli.rows import AtOption, ColumnsOption, cell_text
+from stelae.cli.rows import AtOption, ColumnsOption, RowsOption, cell_text
 from stelae.cli.screens import Grid, as_shown, counted, grid, note, number_text, out, print_json, print_line, verb_help
 from stelae.cli.words.keys import comma_listed, typed_at, typed_bound
 from stelae.model.errors import InvalidArgument
@@ -26,7 +26,8 @@ _PAGE_ROWS = 1_000
 
 _SCAN_HELP = """Many rows: to the screen, as JSON lines, or into a file.
 
-Rows come in the order of their keys; those of a hashed table do not, unless they are --ordered.
+Rows come in the order of their keys; those of a hashed table do not, unless they are --ordered. --columns chooses what
+is shown of them, and not which rows: with --rows having only those come that have one of the columns.
 
 WHERE compares columns by name with =, !=, <, <=, >, >=, ~= (begins with), in (...), is null, joined by and, or, not;
 `row` is the encoded key, `column ~= "click:"` chooses cells, `history = N` gives versions. --start (included), --stop
@@ -53,6 +54,7 @@ def scan_table(
     stop: Annotated[str | None, typer.Option("--stop", metavar="KEY", help="To below this key.")] = None,
     prefix: Annotated[str | None, typer.Option("--prefix", metavar="KEY", help="Keys that begin with it.")] = None,
     columns: ColumnsOption = None,
+    rows: RowsOption = "all",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="No more rows than that.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", "-r", help="From the last to the first.")] = False,
     ordered: Annotated[bool, typer.Option("--ordered", help="Sort the rows of a hashed table, in memory.")] = False,
@@ -77,7 +79,8 @@ def scan_table(
             "stop": typed_bound(schema, stop, "--stop"),
             "prefix": typed_bound(schema, prefix, "--prefix"),
         }
-        chosen: dict[str, Any] = {"columns": wanted, "limit": limit, "reverse": reverse, "ordered": ordered}
+        chosen: dict[str, Any] = {"columns": wanted, "rows": rows, "limit": limit}
+        chosen |= {"reverse": reverse, "ordered": ordered}
         with table.scan(where, at=moment, **bounds, **chosen) as scan:
             found = FoundRows(scan, schema, wanted)
             if count:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, RLock
+from threading import Event, Lock, RLock
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.clock import SystemClock
@@ -29,7 +29,14 @@ from stelae.client.remote.takeover import AttachedStore, own_or_attach
 from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.launch.metastores import METASTORE_FILE
-from stelae.model.errors import ConnectionLost, InvalidArgument, NotFound, PermissionDenied, Unavailable
+from stelae.model.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
 from stelae.model.events import Attached
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend, Pin
@@ -89,7 +96,7 @@ class Opener:
         except BaseException:
             store.end()
             raise
-        with _opening:
+        with _noting:
             _own_stores[str(self.directory.resolve())] = store
         return store
 
@@ -133,7 +140,7 @@ class _WatchedStore(AttachedStore):
 
     def keep(self, pin: Pin) -> Pin:
         kept = super().keep(pin)
-        with _opening:
+        with _noting:
             if self._watching is None:
                 self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
         return kept
@@ -151,6 +158,8 @@ class _WatchedStore(AttachedStore):
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()
 _connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
 _opening = RLock()
+_noting = Lock()
+"""For a moment only: a store that is taken over does not wait for another that is being opened."""
 
 
 def _abandon_connections() -> None:
@@ -188,7 +197,7 @@ def open_session(
     if fragments is not None:
         check_new_place(directory, fragments)
     opener, deadline = Opener(directory, settings, release, fragments), patience.deadline()
-    with _opening:
+    with _one_at_a_time(deadline, directory):
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
             _check_place(opener)
@@ -202,6 +211,17 @@ def open_session(
             _check_place(opener)
     finder = _WatchedStore(opener, opened, _clock, opener.tell) if isinstance(opened, RemoteStore) else None
     return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
+
+
+@contextmanager
+def _one_at_a_time(deadline: Deadline, directory: Path) -> Iterator[None]:
+    """Stores are opened one after the other, none waiting longer than it may."""
+    if not _opening.acquire(timeout=deadline.left_s):
+        raise DeadlineExceeded(f"the store {directory}: another one was being opened for {deadline.seconds:g} s")
+    try:
+        yield
+    finally:
+        _opening.release()
 
 
 def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -> Backend:

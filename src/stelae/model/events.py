@@ -68,10 +68,18 @@ class TabletsJoined(msgspec.Struct, frozen=True, tag=True):
 
 
 class Collected(msgspec.Struct, frozen=True, tag=True):
-    """Files that nobody needs any more were deleted."""
+    """Files that nobody needs any more were taken away: put aside for a while, or deleted."""
 
     files: int
     size_bytes: int
+
+
+class UnknownFilesFound(msgspec.Struct, frozen=True, tag=True):
+    """There are files of tables that the catalog has never made: it has lost something, and no file is taken away.
+    `name`: one of them."""
+
+    files: int
+    name: str
 
 
 class LogCollected(msgspec.Struct, frozen=True, tag=True):
@@ -176,6 +184,7 @@ Event: TypeAlias = (
     | TabletSplit
     | TabletsJoined
     | Collected
+    | UnknownFilesFound
     | LogCollected
     | StoreFilled
     | DiskRefused

@@ -294,14 +294,14 @@ def _kept_at_once(element: t.ColumnType, items: Sequence[Value]) -> list[Value] 
             rounded = array("f", items).tolist()
             return None if math.inf in rounded or -math.inf in rounded else rounded
         case t.String() if kind is str:
-            return list(items) if _is_encodable("".join(there)) else None
+            return list(items) if is_encodable("".join(there)) else None
         case t.Float(64) | t.Bool() | t.Binary() if kind is _KEPT_AS_IT_IS[type(element)]:
             return list(items)
         case _:
             return None
 
 
-def _is_encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -154,7 +154,7 @@ class TabletService(BulkBackend, Protocol):
         *,
         deadline: Deadline | None = None,
     ) -> tuple[Txn, Values | None]:
-        """The snapshot it was read at, and the row; None if it does not appear. `at` None: the newest snapshot, which
+        """The snapshot it was read at, and the row; None if it does not exist. `at` None: the newest snapshot, which
         everything acknowledged so far is in. Read at that txn again, the row is the same. Columns without a value have
         their default. SnapshotTooOld if history it needs may be gone."""
         ...
@@ -188,7 +188,7 @@ class TabletService(BulkBackend, Protocol):
         *,
         deadline: Deadline | None = None,
     ) -> dict[str, tuple[Version, ...]] | None:
-        """Up to so many visible versions of each column and cell, newest first; None if the row does not appear."""
+        """Up to so many visible versions of each column and cell, newest first; None if the row does not exist."""
         ...
 
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
@@ -216,9 +216,9 @@ class TabletService(BulkBackend, Protocol):
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
-        """Everything into one file per tablet and group. `erase_now`: drop history without regard to retention; pinned
-        snapshots still hold it."""
+    ) -> tuple[str, ...]:
+        """Everything into one file per tablet and group. `erase_now`: what is erased or purged is in no file and not in
+        the log when this returns, without regard to retention; but for what somebody holds. Who does, in words."""
         ...
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]: ...

@@ -33,7 +33,8 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
-from stelae.model.schema import TableSchema, check_schema
+from stelae.model.schema import TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.service.backend import Values
 from stelae.service.messages import ROWS_MAX, CreateMessage, RowBytes, ScanMessage
 from stelae.service.scans import ScanAsk
@@ -104,7 +105,7 @@ def values_from(data: Bytes) -> Values:
 
 
 def found_bytes(found: tuple[Txn, Values | None]) -> bytes:
-    """The snapshot, and behind it nothing at all for a row that does not appear."""
+    """The snapshot, and behind it nothing at all for a row that does not exist."""
     txn, values = found
     return _txn_bytes(txn) if values is None else _txn_bytes(txn) + values_bytes(values)
 
@@ -255,7 +256,7 @@ def scan_parts(table: TableId, ask: ScanAsk) -> tuple[ScanMessage, bytes]:
     rest = replace(ask.predicate, rows=EVERYTHING)
     text = None if rest == ScanPredicate() else rest.to_text()
     rows = _ENCODER.encode([(each.start, each.stop) for each in ask.predicate.rows])
-    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit), rows
+    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit, ask.having), rows
 
 
 def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
@@ -266,7 +267,7 @@ def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
         raise MessageRefused("ranges of rows that are not sorted and apart") from None
     said = ScanPredicate() if message.text is None else plan(parse(message.text))
     predicate = replace(said, rows=said.rows.intersect(rows))
-    return ScanAsk(predicate, Txn(message.at), message.reverse, message.limit)
+    return ScanAsk(predicate, Txn(message.at), message.reverse, message.limit, having=message.having)
 
 
 def schema_bytes(schema: pa.Schema) -> memoryview:

@@ -119,13 +119,15 @@ class HistoryMessage(Request, frozen=True):
 
 
 class ScanMessage(Request, frozen=True):
-    """`text`: the predicate but for its rows, which are in the body; None if it says nothing else."""
+    """`text`: the predicate but for its rows, which are in the body; None if it says nothing else. `having`: only rows
+    that have one of the columns."""
 
     table: _Number
     text: str | None
     at: _Number
     reverse: bool
     limit: _Number | None
+    having: bool = False
 
 
 class PinMessage(Request, frozen=True):

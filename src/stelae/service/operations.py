@@ -323,7 +323,7 @@ COMPACT = Operation(
     lambda store, q, _, until, tell: store.compact(
         TableId(q.table), erase_now=q.erase_now, progress=tell, deadline=until
     ),
-    NOTHING,
+    codec_of("who keeps what", tuple[str, ...]),
     changes=True,
     is_long=True,
 )

@@ -34,6 +34,9 @@ class Binding:
 class ScanAsk:
     """Rows of a table at the snapshot `at`, which whoever asks holds pinned. At most `limit` rows.
 
+    Every row that exists and the predicate is true of, with what it has of `predicate.columns`. `having`: only those
+    that have one of the columns.
+
     `binding` None: the predicate is as it was said, and the store binds it. `predicate.where` stays as it was said in
     either case; it is what goes over a connection.
     """
@@ -43,6 +46,7 @@ class ScanAsk:
     reverse: bool = False
     limit: int | None = None
     binding: Binding | None = None
+    having: bool = False
 
     @property
     def is_done(self) -> bool:

@@ -72,11 +72,12 @@ class ConfigStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class ShardSettings:
     """`unflushed_bytes_max`: what may be queued and in memory before writers are turned away; `reserve_bytes`: how
-    much more is let in for the writes that free memory."""
+    much more is let in for the writes that free memory. `trash_s`: how long unneeded files are kept aside."""
 
     unflushed_bytes_max: int = 512 * 2**20
     reserve_bytes: int = 32 * 2**20
     cache_bytes: int = 256 * 2**20
+    trash_s: float = 3600.0
     limits: Limits = DEFAULT_LIMITS
     log: WalSettings = field(default_factory=WalSettings)
     serializer: SerializerSettings = field(default_factory=SerializerSettings)
@@ -187,15 +188,16 @@ class Shard:
             limit = self.settings.limits.block_bytes_max
             raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
         while True:
-            visible, state = self.visible, self.state(tablet)
+            state: TabletState | None = None
             if max_txn is not None:
+                visible, state = self.visible, self.state(tablet)
                 check_unchanged(state, self.fragments, block, max_txn, self.horizon(state.table), visible)
             with self.lock:
                 current = self.state(tablet)
                 if max_txn is not None:
                     if current is not state:
                         continue
-                    check_unchanged(state, None, block, max_txn, self.horizon(state.table), self.visible)
+                    check_unchanged(current, None, block, max_txn, self.horizon(current.table), self.visible)
                 self._check_open()
                 self._check_rows(current, block)
                 self._check_room(len(data), urgent)

@@ -173,7 +173,13 @@ class TableReader:
             predicate, binding = bind(predicate, schema_of(table))
         asking = Asking(ask.at, _NO_FLOOR, micros_of(ask.at), predicate.time)
         request = ScanRequest(
-            predicate.rows, predicate.columns, asking, binding.condition, ask.reverse, limit=ask.limit
+            predicate.rows,
+            predicate.columns,
+            asking,
+            binding.condition,
+            ask.reverse,
+            limit=ask.limit,
+            having=ask.having,
         )
         batches = TableScan(self._shard, table, binding.schema, request).batches()
         return OpenScan(batches, table, self._check_open, explained)

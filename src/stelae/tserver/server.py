@@ -44,7 +44,7 @@ from stelae.tserver.lives import Life
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
-from stelae.tserver.troubles import Troubles
+from stelae.tserver.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 from stelae.tserver.writing import TableWriter, wait_durable
@@ -66,7 +66,7 @@ class TabletServer:
         self.shard: Shard = found.shard
         self.upkeep: Upkeep = found.upkeep
         self.visits = visits
-        self._troubles = Troubles(found.shard, tell)
+        self._troubles = Troubles(found.shard, tell, found.upkeep.empty_trash)
         self._ports = ports
         self._tables = tables
         self._closing = RLock()
@@ -104,6 +104,7 @@ class TabletServer:
             self.control,
             self._reader.ready,
             self._by_hand.move_horizon,
+            self._by_hand.empty_log,
         )
         self.hold, self.renew, self.release = tickets.hold, tickets.renew, tickets.release
         self.begin_load, self.commit_load = tickets.begin_load, tickets.commit_load
@@ -164,7 +165,7 @@ class TabletServer:
     # -- steps
 
     def flush_step(self) -> bool:
-        with self._troubles.watch("a flush"):
+        with self._troubles.watch(FLUSH):
             return self.keeper.flush_step()
 
     def compact_step(self) -> bool:
@@ -197,9 +198,8 @@ class TabletServer:
         except (TabletAway, Closed) as error:
             raise self.visits.explained(table, error) from None
         except StelaeError as error:
-            self._troubles.tell_refused(error)
-            raise
-        self._troubles.is_full = False
+            raise self._troubles.tell_refused(error) from error.__cause__
+        self._troubles.is_full = self._troubles.is_log_refused = False
         if self.shard.unflushed_bytes() > self._full_bytes:
             self.wakes.full()
         return txn
@@ -221,7 +221,7 @@ class TabletServer:
             future.set_exception(self.visits.explained(table, error))
             return future
         if future.done() and (refused := future.exception()) is not None:
-            self._troubles.tell_refused(refused)
+            future = self._troubles.refuse(refused)
         self.wakes.log()
         if self.shard.unflushed_bytes() > self._full_bytes:
             self.wakes.full()
@@ -342,9 +342,10 @@ class TabletServer:
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
+    ) -> tuple[str, ...]:
         with self.visits.visit(table):
             self._by_hand.compact(self.visits.info(table), erase_now, progress, deadline)
+            return self._tickets.kept_by(table) if erase_now else ()
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:  # noqa: ARG002
         return self._by_hand.tablets(self.visits.info(table).id)

@@ -67,19 +67,9 @@ class TableWriter:
         self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool
     ) -> Future[Txn]:
         """Let in now; somebody must drain the log for the future to be done."""
-        done: Future[Txn] = Future()
         if _is_row(blocks, max_txn):
-            try:
-                return self._find_tablet(table, blocks[0], max_txn, must_show).durable
-            except UndecidedConflict as undecided:
-                decided = self._shard.ready(undecided.txn)
-                if decided is None:
-                    return self.submit(table, blocks, max_txn, must_show)
-                decided.add_done_callback(lambda _: _pass_on(self.submit(table, blocks, max_txn, must_show), done))
-                return done
-            except StelaeError as refused:
-                done.set_exception(refused)
-                return done
+            return self._submit_row(table, blocks[0], max_txn, must_show)
+        done: Future[Txn] = Future()
         commits, error = self._let_in(table, blocks)
         last = commits[-1][1] if commits else None
         if last is None:
@@ -102,19 +92,36 @@ class TableWriter:
     def _let_row_in(
         self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool, deadline: Deadline | None
     ) -> Commit:
-        """A conflict with what is not decided yet is waited for: whoever is told of one can read what caused it."""
+        """A block of one row is of one tablet, and is in or not. A conflict with what is not decided yet is waited for:
+        whoever is told of one can read what caused it."""
         while True:
             try:
-                return self._find_tablet(table, block, max_txn, must_show)
+                commit = self._apply(table, block, max_txn, must_show, is_first=True)
             except UndecidedConflict as undecided:
                 wait_decided(self._shard, undecided.txn, deadline)
+            else:
+                if commit is not None:
+                    return commit
 
-    def _find_tablet(self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool) -> Commit:
-        """A block of one row is of one tablet, and is in or not."""
+    def _submit_row(self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool) -> Future[Txn]:
+        """As `_let_row_in`, but what waits is the future."""
+        done: Future[Txn] = Future()
         while True:
-            commit = self._apply(table, block, max_txn, must_show, is_first=True)
-            if commit is not None:
-                return commit
+            try:
+                commit = self._apply(table, block, max_txn, must_show, is_first=True)
+            except UndecidedConflict as undecided:
+                decided = self._shard.ready(undecided.txn)
+                if decided is not None:
+                    decided.add_done_callback(
+                        lambda _: _pass_on(self._submit_row(table, block, max_txn, must_show), done)
+                    )
+                    return done
+            except StelaeError as refused:
+                done.set_exception(refused)
+                return done
+            else:
+                if commit is not None:
+                    return commit.durable
 
     def _let_in(
         self, table: TableId, blocks: Sequence[OrderedBlock]

@@ -36,19 +36,86 @@ def filled(db: stelae.Database) -> stelae.Table:
         ('column = "v"', ["Wide"], []),
         ('column = "v" and column = "Wide"', None, []),
         ('column = "v"', ["v", "Wide"], [{"k": "v", "v": 1}]),
-        ('column ~= "Click:"', ["k"], [{"k": "c"}]),
-        ('column = "k"', ["v"], [{"k": "v"}]),
+        ('column ~= "Click:"', ["k"], [{"k": "c"}, {"k": "o"}, {"k": "v"}]),
+        ('column = "k"', ["v"], [{"k": "c"}, {"k": "o"}, {"k": "v"}]),
         ('column = "k"', None, [{"k": "c"}, {"k": "o"}, {"k": "v"}]),
         ('column ~= "" ', ["v"], [{"k": "v", "v": 1}]),
     ],
 )
-def test_a_row_without_the_columns_does_not_appear(
+def test_rows_having_one_of_the_columns(
     table: stelae.Table, where: str, columns: list[str] | None, found: list[dict[str, Any]]
 ) -> None:
+    """Every row has its key."""
+    assert list(table.scan(where, columns=columns, rows="having")) == found
+    assert table.scan(where, columns=columns, rows="having").to_arrow().num_rows == len(found)
+    rows = {row["k"]: row for row in table.scan(columns=columns, rows="having")}
+    assert [table.get(key, columns=columns, rows="having") for key in "cov"] == [rows.get(key) for key in "cov"]
+    assert table.get_many(list("cov"), columns=columns, rows="having") == [rows.get(key) for key in "cov"]
+
+
+@pytest.mark.parametrize(
+    "where, columns, found",
+    [
+        ('column ~= "Click:"', ["v"], [{"k": "c"}, {"k": "o"}, {"k": "v"}]),
+        ('column = "v"', None, [{"k": "c", "v": None}, {"k": "o", "v": None}, {"k": "v", "v": 1}]),
+        (None, ["Click:"], [{"k": "c", "Click:x": b"1"}, {"k": "o"}, {"k": "v"}]),
+        (None, ["Other:"], [{"k": "c"}, {"k": "o", "Other:x": b"3"}, {"k": "v"}]),
+        (None, ["k"], [{"k": "c"}, {"k": "o"}, {"k": "v"}]),
+        ("v is null", ["v"], [{"k": "c", "v": None}, {"k": "o", "v": None}]),
+        ("v is null", ["Wide"], [{"k": "c", "Wide": None}, {"k": "o", "Wide": None}]),
+        ("v = 1", ["Click:"], [{"k": "v"}]),
+        ("not v = 1", ["Click:"], []),
+        ("`Click:x` is null", ["v"], [{"k": "o", "v": None}, {"k": "v", "v": 1}]),
+        ("v is null or k = 'v'", ["Wide"], [{"k": key, "Wide": None} for key in "cov"]),
+    ],
+)
+def test_columns_choose_what_is_shown_and_not_which_rows(
+    table: stelae.Table, where: str | None, columns: list[str] | None, found: list[dict[str, Any]]
+) -> None:
     assert list(table.scan(where, columns=columns)) == found
-    assert table.scan(where, columns=columns).to_arrow().num_rows == len(found)
-    rows = {row["k"]: row for row in table.scan(columns=columns)}
-    assert [table.get(key, columns=columns) for key in "cov"] == [rows.get(key) for key in "cov"]
+    assert list(table.scan(where, columns=columns, reverse=True)) == found[::-1]
+    assert list(table.scan(where, columns=columns, limit=2)) == found[:2]
+    assert table.count(where) == len(found)
+    rows, token = table.scan(where, columns=columns).page(1)
+    while token:
+        more, token = table.scan(where, columns=columns, after=token).page(1)
+        rows += more
+    assert rows == found
+    if where is None:
+        assert [table.get(key, columns=columns) for key in "cov"] == found
+        assert table.get_many(list("covx"), columns=columns) == [*found, None]
+
+
+@pytest.mark.parametrize("rows", ["some", "hving", None, True])
+def test_rows_that_cannot_be_are_told(table: stelae.Table, rows: Any) -> None:
+    for read in (lambda **given: table.get("c", **given), table.scan):
+        with pytest.raises(stelae.InvalidArgument, match="rows= is 'all' or 'having'"):
+            read(rows=rows)
+    with pytest.raises(stelae.InvalidArgument, match="rows= is 'all' or 'having'"):
+        table.get_many(["c"], rows=rows)
+
+
+def test_what_equals_a_default_was_written_or_not(tmp_path: Any) -> None:
+    """Only versions tell: a row has a column if NULL or its default was written."""
+    with stelae.open(tmp_path) as db:
+        groups = [stelae.columns("a", {"d": "int64 default 7", "n": "int64"}), stelae.columns("b", {"x": "int64"})]
+        table = db.create_table("t", key={"k": "string"}, groups=groups)
+        table.put_many([{"k": "default", "d": 7}, {"k": "null", "n": None}])
+        table.put({"k": "other", "x": 1})
+        table.put({"k": "key"})
+        keys = ["default", "key", "null", "other"]
+        for _ in range(2):
+            every = [{"k": key, "d": 7} for key in keys]
+            assert list(table.scan(columns=["d"])) == table.get_many(keys, columns=["d"]) == every
+            having = [{"k": "default", "d": 7, "n": None}, {"k": "null", "d": 7, "n": None}]
+            assert list(table.scan(columns=["d", "n"], rows="having")) == having
+            found = table.get_many(keys, columns=["d", "n"], rows="having")
+            assert found == [having[0], None, having[1], None]
+            assert list(table.scan("x = 1", columns=["d"], rows="having")) == []
+            assert list(table.scan("x = 1", columns=["d"])) == [{"k": "other", "d": 7}]
+            assert list(table.scan("d = 7", columns=["x"], rows="having")) == [{"k": "other", "x": 1}]
+            assert table.count("d = 7") == table.count("n is null") == 4
+            table.flush()
 
 
 @pytest.mark.parametrize(
@@ -68,11 +135,12 @@ def test_a_row_without_the_columns_does_not_appear(
 def test_the_case_of_declared_names_does_not_count(
     table: stelae.Table, where: str, found: list[dict[str, Any]]
 ) -> None:
-    assert list(table.scan(where)) == found
+    assert list(table.scan(where, rows="having")) == found
 
 
 def test_the_case_of_the_wildcards_families_counts(table: stelae.Table) -> None:
-    assert table.get("o", columns=["OTHER:"]) is None
+    assert table.get("o", columns=["OTHER:"]) == {"k": "o"}
+    assert table.get("o", columns=["OTHER:"], rows="having") is None
     assert table.get("o", columns=["Other:"]) == {"k": "o", "Other:x": b"3"}
     assert table.get("c", columns=["CLICK:"]) == {"k": "c", "Click:x": b"1"}
 

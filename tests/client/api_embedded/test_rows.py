@@ -44,18 +44,23 @@ def test_a_row_is_its_key_and_its_values_in_the_order_of_the_schema(users: stela
         (["click:"], {"id": "ann", "click:a": b"1", "click:b": b"2"}),
         (["click"], {"id": "ann", "click:a": b"1", "click:b": b"2"}),
         (["id"], {"id": "ann"}),
-        (["view:"], None),
-        (["click:z"], None),
-        (["score"], None),
+        (["view:"], {"id": "ann"}),
+        (["click:z"], {"id": "ann"}),
+        (["score"], {"id": "ann", "score": None}),
     ],
     ids=str,
 )
-def test_columns_choose(users: stelae.Table, columns: list[str], expected: dict[str, Any] | None) -> None:
+def test_columns_choose(users: stelae.Table, columns: list[str], expected: dict[str, Any]) -> None:
     users.put({"id": "ann", "name": "Ann", "age": 31, "click:a": b"1", "click:b": b"2"})
     assert users.get("ann", columns) == expected
     assert users.get("ann", columns) == expected
-    assert users.get_many(["ann"], columns) == [expected]
-    assert list(users.scan(columns=columns)) == ([] if expected is None else [expected])
+    assert users.get_many(["ann", "bob"], columns) == [expected, None]
+    assert list(users.scan(columns=columns)) == [expected]
+    has_any = columns == ["id"] or any(value is not None for name, value in expected.items() if name != "id")
+    having = expected if has_any else None
+    assert users.get("ann", columns, rows="having") == having
+    assert users.get_many(["ann", "bob"], columns, rows="having") == [having, None]
+    assert list(users.scan(columns=columns, rows="having")) == ([] if having is None else [having])
 
 
 @pytest.mark.parametrize("columns", [["nme"], [], "name", [7], {"name": 1}, ["clik:a"], [["name"]]], ids=str)

@@ -197,7 +197,8 @@ def test_an_old_handle_sees_each_alteration(db: stelae.Database, users: stelae.T
     assert users.increment("ann", {"age": 1}) == {"age": 2**40 + 1}
     db.alter_table("users", drop=["full_name"], add={"profile": {"other": "int8"}})
     db.alter_table("users", add={"profile": {"full_name": "int32"}})
-    assert users.get_many(["ann"], ["full_name", "other"]) == [None]
+    assert users.get_many(["ann"], ["full_name", "other"]) == [{"id": "ann", "full_name": None, "other": None}]
+    assert users.get_many(["ann"], ["full_name", "other"], rows="having") == [None]
     assert users.get("ann", ["full_name", "email"]) == {"id": "ann", "full_name": None, "email": "a@x"}
     users.put_many([{"id": "ann", "full_name": 7}])
     db.alter_table("users", rename="people", comment="all of them", retention="1h", purge={"profile": None})
@@ -325,6 +326,8 @@ def test_everything_is_closed_with_the_database(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(stelae.Closed):
             call()
+    with pytest.warns(RuntimeWarning, match="was forgotten with 1 change"):
+        del calls, call, batch
     snapshot.close()
     with stelae.open(tmp_path / "s") as again:
         assert again.table("t").exists("ann")

@@ -18,7 +18,7 @@ from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.brief import told_briefly
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
 from stelae.client.calls.session import Session
-from stelae.client.calls.views import KnownTable, TableView
+from stelae.client.calls.views import ALL_ROWS, KnownTable, TableView
 from stelae.model.errors import Closed, InvalidArgument, Retryable
 from stelae.model.ids import Txn
 from stelae.model.public import public
@@ -95,12 +95,25 @@ def open_scan(
     after: str | None = None,
     ordered: bool = False,
     cells: str = "map",
+    rows: str = ALL_ROWS,
+    keys_only: bool = False,
 ) -> PinnedScan:
-    """Planned by the schema as it is now."""
+    """Planned by the schema as it is now. `keys_only`: of the key columns, whatever they are called."""
     view = _view_now(session, known)
+    if keys_only:
+        columns = view.schema.codec.names
     predicate, binding, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
     plan = plan_scan(
-        view, shape, predicate, binding, limit=limit, reverse=reverse, after=after, ordered=ordered, cells=cells
+        view,
+        shape,
+        predicate,
+        binding,
+        limit=limit,
+        reverse=reverse,
+        after=after,
+        ordered=ordered,
+        cells=cells,
+        rows=rows,
     )
     return PinnedScan(session, plan, at)
 

@@ -18,7 +18,7 @@ from stelae.client.arguments.keys import check_bounded
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.session import Session
-from stelae.client.calls.views import KnownTable
+from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.model.errors import InvalidArgument, Retryable, StaleSchema, StelaeError
 from stelae.model.ids import Row, Txn
 from stelae.model.public import public
@@ -66,33 +66,37 @@ class TableHandle(OfThisProcess):
 
     # -- reading
 
-    def get(self, key: object, columns: Sequence[str] | None = None, at: object = None) -> FoundRow | None:
+    def get(
+        self, key: object, columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
+    ) -> FoundRow | None:
         """The newest values of one row, or None if there is no such row.
 
             users.get("ann")                    # Row({'id': 'ann', 'name': 'Ann', 'age': 31}, txn=...)
             users.get("ann", columns=["name"])
 
         The result is a dict of the key and the values, in the order of the schema; `row.txn` is the snapshot it was
-        read at. `columns` are names of columns, of cells, or `"click:"` for a family; a row that has none of them does
-        not appear, unless its key was put alone. `at` is a txn, a snapshot or an aware datetime; without it, the row as
-        it is now. Under a purge policy of `max-age`, values have the age they have at that moment, so `at=row.txn`
-        shows the same row again.
+        read at. `columns` are names of columns, of cells, or `"click:"` for a family; a row that exists and has none of
+        them is its key with None for each column. With `rows="having"` such a row is None: it has no value in any of
+        the columns, not even NULL. `at` is a txn, a snapshot or an aware datetime; without it, the row as it is now.
+        Under a purge policy of `max-age`, values have the age they have at that moment, so `at=row.txn` shows the same
+        row again.
         """
         backend = self._session.backend
-        if backend.is_local:
+        if rows == ALL_ROWS and backend.is_local:
             found = quick_get(self._known.view, backend, backend.newest, key, columns, at)
             if not isinstance(found, Missed):
                 return found
-        return self._session.run(self._rows.get(key, columns, at))
+        return self._session.run(self._rows.get(key, columns, at, rows))
 
     def get_many(
-        self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None
+        self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
     ) -> list[FoundRow | None]:
-        """Many rows at one snapshot, in the order of the keys; None for those that are not there.
+        """Many rows at one snapshot, in the order of the keys; None for those that are not there. `columns` and `rows`
+        are as in `get`.
 
         users.get_many(["ann", "bob"])
         """
-        return self._session.run(self._rows.get_many(keys, columns, at))
+        return self._session.run(self._rows.get_many(keys, columns, at, rows))
 
     def exists(self, key: object, at: object = None) -> bool:
         """Whether there is such a row.
@@ -121,11 +125,14 @@ class TableHandle(OfThisProcess):
         prefix: object = None,
         at: object = None,
     ) -> int:
-        """How many rows there are, or how many the condition is true of. Reads them all.
+        """How many rows there are, or how many the condition is true of. Reads the keys of all, and what the condition
+        looks at.
 
         users.count(stelae.col("age") > 30)
         """
-        pinned = open_scan(self._session, self._known, where, start=start, stop=stop, prefix=prefix, at=at)
+        pinned = open_scan(
+            self._session, self._known, where, start=start, stop=stop, prefix=prefix, at=at, keys_only=True
+        )
         try:
             return pinned.run().count()
         finally:
@@ -153,6 +160,7 @@ class TableHandle(OfThisProcess):
         after: str | None = None,
         ordered: bool = False,
         cells: str = "map",
+        rows: str = ALL_ROWS,
     ) -> Scan:
         """Many rows, in the order of their keys: see `Scan` for what to do with them.
 
@@ -165,6 +173,10 @@ class TableHandle(OfThisProcess):
         `Scan.page`. With `history = N` in the text, rows hold lists of versions, which are read row by row. Columns
         are chosen by `columns`, as in `get`, and by `column` in the text: where both are given, by both. A running scan
         raises `SchemaChanged` if a column it reads is altered.
+
+        Whatever columns are chosen, every row that exists and `where` is true of comes, with None (in Arrow, null)
+        where it has nothing. With `rows="having"` only those come that have a value, NULL included, in one of the
+        columns: of a family that few rows have, that reads less.
 
         Rows of a hash-partitioned table come in no order of keys; `ordered=True` sorts them, in memory. In Arrow
         batches a family is a map from qualifier to value, or with `cells="long"` each version of a cell is a row.
@@ -183,6 +195,7 @@ class TableHandle(OfThisProcess):
             after=after,
             ordered=ordered,
             cells=cells,
+            rows=rows,
         )
         return Scan(pinned)
 
@@ -313,11 +326,17 @@ class TableHandle(OfThisProcess):
         """Write what is in memory to files. Nothing needs it to be durable."""
         self._session.ask(lambda backend, until: backend.flush(self._id, deadline=until))
 
-    def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
-        """Merge all files into one for each tablet and group. With `erase_now=True`, erased and outdated versions are
-        dropped for good, whatever the table's retention; open snapshots still hold them. `progress` is called with how
-        much is done, and of how much."""
-        self._session.ask(
+    def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> tuple[str, ...]:
+        """Merge all files into one for each tablet and group.
+
+            for who in users.compact(erase_now=True):
+                print("still kept:", who)
+
+        With `erase_now=True`, what was erased or purged is in no file and not in the log when this returns, whatever
+        the table's retention, except for what open snapshots and jobs hold: those are what is returned, each in words.
+        Backups have what they had. `progress` is called with how much is done, and of how much.
+        """
+        return self._session.ask(
             lambda backend, until: backend.compact(self._id, erase_now=erase_now, progress=progress, deadline=until)
         )
 

@@ -89,8 +89,7 @@ def _shape(view: TableView, said: Selectors, columns: Sequence[str] | None) -> R
     beginnings = [known for each in said if each.is_prefix for known in _without_case(view.schema, each)]
     chosen = union_selectors([*beginnings, *view.selectors(each.text for each in said if not each.is_prefix)])
     are_keys = bool(said) and not chosen  # a key column is there whatever else is chosen
-    selectors = intersect_selectors(ALL_COLUMNS if are_keys else chosen, wanted.selectors)
-    return RowShape(view.schema, selectors, keys_only=are_keys or wanted.keys_only)
+    return RowShape(view.schema, intersect_selectors(chosen, wanted.selectors), keys_only=are_keys or wanted.keys_only)
 
 
 def _without_case(schema: TableSchema, beginning: ColumnSelector) -> list[ColumnSelector]:

@@ -19,10 +19,11 @@ from typing import Any, TypeAlias
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import put_after, written_columns
+from stelae.client.calls.having import rows_having
 from stelae.client.calls.remainders import write_blocks
 from stelae.client.calls.steps import Again, Ask, Read, Steps
 from stelae.client.calls.sums import incremented
-from stelae.client.calls.views import KnownTable, RowShape, TableView
+from stelae.client.calls.views import KnownTable, RowShape, TableView, is_having
 from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, erasures_of, mutations_of
 from stelae.model.errors import (
     AlreadyExists,
@@ -76,7 +77,7 @@ def quick_get(
     except (InvalidArgument, Retryable, NotCached, SnapshotTooOld):
         return _MISSED
     if values is None:
-        return None if columns is None else _MISSED
+        return None
     if columns is not None and shape.is_doubtful(values):
         return _MISSED
     found = shape.found(view.started(key, row, txn), values)
@@ -91,9 +92,12 @@ class Rows:
 
     # -- reading
 
-    def get(self, key: object, columns: Sequence[str] | None, at: object) -> Steps[FoundRow | None]:
-        _, row = yield from self._read(key, columns, at)
-        return row
+    def get(self, key: object, columns: Sequence[str] | None, at: object, rows: str) -> Steps[FoundRow | None]:
+        if not is_having(rows):
+            _, row = yield from self._read(key, columns, at)
+            return row
+        (found,) = yield from rows_having(self._known, self._existing, [key], columns, at)
+        return found
 
     def _read(self, key: object, columns: Sequence[str] | None, at: object) -> Steps[tuple[Txn, FoundRow | None]]:
         """The snapshot that was read, and the row at it."""
@@ -120,8 +124,17 @@ class Rows:
                     return txn, found
                 yield Again(_being_altered(view))
 
-    def get_many(self, keys: Iterable[object], columns: Sequence[str] | None, at: object) -> Steps[list[Any]]:
+    def get_many(
+        self, keys: Iterable[object], columns: Sequence[str] | None, at: object, rows: str
+    ) -> Steps[list[FoundRow | None]]:
         asked = _listed("keys", keys)
+        if is_having(rows):
+            return (yield from rows_having(self._known, self._existing, asked, columns, at))
+        return (yield from self._existing(asked, columns, at))
+
+    def _existing(
+        self, asked: Sequence[object], columns: Sequence[str] | None, at: object
+    ) -> Steps[list[FoundRow | None]]:
         wanted = None if at is None else txn_of(at)
         while True:
             shape, rows = yield from self._known.prepared(lambda view: _shape_and_rows(view, columns, asked))

@@ -24,7 +24,7 @@ from stelae.client.calls.rows import versions_of
 from stelae.client.calls.session import Session
 from stelae.client.calls.tokens import PageToken, read_token
 from stelae.client.calls.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
-from stelae.client.calls.views import RowShape, TableView
+from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
 from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged
 from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row, Txn
@@ -43,7 +43,8 @@ Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """All that a scan is, but for its snapshot. `by_key`: rows are sorted by their key here. `token`: go on behind."""
+    """All that a scan is, but for its snapshot. `by_key`: rows are sorted by their key here. `token`: go on behind.
+    `having`: only rows that have one of the columns."""
 
     view: TableView
     shape: RowShape
@@ -54,11 +55,12 @@ class ScanPlan:
     by_key: bool = False
     cells: str = "map"
     token: PageToken | None = None
+    having: bool = False
 
     def ask(self, at: Txn) -> ScanAsk:
         """Of a store. What comes back may have to be sorted, and is limited after that."""
         limit = None if self.by_key else self.limit
-        return ScanAsk(self.predicate, at, self.reverse, limit, self.binding)
+        return ScanAsk(self.predicate, at, self.reverse, limit, self.binding, self.having)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -88,6 +90,7 @@ def plan_scan(
     after: str | None,
     ordered: bool,
     cells: str,
+    rows: str = ALL_ROWS,
 ) -> ScanPlan:
     """Checked; behind the token, if one is given."""
     if limit is not None and (type(limit) is not int or limit < 0):
@@ -98,7 +101,8 @@ def plan_scan(
     if cells not in ("map", "long"):
         raise InvalidArgument(f"cells= is 'map' or 'long', not {show(cells)}")
     by_key = ordered and view.schema.hashed
-    plan = ScanPlan(view, shape, predicate, binding, limit, reverse, by_key, cells)
+    having = is_having(rows) and not shape.keys_only
+    plan = ScanPlan(view, shape, predicate, binding, limit, reverse, by_key, cells, having=having)
     return plan if after is None else _behind(plan, read_token(after))
 
 

@@ -20,11 +20,11 @@ from stelae.client.calls.steps import Ask, Make, Steps
 from stelae.client.intake.blocks import SaidRow, Sizes, small_blocks, weighed
 from stelae.client.intake.mutations import key_values
 from stelae.client.intake.single_rows import SinglePuts
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, nearest
 from stelae.model.ids import Row, Txn
 from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.mutation import Cell, Mutation, WholeFamily
-from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
+from stelae.model.predicate.selectors import ALL_COLUMNS, NO_COLUMNS, ColumnSelector, Selectors, union_selectors
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, KeyColumn, TableSchema
 from stelae.model.types import Array, Binary, Int, Map, String, Struct, Vector
@@ -37,25 +37,36 @@ from stelae.storage.checks.mutations import check_mutations
 _SHAPES_MAX = 64
 SIZES = Sizes(DEFAULT_LIMITS)
 
+ALL_ROWS, HAVING = "all", "having"
+
 T = TypeVar("T")
+
+
+def is_having(rows: object) -> bool:
+    """What `rows=` says: every row that exists is wanted, or only those that have one of the columns."""
+    if rows not in (ALL_ROWS, HAVING):
+        hint = nearest(rows, (ALL_ROWS, HAVING)) if isinstance(rows, str) else ""
+        raise InvalidArgument(f"rows= is {ALL_ROWS!r} or {HAVING!r}, not {show(rows)}{hint}")
+    return rows == HAVING
 
 
 class RowShape:
     """A choice of columns: what to ask for, and what a row of it looks like."""
 
-    __slots__ = ("_nested", "_plain", "has_cells", "is_whole", "keys_only", "names", "selectors")
+    __slots__ = ("_nested", "_plain", "_telling", "has_cells", "is_whole", "keys_only", "names", "selectors")
 
     def __init__(self, schema: TableSchema, selectors: Selectors | None, *, keys_only: bool = False) -> None:
-        """None: all columns. `keys_only`: the key alone, of rows that have any of the columns."""
+        """None: all columns. `keys_only`: the key alone."""
         self.is_whole = selectors is None
         self.keys_only = keys_only
-        self.selectors = ALL_COLUMNS if selectors is None else selectors
+        self.selectors = NO_COLUMNS if keys_only else ALL_COLUMNS if selectors is None else selectors
         columns: list[Column] = []
         for group in schema.groups:
             if isinstance(group, ColumnsGroup) and not self.keys_only:
                 columns += [c for c in group.columns if any(s.matches(c.name) for s in self.selectors)]
         self.names = tuple(c.name for c in columns)
         self._plain = frozenset(self.names)
+        self._telling = tuple(c.name for c in columns if c.default is None)
         self._nested = tuple(c.name for c in columns if isinstance(c.type, Array | Map | Struct | Vector))
         all_cells = any(isinstance(group, CellsGroup) for group in schema.groups)
         self.has_cells = all_cells and any(s.is_prefix or ":" in s.text for s in self.selectors)
@@ -80,9 +91,16 @@ class RowShape:
 
     def is_doubtful(self, values: Values | None) -> bool:
         """Whether there may be so little because what was asked for is called otherwise by now."""
-        if self.is_whole or self.keys_only:
+        if self.is_whole or self.keys_only or values is None:
             return False
-        return values is None or (self.has_cells and len(values) <= len(self.names))
+        return self.has_cells and len(values) <= len(self.names)
+
+    def has_any(self, row: FoundRow) -> bool:
+        """Whether it shows that a row has any of the columns. What is NULL or a default may have been written, or not:
+        only the row's versions tell."""
+        if self.keys_only:
+            return True
+        return any(row[name] is not None for name in self._telling) or any(":" in name for name in row)
 
 
 class TableView:
@@ -135,7 +153,7 @@ class TableView:
             if not wanted:
                 raise InvalidArgument("columns= is empty: leave it out, or name some")
             chosen = self.selectors(wanted)
-            found = RowShape(self.schema, chosen or ALL_COLUMNS, keys_only=not chosen)
+            found = RowShape(self.schema, chosen, keys_only=not chosen)
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
             self._shapes[wanted] = found

@@ -275,8 +275,8 @@ class RemoteStore:
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
-        self._watch(ops.COMPACT, deadline, progress, table, erase_now)
+    ) -> tuple[str, ...]:
+        return self._watch(ops.COMPACT, deadline, progress, table, erase_now)
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
         return self._ask(ops.TABLETS, deadline, table)

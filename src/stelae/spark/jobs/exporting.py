@@ -15,6 +15,7 @@ from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.clock import SystemClock
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
+from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import AlreadyExists, InvalidArgument, nearest
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
@@ -88,6 +89,7 @@ def export(
     columns: Sequence[str] | None = None,
     where: object = None,
     at: object = None,
+    rows: str = ALL_ROWS,
     mode: str = "error",
     progress: Progress | None = None,
 ) -> ExportResult:
@@ -95,9 +97,9 @@ def export(
 
         stelae.spark.export(spark, db, "users", "out", format="csv", columns=["name"], where='age > 30')
 
-    `columns`, `where` and `at` are those of `Table.scan`. `mode` says what happens if the directory is there already:
-    "error", "overwrite" or "append". A path may also be a URI that Spark knows. `progress` is called with the tasks of
-    Spark's that are done and how many there are.
+    `columns`, `where`, `at` and `rows` are those of `Table.scan`. `mode` says what happens if the directory is there
+    already: "error", "overwrite" or "append". A path may also be a URI that Spark knows. `progress` is called with the
+    tasks of Spark's that are done and how many there are.
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()
@@ -111,15 +113,15 @@ def export(
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
         check_apart(place, held.root)
-        frame = held_frame(_apart(spark), held, asked_of(held, where=where, columns=columns))
-        rows = run_action(
+        frame = held_frame(_apart(spark), held, asked_of(held, where=where, columns=columns, rows=rows))
+        count = run_action(
             spark,
             f"export {info.name}",
             lambda: _written(frame, place, format, _real_mode(place, mode)),
             progress,
             Renewal(backend, [held.ticket]),
         )
-    result = ExportResult(info.name, place, format, held.txn, rows)
+    result = ExportResult(info.name, place, format, held.txn, count)
     if "://" not in place:
         sizes = [
             each.size_bytes

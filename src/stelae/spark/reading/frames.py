@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stelae.client.arguments.keys import txn_of
+from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import PermissionDenied
 from stelae.spark.reading.holding import HOLD_TTL_S, keep_held
 from stelae.spark.reading.native import native_frame, native_root
@@ -51,6 +52,7 @@ def read(
     at: Any = None,
     history: int | None = None,
     cells: str = "map",
+    rows: str = ALL_ROWS,
 ) -> DataFrame:
     """A table at a snapshot, as a frame of Spark's.
 
@@ -59,8 +61,10 @@ def read(
 
     What the arguments mean is what they mean in `Table.scan`; rows come in no order. `at` None: as it is now. However
     often the frame is used, and whatever is written meanwhile, it is the table at that moment: the snapshot is held
-    while the session lives and `db` is open. `columns=` saves reading the others; `where=` is applied where the data
-    is. `history=N` gives lists of versions in place of values, `cells="long"` one row for each version of a cell.
+    while the session lives and `db` is open. `columns=` saves reading the others, and leaves all rows there:
+    those that have none of the columns have NULL in each. `rows="having"` leaves such rows out. `where=` is applied
+    where the data is. `history=N` gives lists of versions in place of values, `cells="long"` one row for each version
+    of a cell.
     """
     backend: Any = backend_of(db)
     found = backend.find(table)
@@ -73,7 +77,15 @@ def read(
         ) from None
     try:
         question = asked_of(
-            held, where=where, columns=columns, start=start, stop=stop, prefix=prefix, history=history, cells=cells
+            held,
+            where=where,
+            columns=columns,
+            start=start,
+            stop=stop,
+            prefix=prefix,
+            history=history,
+            cells=cells,
+            rows=rows,
         )
         frame = held_frame(spark, held, question)
     except BaseException:

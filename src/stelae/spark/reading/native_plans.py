@@ -27,7 +27,7 @@ from stelae.spark.reading.shapes import columns_of, native_shape
 from stelae.spark.reading.tablets import PlannedTablet
 from stelae.storage.offline.hidden import HiddenPlaces, Places
 from stelae.storage.offline.plain import FileShare, PlainFile, clean_stretches, rows_of_file
-from stelae.storage.offline.scans import output_schema
+from stelae.storage.offline.scans import Appearing, output_schema
 
 RANGES_MAX = 16
 """Of one filter: Spark tries them one after the other for every row."""
@@ -151,14 +151,18 @@ def _packed(file: FragmentFile, places: Sequence[Places]) -> HiddenRows:
 
 
 def native_group(question: Question) -> ColumnsGroup | None:
-    """The one group of columns that all is asked of; None if there is none such, or more than values are asked for."""
+    """The one group of columns that all is asked of; None if there is none such, or more than values are asked for, or
+    rows appear by some of what is read only. If nothing but keys is asked for, the group that has the most of them, as
+    far as that can be told: the one that puts of the key alone go to."""
     schema = question.schema
     if not question.is_newest:
         return None
+    if question.appearing is Appearing.HAVING and question.read != question.predicate.columns:
+        return None
     keys = set(schema.codec.names)
     names = {name for name in output_schema(schema, question.read).names if name not in keys}
-    for group in schema.groups:
-        if isinstance(group, ColumnsGroup) and names and names <= {column.name for column in group.columns}:
+    for group in sorted(schema.groups, key=lambda group: group is not schema.existence_group):
+        if isinstance(group, ColumnsGroup) and names <= {column.name for column in group.columns}:
             return group
     return None
 
@@ -167,10 +171,13 @@ def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
     question = tablet.question
     names = set(output_schema(question.schema, question.read).names)
     columns = tuple(column for column in group.columns if column.name in names)
+    is_having = question.appearing is Appearing.HAVING
+    others = () if is_having else tuple(column for column in group.columns if column.name not in names)
     single: dict[PlainFile, list[RowRange]] = {}
     stacked: dict[PlainFile, list[RowRange]] = {}
     layers: list[tuple[RowRange, tuple[PlainFile, ...]]] = []
-    clean = clean_stretches(tablet.tablet, tablet.fragments, group, columns, question.job.txn, question.predicate.time)
+    txn, time = question.job.txn, question.predicate.time
+    clean = clean_stretches(tablet.tablet, tablet.fragments, group, columns, txn, time, others)
     for rows, files in clean:
         for file in files:
             (single if len(files) == 1 else stacked).setdefault(file, []).append(rows)

@@ -1,19 +1,26 @@
 """How a table is read: which rows by Spark itself, which after a merge, and in what parts the latter.
 
 What is not read natively (see `native_plans`) is cut at the beginnings of blocks and packed, in the order of rows,
-to parts of about equal size: each costs a task, however little is in it.
+to parts of about equal size: each costs a task, however little is in it. Where one group is read natively, rows that
+exist without anything of it are found by merging the keys of all groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from stelae.model.ids import GroupId
 from stelae.model.ranges import RangeSet, RowRange
-from stelae.spark.reading.native_plans import native_reads
+from stelae.model.schema import ColumnsGroup
+from stelae.spark.reading.native_plans import native_group, native_reads
 from stelae.spark.reading.plans import MergedPart, PlanLimits, ReadPlan, TabletPart
 from stelae.spark.reading.question import Question
 from stelae.spark.reading.tablets import PlannedTablet
 from stelae.storage.offline.tablets import Fragments, HeldTablet
+
+_KEYS_SHARE = 8
+"""About how much more a file has than its keys."""
 
 
 def plan_read(
@@ -28,21 +35,45 @@ def plan_read(
     tablets = [PlannedTablet(question, each, fragments) for each in held]
     tablets = [tablet for tablet in tablets if not tablet.asked.is_empty]
     native = native_reads(question, tablets, limits) if natively else ()
-    return ReadPlan(native, tuple(_merged(tablets, limits)))
+    left = [
+        _Left(tablet, rows, tablet.size_bytes(rows)) for tablet in tablets if not (rows := tablet.merged()).is_empty
+    ]
+    group = native_group(question) if native else None
+    if group is not None:
+        left += _beside(tablets, group)
+    return ReadPlan(native, tuple(_merged(left, limits)))
 
 
-def _merged(tablets: Sequence[PlannedTablet], limits: PlanLimits) -> Iterator[MergedPart]:
-    left = [(tablet, rows) for tablet in tablets if not (rows := tablet.merged()).is_empty]
-    sizes = [tablet.size_bytes(rows) for tablet, rows in left]
-    full = min(limits.part_bytes_max, max(limits.part_bytes_min, sum(sizes) // max(1, limits.parts)))
+class _Left(NamedTuple):
+    """Rows of a tablet that are merged; `beside` a group, those that it has nothing of."""
+
+    tablet: PlannedTablet
+    rows: RangeSet
+    size_bytes: int
+    beside: GroupId | None = None
+
+
+def _beside(tablets: Sequence[PlannedTablet], group: ColumnsGroup) -> Iterator[_Left]:
+    """Rows of the other groups, of which only the keys are read, where the one group is read natively."""
+    for tablet in tablets:
+        rows, size_bytes = tablet.beside(group)
+        if not rows.is_empty:
+            yield _Left(tablet, rows, size_bytes // _KEYS_SHARE, group.id)
+
+
+def _merged(left: Sequence[_Left], limits: PlanLimits) -> Iterator[MergedPart]:
+    full = min(
+        limits.part_bytes_max,
+        max(limits.part_bytes_min, sum(each.size_bytes for each in left) // max(1, limits.parts)),
+    )
     filling: list[TabletPart] = []
     filled = 0
-    for (tablet, whole), size in zip(left, sizes, strict=True):
-        for rows, share in _cut(tablet, whole, size, full):
+    for each in left:
+        for rows, share in _cut(each.tablet, each.rows, each.size_bytes, full):
             if filling and filled + share > full * 5 // 4:
                 yield MergedPart(tuple(filling))
                 filling, filled = [], 0
-            filling.append(_part(tablet, rows))
+            filling.append(_part(each.tablet, rows, each.beside))
             filled += share
     if filling:
         yield MergedPart(tuple(filling))
@@ -62,6 +93,6 @@ def _cut(tablet: PlannedTablet, rows: RangeSet, size_bytes: int, full: int) -> I
         yield piece, size_bytes // len(pieces)
 
 
-def _part(tablet: PlannedTablet, rows: RangeSet) -> TabletPart:
+def _part(tablet: PlannedTablet, rows: RangeSet, beside: GroupId | None) -> TabletPart:
     hull = RowRange(rows.ranges[0].start, rows.ranges[-1].stop)
-    return TabletPart(tablet.tablet.within(hull).encode(), rows.ranges)
+    return TabletPart(tablet.tablet.within(hull).encode(), rows.ranges, beside)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stelae.model import types as t
+from stelae.model.ids import GroupId
 from stelae.model.ranges import RowRange
 from stelae.model.schema import Column
 
@@ -69,10 +70,12 @@ class NativeRead:
 
 
 class TabletPart(msgspec.Struct, frozen=True):
-    """Some rows of a tablet, which has only those references that they need."""
+    """Some rows of a tablet, which has only those references that they need. `beside`: only rows that have nothing of
+    this group, whose own are read otherwise."""
 
     config: bytes
     rows: tuple[RowRange, ...]
+    beside: GroupId | None = None
 
 
 class MergedPart(msgspec.Struct, frozen=True):

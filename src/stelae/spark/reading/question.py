@@ -15,7 +15,7 @@ from stelae.catalog.objects import Table
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.scans import ScanPlan, plan_scan
-from stelae.client.calls.views import RowShape, TableView
+from stelae.client.calls.views import ALL_ROWS, RowShape, TableView
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Txn
 from stelae.model.predicate.expr import Expr
@@ -28,10 +28,12 @@ from stelae.model.values import show
 from stelae.service.scans import bind
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import HeldTable
+from stelae.storage.offline.scans import Appearing, rows_shown
 
 
 class ReadJob(msgspec.Struct, frozen=True):
-    """`predicate`: the text of a `ScanPredicate`. `keys_only`: the key alone, of rows that have any of the columns."""
+    """`predicate`: the text of a `ScanPredicate`. `keys_only`: the key alone. `having`: only rows that have one of the
+    columns."""
 
     root: str
     name: str
@@ -40,6 +42,7 @@ class ReadJob(msgspec.Struct, frozen=True):
     predicate: str
     keys_only: bool
     cells: str
+    having: bool = False
 
 
 class Question:
@@ -51,7 +54,7 @@ class Question:
         predicate = plan(parse(job.predicate))
         self.view = TableView(TableInfo(table, job.name, ""))
         shape = RowShape(table.schema, predicate.columns, keys_only=job.keys_only)
-        self.scan = ScanPlan(self.view, shape, *bind(predicate, table.schema), cells=job.cells)
+        self.scan = ScanPlan(self.view, shape, *bind(predicate, table.schema), cells=job.cells, having=job.having)
 
     @property
     def schema(self) -> TableSchema:
@@ -77,6 +80,11 @@ class Question:
         asked = names_of(self.where) if self.where is not None else frozenset[str]()
         return union_selectors([*self.predicate.columns, *(ColumnSelector(name, is_prefix=False) for name in asked)])
 
+    @cached_property
+    def appearing(self) -> Appearing:
+        """Which rows are shown."""
+        return Appearing.HAVING if self.job.having else rows_shown(self.schema, self.where)
+
     @property
     def is_newest(self) -> bool:
         """The newest values, in columns of their own."""
@@ -93,16 +101,29 @@ def asked_of(
     prefix: object = None,
     history: int | None = None,
     cells: str = "map",
+    rows: str = ALL_ROWS,
 ) -> Question:
     """Checked as the client checks a scan; mistakes name the table."""
     view = TableView(TableInfo(held.description(), held.name, ""))
     try:
         predicate, binding, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
         predicate = _with_history(predicate, history)
-        plan_scan(view, shape, predicate, binding, limit=None, reverse=False, after=None, ordered=False, cells=cells)
+        asked = plan_scan(
+            view,
+            shape,
+            predicate,
+            binding,
+            limit=None,
+            reverse=False,
+            after=None,
+            ordered=False,
+            cells=cells,
+            rows=rows,
+        )
     except InvalidArgument as error:
         raise InvalidArgument(f"table {held.name!r}: {error}") from None
-    return Question(ReadJob(held.root, held.name, held.table, held.txn, predicate.to_text(), shape.keys_only, cells))
+    text = predicate.to_text()
+    return Question(ReadJob(held.root, held.name, held.table, held.txn, text, shape.keys_only, cells, asked.having))
 
 
 def _with_history(predicate: ScanPredicate, history: int | None) -> ScanPredicate:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from stelae.model.ranges import RangeSet
+from stelae.model.schema import ColumnsGroup
 from stelae.spark.reading.question import Question
-from stelae.storage.offline.plain import FileShare, needed_files
+from stelae.storage.offline.plain import FileShare, files_beside, needed_files
+from stelae.storage.offline.scans import Appearing
 from stelae.storage.offline.tablets import Fragments, HeldTablet
 
 
@@ -23,12 +25,21 @@ class PlannedTablet:
     @cached_property
     def files(self) -> tuple[FileShare, ...]:
         """Files that a scan of what is asked for looks into."""
-        return needed_files(self.tablet, self.fragments, self.question.read)
+        return needed_files(self.tablet, self.fragments, self.question.read, self.question.appearing)
 
     def merged(self) -> RangeSet:
         """What is left, without stretches that no file reaches into."""
         there = RangeSet.of([file.rows for file in self.files])
         return self.asked.subtract(self.native).intersect(there)
+
+    def beside(self, group: ColumnsGroup) -> tuple[RangeSet, int]:
+        """Where rows that are read natively from one group, others may exist that have nothing of it; and about how
+        many bytes of the other groups lie there."""
+        if self.question.appearing is not Appearing.EXISTING or self.native.is_empty:
+            return RangeSet(), 0
+        files = files_beside(self.tablet, self.fragments, group)
+        rows = self.native.intersect(RangeSet.of([file.rows for file in files]))
+        return rows, sum(file.bytes_in(rows) for file in files)
 
     def size_bytes(self, rows: RangeSet) -> int:
         return sum(file.bytes_in(rows) for file in self.files)

@@ -50,6 +50,8 @@ def _tablet(question: Question, part: TabletPart, fragments: Fragments) -> Itera
         question.job.txn,
         where=question.where,
         time=predicate.time,
+        having=question.job.having,
+        beside=part.beside,
     )
     if question.is_newest:
         names = scan.batch_schema.names

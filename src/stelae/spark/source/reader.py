@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from stelae.client.arguments.keys import txn_of
+from stelae.client.calls.views import ALL_ROWS
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.ids import Txn
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PLAN_OPTION = "stelae_plan"
-READ_OPTIONS = ("path", "table", "columns", "where", "start", "stop", "prefix", "at", "history", "cells", "ttl")
+READ_OPTIONS = ("path", "table", "columns", "where", "start", "stop", "prefix", "at", "history", "cells", "rows", "ttl")
 
 
 class HeldParts(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ def held_parts(options: Mapping[str, str], columns: list[str] | None = None) -> 
                 **asked.bounds(held.schema()),
                 history=asked.history,
                 cells=asked.get("cells") or "map",
+                rows=asked.get("rows") or ALL_ROWS,
             )
             with closing(fragments_of(held.root)) as fragments:
                 plan = plan_read(question, held_tablets(held), fragments, PlanLimits(), natively=False)

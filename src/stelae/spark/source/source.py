@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class StelaeSource(DataSource):  # type: ignore[misc]
     """A table of a store. Reading takes `path` and `table`, and `columns`, `where`, `start`, `stop`, `prefix`, `at`,
-    `history`, `cells` and `ttl`."""
+    `history`, `cells`, `rows` and `ttl`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

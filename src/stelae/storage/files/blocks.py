@@ -247,7 +247,8 @@ class Block:
             self.reader(layout.VALUE, _BINARY)(at),
         )
 
-    def raw_columns(self, rows: RowRange, ids: Iterable[ColumnId]) -> RawColumns:
+    def raw_columns(self, rows: RowRange, ids: Iterable[ColumnId], *, with_values: bool = True) -> RawColumns:
+        """Without values, columns say only which records write them; `Fragment.needed_marks` is all it takes."""
         low, high = self.extent(rows)
         ts, txn, kinds = self._stamps(low, high)
         written = self._written(low, high)
@@ -255,8 +256,9 @@ class Block:
         for id_ in ids:
             if id_ in self._shape.columns:
                 name, _ = self._shape.columns[id_]
-                values = self.columns[name].slice(low, high - low)
-                columns[id_] = SlabColumn(values, written(self._shape.places[id_], values))
+                values = self.columns[name].slice(low, high - low) if name in self.columns else None
+                flags = written(self._shape.places[id_], values)
+                columns[id_] = SlabColumn(values if with_values else None, flags)
         return RawColumns(self.rows.slice(low, high - low), ts, txn, kinds, columns, self._exists(low, high, kinds))
 
     def _stamps(self, low: int, high: int) -> tuple[Ints, Ints, np.ndarray[Any, np.dtype[np.int8]] | None]:
@@ -282,18 +284,18 @@ class Block:
         start = masks.offset * width
         return np.frombuffer(data, np.uint8)[start : start + (high - low) * width].reshape(high - low, width)
 
-    def _written(self, low: int, high: int) -> Callable[[int, pa.Array], Flags | bool]:
+    def _written(self, low: int, high: int) -> Callable[[int, pa.Array | None], Flags | bool]:
         match self._shape.spec.nulls:
             case "written":
                 return lambda place, values: True  # noqa: ARG005
             case "unwritten":
-                return lambda place, values: values.is_valid().to_numpy(zero_copy_only=False)  # noqa: ARG005
+                return lambda place, values: _are_there(values, high - low)  # noqa: ARG005
             case "masked":
                 if low == high:
                     return lambda place, values: True  # noqa: ARG005
                 masks = self._masks(low, high)
 
-                def by_mask(place: int, values: pa.Array) -> Flags | bool:  # noqa: ARG001
+                def by_mask(place: int, values: pa.Array | None) -> Flags | bool:  # noqa: ARG001
                     flags: Flags = (masks[:, place >> 3] >> (place & 7) & 1).astype(np.bool_)
                     return True if flags.all() else flags
 
@@ -318,6 +320,7 @@ class Block:
         return alone if kinds is None else alone & (kinds == Kind.PUT)
 
     def raw_cells(self, rows: RowRange) -> RawCells:
+        """Without values, where they were not read."""
         low, high = self.extent(rows)
         ts, txn, kinds = self._stamps(low, high)
         count = high - low
@@ -328,5 +331,16 @@ class Block:
             kinds,
             as_bytes(self.columns[layout.FAMILY].slice(low, count)),
             as_bytes(self.columns[layout.QUALIFIER].slice(low, count)),
-            self.columns[layout.VALUE].slice(low, count),
+            self.columns[layout.VALUE].slice(low, count) if layout.VALUE in self.columns else _no_values(count),
         )
+
+
+def _no_values(count: int) -> pa.Array:
+    return pa.nulls(count, pa.binary())
+
+
+def _are_there(values: pa.Array | None, count: int) -> Flags:
+    if values is None:
+        return np.zeros(count, np.bool_)
+    flags: Flags = values.is_valid().to_numpy(zero_copy_only=False)
+    return flags

@@ -159,6 +159,14 @@ class Fragment:
             return (*(name for name, _ in self.columns.values()), *system)
         return (*self.names_of(ids), *system)
 
+    def needed_marks(self, ids: Iterable[ColumnId]) -> tuple[str, ...]:
+        """What must be read to know which records write these columns: their values only where nothing else tells."""
+        return self.needed(ids if self.spec.nulls == "unwritten" else ())
+
+    def needed_names(self) -> tuple[str, ...]:
+        """What must be read to know which cells there are: all but their values."""
+        return tuple([name for name in self.needed(()) if name != layout.VALUE])
+
     def names_of(self, ids: Iterable[ColumnId]) -> list[str]:
         return [self.columns[id_][0] for id_ in ids if id_ in self.columns]
 

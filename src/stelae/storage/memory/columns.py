@@ -87,6 +87,10 @@ class ColumnsBlock:
         written = [id_ for id_, column in self.columns if column.written is True and id_ in ids]
         return self.kind is Kind.PUT and len(written) == len(ids)
 
+    def puts_any(self, ids: Collection[ColumnId]) -> bool:
+        """Whether each of its records is a put of one of these columns, as far as that is plain to see."""
+        return self.kind is Kind.PUT and any(column.written is True and id_ in ids for id_, column in self.columns)
+
     def take(self, which: Positions) -> ColumnsBlock:
         at = pa.array(which)
         columns = [
@@ -255,14 +259,15 @@ class MemoryOfColumns:
             found.append((row, record))
         return found
 
-    def raw(self, rows: RowRange) -> list[RawColumns]:
-        """Sorted records: those of the dict as one piece, each block as another."""
+    def raw(self, rows: RowRange, *, with_values: bool = True) -> list[RawColumns]:
+        """Sorted records: those of the dict as one piece, each block as another. Without values, columns say only which
+        records write them."""
         table = self._rows
         names = table.between(rows)
-        small = [self._raw_small(table, names)] if names else []
+        small = [self._raw_small(table, names, with_values=with_values)] if names else []
         return [*small, *(raw for block in list(self.blocks) if (raw := _raw_block(block, rows)) is not None)]
 
-    def _raw_small(self, table: RowTable[_Known], names: list[Row]) -> RawColumns:
+    def _raw_small(self, table: RowTable[_Known], names: list[Row], *, with_values: bool) -> RawColumns:
         found = [(name, record) for name in names for record in _ordered(_records_of(table[name]))]
         records = [record for _, record in found]
         puts = [record.kind is Kind.PUT for record in records]
@@ -270,7 +275,8 @@ class MemoryOfColumns:
         for column in self.group.columns:
             written = np.fromiter((column.id in record.values for record in records), np.bool_, len(records))
             if written.any():
-                values = array_of(column.type, [record.values.get(column.id) for record in records])
+                said = [record.values.get(column.id) for record in records] if with_values else None
+                values = None if said is None else array_of(column.type, said)
                 columns[column.id] = SlabColumn(values, True if written.all() else written)
         return RawColumns(
             pa.array([name for name, _ in found], pa.binary()),

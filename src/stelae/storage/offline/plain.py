@@ -7,14 +7,14 @@ newer than the one below, that holds of the newest record of each row (see `hidd
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model import types as t
-from stelae.model.ids import Txn
+from stelae.model.ids import GroupId, Txn
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.ranges import RangeSet, RowRange
@@ -25,11 +25,12 @@ from stelae.storage.offline.tablets import HeldTablet
 from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
 from stelae.storage.read.scans.shapes import output_schema
+from stelae.storage.read.scans.streams import Appearing
 from stelae.storage.read.scans.windows import Piece
 from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
 from stelae.storage.tablet.state import Ref
 
-__all__ = ["FileShare", "PlainFile", "clean_stretches", "needed_files", "rows_of_file"]
+__all__ = ["FileShare", "PlainFile", "clean_stretches", "files_beside", "needed_files", "rows_of_file"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,33 +92,50 @@ class FileShare:
         return [start for start in starts if start in rows and start in self.ref.rows]
 
 
-def needed_files(tablet: HeldTablet, fragments: Fragments, columns: Selectors) -> tuple[FileShare, ...]:
-    """The files that a scan of these columns looks into."""
-    schema, state = tablet.shown_schema, tablet.state
+def needed_files(
+    tablet: HeldTablet, fragments: Fragments, columns: Selectors, appearing: Appearing
+) -> tuple[FileShare, ...]:
+    """The files that a scan of these columns looks into: all, if rows are to be shown that have none of them."""
+    schema = tablet.shown_schema
     names = set(output_schema(schema, columns).names)
-    groups = []
+    groups = [] if appearing is not Appearing.EXISTING else [LEFT_OVER]
     for group in schema.groups:
         members = group.columns if isinstance(group, ColumnsGroup) else group.families
         is_open = not isinstance(group, ColumnsGroup) and group.wildcard and WILDCARD in names
-        marks = group.id == schema.existence_group.id and any(_may_have_markers(ref) for ref in state.refs(group.id))
-        if is_open or marks or any(member.name in names for member in members):
+        is_read = is_open or any(member.name in names for member in members)
+        if is_read or appearing is Appearing.EXISTING:
             groups.append(group.id)
-    found = [ref for id_ in (*groups, LEFT_OVER) for ref in state.refs(id_)]
-    return tuple(FileShare(ref, ref.file, fragments) for ref in found if ref.file is not None)
+    return tuple(_shares(tablet, fragments, groups))
+
+
+def files_beside(tablet: HeldTablet, fragments: Fragments, group: ColumnsGroup) -> tuple[FileShare, ...]:
+    """The files by which a row may exist that this group has nothing of."""
+    others = [each.id for each in tablet.shown_schema.groups if each.id != group.id]
+    return tuple(_shares(tablet, fragments, [*others, LEFT_OVER]))
+
+
+def _shares(tablet: HeldTablet, fragments: Fragments, groups: Iterable[GroupId]) -> Iterator[FileShare]:
+    for id_ in groups:
+        for ref in tablet.state.refs(id_):
+            if ref.file is not None:
+                yield FileShare(ref, ref.file, fragments)
 
 
 def clean_stretches(
-    tablet: HeldTablet, fragments: Fragments, group: ColumnsGroup, columns: Sequence[Column], at: Txn, time: TimeRange
+    tablet: HeldTablet,
+    fragments: Fragments,
+    group: ColumnsGroup,
+    columns: Sequence[Column],
+    at: Txn,
+    time: TimeRange,
+    others: Sequence[Column] = (),
 ) -> Iterator[tuple[RowRange, tuple[PlainFile, ...]]]:
     """Stretches of rows, in order, in which these columns of a group are to be had from files as they are, and the
-    files, the oldest first: all of a row's newest record in them counts, and nothing else."""
+    files, the oldest first: all of a row's newest record in them counts, and nothing else. `others`: the columns by
+    which a row of the group appears too."""
     state, existing = tablet.state, tablet.shown_schema.existence_group
-    if state.refs(LEFT_OVER):
-        return
-    if existing.id != group.id and any(_may_have_markers(ref) for ref in state.refs(existing.id)):
-        return
     asking, policy = tablet.asking(at, time), group.purging_at(at)
-    choice = ColumnChoice(tuple(columns), existing.id == group.id)
+    choice = ColumnChoice(tuple(columns), existing.id == group.id, others)
     asked = ColumnsQuestion(state.rows, choice, asking, policy)
     pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}
     files = {id_: PlainFile(piece.ref, piece.fragment) for id_, piece in pieces.items() if piece is not None}
@@ -135,8 +153,3 @@ def _plain_piece(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: Colu
     piece = Piece(ref, fragment, range(1), ref.rows)
     is_same_key = fragment.spec.codec().types == tablet.shown_schema.codec.types
     return piece if is_same_key and is_plain(piece, asked) else None
-
-
-def _may_have_markers(ref: Ref) -> bool:
-    """Whether a put of a key alone may be in the file: it says how many it has."""
-    return ref.file is not None and bool(ref.file.stats.markers or not ref.file.stats.rows)

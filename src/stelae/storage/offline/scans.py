@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.format.fragment.reader import bounds
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import GroupId, Row, Txn
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -20,9 +20,10 @@ from stelae.storage.read.asking import Version
 from stelae.storage.read.points.rows import RowReader
 from stelae.storage.read.scans.rows import RowBatch, RowScan, ScanRequest
 from stelae.storage.read.scans.shapes import output_schema
+from stelae.storage.read.scans.streams import Appearing, rows_shown
 from stelae.storage.tablet.config import SavedRef
 
-__all__ = ["RowBatch", "count_records", "history_reader", "output_schema", "scan_part"]
+__all__ = ["Appearing", "RowBatch", "count_records", "history_reader", "output_schema", "rows_shown", "scan_part"]
 
 
 def scan_part(
@@ -34,9 +35,13 @@ def scan_part(
     *,
     where: Expr | None = None,
     time: TimeRange = ALL_TIME,
+    having: bool = False,
+    beside: GroupId | None = None,
 ) -> Iterator[RowBatch]:
-    """The rows of these ranges as they are seen at a snapshot, in order. `where` is bound to the table's types."""
-    request = ScanRequest(rows, columns, tablet.asking(at, time), where)
+    """The rows of these ranges as they are seen at a snapshot, in order. `where` is bound to the table's types.
+    `having`: only rows that have one of the columns; `beside`: only rows that have nothing of this group, and without
+    values of others."""
+    request = ScanRequest(rows, columns, tablet.asking(at, time), where, having=having, beside=beside)
     return RowScan(tablet.state, fragments, request).batches()
 
 

@@ -43,6 +43,11 @@ class Horizons:
         with self._lock:
             return min((to, *self._pins.values()))
 
+    def pins_below(self, to: Txn) -> list[Txn]:
+        """The snapshots that hold the horizon back, oldest first."""
+        with self._lock:
+            return sorted(txn for txn in self._pins.values() if txn < to)
+
     def advance_horizon(self, table: TableId, to: Txn) -> Txn:
         """History below may be dropped from here on, but for what pinned readers need."""
         with self._lock:

@@ -16,7 +16,7 @@ from stelae.client.api.table import TableHandle
 from stelae.client.calls.aio_session import AsyncSession, was_refused
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
-from stelae.client.calls.views import KnownTable
+from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.client.calls.wakes import Wakes
 from stelae.model.errors import InvalidArgument, Retryable
 from stelae.model.ids import Txn
@@ -50,20 +50,22 @@ class AsyncTable(OfThisProcess):
 
     # -- reading
 
-    async def get(self, key: object, columns: Sequence[str] | None = None, at: object = None) -> FoundRow | None:
+    async def get(
+        self, key: object, columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
+    ) -> FoundRow | None:
         """The newest values of one row, or None: see `Table.get`. What is in memory is answered without waiting."""
         backend = self._session.session.backend
-        if backend.is_local:
+        if rows == ALL_ROWS and backend.is_local:
             found = quick_get(self._known.view, backend, backend.newest_cached, key, columns, at)
             if not isinstance(found, Missed):
                 return found
-        return await self._session.run(self._rows.get(key, columns, at))
+        return await self._session.run(self._rows.get(key, columns, at, rows))
 
     async def get_many(
-        self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None
+        self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
     ) -> list[FoundRow | None]:
         """Many rows at one snapshot, in the order of the keys: see `Table.get_many`."""
-        return await self._session.run(self._rows.get_many(keys, columns, at))
+        return await self._session.run(self._rows.get_many(keys, columns, at, rows))
 
     async def exists(self, key: object, at: object = None) -> bool:
         """Whether there is such a row."""
@@ -166,9 +168,9 @@ class AsyncTable(OfThisProcess):
         """Write what is in memory to files."""
         await self._session.work(self._twin.flush)
 
-    async def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
+    async def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> tuple[str, ...]:
         """Merge all files: see `Table.compact`. `progress` is called on another thread."""
-        await self._session.work(self._twin.compact, erase_now=erase_now, progress=progress)
+        return await self._session.work(self._twin.compact, erase_now=erase_now, progress=progress)
 
     async def split(self, key: object = None) -> None:
         """Cut a tablet in two at a key."""

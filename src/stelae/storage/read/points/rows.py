@@ -5,13 +5,14 @@ then a few dictionary lookups, a bisection and the values. It is a plain functio
 waiting, callable from any thread. Only a block that is not in the cache is read from the store.
 
 The usual row has one record, or its newest values are the last ones written to memory; both are answered at once. All
-others go through the plain rule.
+others go through the plain rule. Only where nothing is found of the columns asked for, the row's other columns are
+looked at: `columns` is a projection, and a row that exists appears without a value of them, too.
 """
 
 from __future__ import annotations
 
 from stelae.model.ids import ColumnId, Row, Txn
-from stelae.model.predicate.selectors import Selectors, selects_of_family
+from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors, selects_of_family
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.values import Value
@@ -31,6 +32,8 @@ class RowReader:
 
     def __init__(self, state: TabletState, fragments: Fragments, columns: Selectors) -> None:
         self._state = state
+        self._fragments = fragments
+        self._is_whole = columns == ALL_COLUMNS
         schema = state.schema
         existing = schema.existence_group
         self._names: dict[ColumnId, str] = {}
@@ -60,7 +63,7 @@ class RowReader:
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:
         """The newest value of each column and cell that has one; defaults for the columns that have none; None if the
-        row does not appear."""
+        row does not exist."""
         if self._only is not None:
             quick = self._only.quick(row, asking)
             if quick is not None:
@@ -80,7 +83,7 @@ class RowReader:
                 exists = True
                 if family:
                     found[f"{family}:{qualifier}"] = versions[0].value
-        if not exists and not (self._markers is not None and self._markers.versions(row, asking)):
+        if not exists and not self._exists(row, asking):
             return None
         if len(found) < len(self._defaults) or self._cells:
             for name, default in self._defaults.items():
@@ -88,7 +91,7 @@ class RowReader:
         return found
 
     def history(self, row: Row, asking: Asking, limit: int) -> dict[str, tuple[Version, ...]] | None:
-        """Up to so many versions of each column and cell, newest first; None if the row does not appear."""
+        """Up to so many versions of each column and cell, newest first; None if the row does not exist."""
         found: dict[str, tuple[Version, ...]] = {}
         exists = False
         for columns in self._columns:
@@ -101,9 +104,16 @@ class RowReader:
                 exists = True
                 if family:
                     found[f"{family}:{qualifier}"] = versions
-        if not exists and not (self._markers is not None and self._markers.versions(row, asking)):
-            return None
-        return found
+        return found if exists or self._exists(row, asking) else None
+
+    def _exists(self, row: Row, asking: Asking) -> bool:
+        """Of a row that has nothing of the columns asked for: whether it was put by its key alone where no group knows
+        of it any more, or has any other column."""
+        if self._markers is not None and self._markers.versions(row, asking):
+            return True
+        if self._is_whole:
+            return False
+        return reader_for(self._state, self._fragments, ALL_COLUMNS).newest(row, asking) is not None
 
 
 def reader_for(state: TabletState, fragments: Fragments, columns: Selectors) -> RowReader:

@@ -42,9 +42,9 @@ class CellsChunk:
 
 @dataclass(frozen=True, slots=True)
 class CellsQuestion:
-    """What is asked of a group: cells whose name a selector matches, so many versions of each; `exists`: rows with a
-    put of the key alone count too. `policy`: as it was at the snapshot. `limit`: no more rows may be wanted than
-    that."""
+    """What is asked of a group: cells whose name a selector matches, so many versions of each. Rows that have such a
+    cell appear; `has_all`: those that have any cell. `exists`: rows with a put of the key alone appear too. `policy`:
+    as it was at the snapshot. `limit`: no more rows may be wanted than that."""
 
     rows: RowRange
     selectors: Selectors
@@ -54,10 +54,11 @@ class CellsQuestion:
     history: int = 1
     plainly: bool = False
     limit: int | None = None
+    has_all: bool = False
 
     @property
     def wanted(self) -> WantedCells:
-        if any(":" not in selector.text for selector in self.selectors):
+        if self.has_all or any(":" not in selector.text for selector in self.selectors):
             return WantedCells(FamilySet(frozenset({NO_FAMILY}), others=True), self.exists)
         families = frozenset(selector.text.partition(":")[0] for selector in self.selectors)
         return WantedCells(FamilySet(families), self.exists)
@@ -86,7 +87,7 @@ class CellsScan:
 
     def _merged(self, window: ScanWindow, keep: bool) -> CellsChunk | None:
         question = self._question
-        slabs = cell_slabs(window, question.wanted, keep=keep)
+        slabs = cell_slabs(window, question.wanted, keep=keep, with_values=bool(question.selectors))
         slabs = [slab.within(question.asking.floor, question.asking.at) for slab in slabs]
         slabs = [slab for slab in slabs if len(slab)]
         if not slabs:
@@ -106,8 +107,9 @@ class CellsScan:
         at = pa.array(places)
         family, qualifier = slab.cell[0].take(at), slab.cell[1].take(at)
         named = pc.not_equal(family, b"").to_numpy(zero_copy_only=False)
-        wanted = ~named | matching(family, qualifier, question.selectors)
-        return _chunk(window, slab, places, row_ids, family, qualifier, named, wanted)
+        cells = named & matching(family, qualifier, question.selectors)
+        appear = np.ones(len(kept), np.bool_) if question.has_all else ~named | cells
+        return _chunk(window, slab, places, row_ids, family, qualifier, cells, appear)
 
 
 def _chunk(
@@ -117,16 +119,15 @@ def _chunk(
     row_ids: Ints,
     family: pa.Array,
     qualifier: pa.Array,
-    named: Flags,
-    wanted: Flags,
+    cells: Flags,
+    appear: Flags,
 ) -> CellsChunk:
-    """`named`: a cell, not a put of the key alone."""
-    appearing = row_ids[wanted]
+    """`cells`: what is given out; `appear`: those, and whatever else makes its row appear."""
+    appearing = row_ids[appear]
     new = np.concatenate(([True], appearing[1:] != appearing[:-1])) if len(appearing) else np.zeros(0, np.bool_)
-    first = places[wanted][new]
-    cells = wanted & named
+    first = places[appear][new]
     counts = (
-        np.bincount(np.cumsum(new)[named[wanted]] - 1, minlength=int(new.sum())) if len(new) else np.zeros(0, np.int64)
+        np.bincount(np.cumsum(new)[cells[appear]] - 1, minlength=int(new.sum())) if len(new) else np.zeros(0, np.int64)
     )
     at = pa.array(places[cells])
     values = slab.columns[0].values
@@ -164,7 +165,7 @@ def _rows_of(piece: Piece) -> pa.Array:
     return piece.read(piece.fragment.needed(()), keep=True)[0].rows
 
 
-def cell_slabs(window: ScanWindow, wanted: WantedCells, *, keep: bool) -> list[Slab]:
+def cell_slabs(window: ScanWindow, wanted: WantedCells, *, keep: bool, with_values: bool = True) -> list[Slab]:
     slabs = []
     for ref in window.memories:
         if isinstance(ref.source, MemoryOfCells) and isinstance(ref.part, FamilySet):
@@ -172,7 +173,8 @@ def cell_slabs(window: ScanWindow, wanted: WantedCells, *, keep: bool) -> list[S
             slabs += [select_cells(raw, ref.part, ref.naming, wanted) for raw in raws]
     for piece in window.pieces:
         if isinstance(piece.ref.part, FamilySet):
-            for block in piece.read(piece.fragment.needed(()), keep=keep):
+            needed = piece.fragment.needed(()) if with_values else piece.fragment.needed_names()
+            for block in piece.read(needed, keep=keep):
                 raw = block.raw_cells(window.rows.intersect(piece.rows))
                 slabs.append(select_cells(raw, piece.ref.part, piece.ref.naming, wanted))
     return slabs

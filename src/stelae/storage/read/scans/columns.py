@@ -5,12 +5,15 @@ erasures, all of it inside the snapshot, nothing to purge), is passed on as it l
 for are read, and nothing is compared. Memory is plain where the newest record of each of its rows says all that is
 asked. Where plain sources lie over each other, each newer than the one below, the newer records take the place of the
 older ones, and the rest is again passed on; everything else is merged by the rule.
+
+Rows may appear by columns that nobody asked for (`ColumnChoice.others`). Those are looked at only for rows that have
+none of the columns asked for, and only whether they are written: their values are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -29,11 +32,11 @@ from stelae.model.record import ROW_EXISTS
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.memory.columns import ColumnsBlock, ColumnsVersion, MemoryOfColumns
 from stelae.storage.merge.alive import Judging
-from stelae.storage.merge.order import Flags
+from stelae.storage.merge.order import Flags, Positions
 from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.pick import Ordered, first_of_each, gathered, in_order, seen_versions
 from stelae.storage.merge.select import WantedColumns, select_columns
-from stelae.storage.merge.slab import ARRAY_BYTES_MAX, Slab
+from stelae.storage.merge.slab import ARRAY_BYTES_MAX, Slab, join
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.windows import Piece, ScanWindow, chunks_of, in_parts, plan_windows
@@ -175,11 +178,12 @@ class ColumnsScan:
         names, blocks = memory.rows_between(inside), memory.blocks_between(inside)
         if not names and not blocks:
             return []
-        if self._question.policy is not None or asking.time is not ALL_TIME or not ids or not ids <= ref.part:
+        if self._question.policy is not None or asking.time is not ALL_TIME or not ids <= ref.part:
             return None
+        appearing = ids or (self._choice.appearing & ref.part)
         layers: list[_Layer] = []
         records = memory.newest_records(names, ids, asking.floor, asking.at)
-        if records is None:
+        if records is None or (not ids and any(appearing.isdisjoint(record.values) for _, record in records)):
             return None
         if records:
             txns, times = [record.txn for _, record in records], [record.ts for _, record in records]
@@ -188,7 +192,7 @@ class ColumnsScan:
         for block, low, high in blocks:
             if block.txn > asking.at:
                 continue
-            if block.txn < asking.floor or not block.puts_all(ids):
+            if block.txn < asking.floor or not block.puts_all(ids) or not block.puts_any(appearing):
                 return None
             first, last = int(block.ts[low:high].min()), int(block.ts[low:high].max())
             take = partial(self._of_block, block, low, high - low, rows)
@@ -219,11 +223,26 @@ class ColumnsScan:
         if not slabs:
             return _NO_ROWS
         ordered = in_order(slabs, is_sorted=True)
-        judging = Judging(question.policy, question.asking.read_us, question.plainly)
-        time = question.asking.time
-        return self._newest(window, ordered, seen_versions(ordered, judging, time.start, time.stop))
+        return self._newest(window, ordered, self._seen(ordered), keep)
 
-    def _newest(self, window: ScanWindow, ordered: Ordered, seen: list[Flags]) -> ColumnsChunk:
+    def _seen(self, ordered: Ordered) -> list[Flags]:
+        question = self._question
+        judging = Judging(question.policy, question.asking.read_us, question.plainly)
+        return seen_versions(ordered, judging, question.asking.time.start, question.asking.time.stop)
+
+    def _by_others(self, window: ScanWindow, ordered: Ordered, records: Positions, keep: bool) -> pa.Array:
+        """The rows of these records, of those that were ordered, that have any of the other columns."""
+        asking = self._question.asking
+        slabs = window_slabs(window, self._choice.others, keep=keep, with_values=False)
+        slabs = [slab.within(asking.floor, asking.at) for slab in slabs]
+        marks = only_distinct(join([slab for slab in slabs if len(slab)]))
+        some = in_order([marks.take(ordered.places(records))], is_sorted=True)
+        has_any = np.zeros(len(some.slab), np.bool_)
+        for flags in self._seen(some):
+            has_any |= flags
+        return some.slab.rows.filter(pa.array(has_any))
+
+    def _newest(self, window: ScanWindow, ordered: Ordered, seen: list[Flags], keep: bool) -> ColumnsChunk:
         begins = ordered.ordering.begins
         ids = np.cumsum(begins, dtype=np.int64)
         count = int(ids[-1])
@@ -231,6 +250,13 @@ class ColumnsScan:
         appears = np.zeros(count, np.bool_)
         for places in first:
             appears |= places >= 0
+        if self._choice.others.columns and not appears.all():
+            records = np.flatnonzero(~appears[ids - 1])
+            also = self._by_others(window, ordered, records, keep)
+            if len(also):
+                starts = ordered.places(np.flatnonzero(begins))
+                rows = gathered(ordered.slab.rows, pa.binary(), starts)
+                appears |= pc.is_in(rows, value_set=also).to_numpy(zero_copy_only=False)
         if appears.all():
             starts = np.flatnonzero(begins)
         else:
@@ -283,7 +309,9 @@ def is_plain(piece: Piece, question: ColumnsQuestion) -> bool:
         return False
     if question.policy is not None and purges_newest(question.policy, Micros(ts_min), file.txn_min, asking.read_us):
         return False
-    return (spec.nulls == "written" and _has_one(piece, question.choice)) or _reads_all(piece, question.choice)
+    if spec.nulls == "written":
+        return _has_one(piece, question.choice)
+    return _says_all(piece, question.choice)
 
 
 def _times(piece: Piece) -> tuple[int, int]:
@@ -306,29 +334,40 @@ def has_all(piece: Piece, ids: frozenset[ColumnId]) -> bool:
 
 
 def _has_one(piece: Piece, choice: ColumnChoice) -> bool:
-    """Of a complete file, a record appears if any column asked for is in it."""
+    """Of a complete file, a record appears if any column by which rows appear is in it."""
     part = piece.ref.part
-    return not isinstance(part, FamilySet) and not choice.ids.isdisjoint(part & piece.fragment.columns.keys())
+    return not isinstance(part, FamilySet) and not choice.appearing.isdisjoint(part & piece.fragment.columns.keys())
 
 
-def _reads_all(piece: Piece, choice: ColumnChoice) -> bool:
-    """All columns of the file are asked for and none has a default: a column not written, and NULL, read alike."""
-    asked = {column.id for column in choice.columns if column.default is None}
-    part = piece.ref.part
-    return all(id_ in asked and id_ in part for id_ in piece.fragment.columns)  # type: ignore[operator]
+def _says_all(piece: Piece, choice: ColumnChoice) -> bool:
+    """By every column of the file rows appear, so each record does. And none that is asked for has a default: a column
+    not written, and NULL, read alike."""
+    part, columns = piece.ref.part, piece.fragment.columns
+    if isinstance(part, FamilySet) or not columns.keys() <= choice.appearing & part:
+        return False
+    return not any(default is not None and c.id in columns for c, default in zip(choice.columns, choice.defaults))  # noqa: B905
 
 
-def window_slabs(window: ScanWindow, wanted: WantedColumns, *, keep: bool) -> list[Slab]:
+def only_distinct(slab: Slab) -> Slab:
+    """Of columns that all records write alike, one; without those that none writes. The same rows have any of them."""
+    mixed = [column for column in slab.columns if not isinstance(column.written, bool)]
+    whole = [column for column in slab.columns if column.written is True]
+    return replace(slab, columns=(*whole[:1], *mixed))
+
+
+def window_slabs(window: ScanWindow, wanted: WantedColumns, *, keep: bool, with_values: bool = True) -> list[Slab]:
+    """Without values, columns say only which records write them."""
     slabs = []
     for ref in window.memories:
         if isinstance(ref.source, MemoryOfColumns) and not isinstance(ref.part, FamilySet):
-            raws = ref.source.raw(window.rows.intersect(ref.rows))
+            raws = ref.source.raw(window.rows.intersect(ref.rows), with_values=with_values)
             slabs += [select_columns(raw, ref.part, wanted) for raw in raws]
     for piece in window.pieces:
         if isinstance(piece.ref.part, FamilySet):
             continue
         ids: list[ColumnId] = [id_ for id_, _ in wanted.columns if id_ in piece.ref.part]
-        for block in piece.read(piece.fragment.needed(ids), keep=keep):
-            raw = block.raw_columns(window.rows.intersect(piece.rows), ids)
+        needed = piece.fragment.needed(ids) if with_values else piece.fragment.needed_marks(ids)
+        for block in piece.read(needed, keep=keep):
+            raw = block.raw_columns(window.rows.intersect(piece.rows), ids, with_values=with_values)
             slabs.append(select_columns(raw, piece.ref.part, wanted))
     return slabs

@@ -1,19 +1,20 @@
 """A scan of one tablet state: rows with their typed key and the columns asked for, as Arrow batches in key order.
 
-Each group is scanned apart; where several are, their rows are put side by side. A group of cells gives one map column
-for each of its families, the wildcard group one map from `family:qualifier`. Batches follow the windows of the scan,
-so memory is bounded by a few blocks of each source.
+Each group is scanned apart (`streams` says which are); where several are, their rows are put side by side. A group of
+cells gives one map column for each of its families, the wildcard group one map from `family:qualifier`. Batches follow
+the windows of the scan, so memory is bounded by a few blocks of each source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stelae.model.ids import GroupId
 from stelae.model.keys.vector import decode_array
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.pruning import may_match
@@ -21,31 +22,29 @@ from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.predicate.vector import keep
 from stelae.model.purge import purging_at
 from stelae.model.ranges import RangeSet, RowRange
-from stelae.model.schema import ColumnsGroup, Group
+from stelae.model.schema import ColumnsGroup
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.merge.in_step import Chunk, in_step
 from stelae.storage.merge.order import Flags, Positions, order_records
 from stelae.storage.merge.pick import gathered
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.markers import MarkersScan
-from stelae.storage.read.points.rows import READERS_MAX
 from stelae.storage.read.scans.cells import CellsChunk, CellsQuestion, CellsScan, matching
-from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.columns import ColumnsChunk, ColumnsQuestion, ColumnsScan
-from stelae.storage.read.scans.shapes import CELLS_TYPE, OTHERS, ScanPart, asked_by, output_schema, parts_of, with_asked
+from stelae.storage.read.scans.shapes import CELLS_TYPE, OTHERS, ScanPart
+from stelae.storage.read.scans.streams import Stream, prepared
 from stelae.storage.read.scans.windows import Piece, block_bounds
-from stelae.storage.tablet.parts import LEFT_OVER
-from stelae.storage.tablet.state import Ref, TabletState
+from stelae.storage.tablet.state import TabletState
 
 FEW_ROWS = 1_000
 """A limit up to which it pays to look at a little at a time."""
-_NOTHING_ASKED = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """`where` is bound to the table's types. `plainly`: rows with erasures by the plain rule (for tests). `limit`: no
-    more rows than that."""
+    """Every row that exists and `where` is true of, which is bound to the table's types. `having`: only those that have
+    one of the columns; `beside`: only those that have nothing of that group, and no values of others. `plainly`: rows
+    with erasures by the plain rule (for tests). `limit`: no more rows than that."""
 
     rows: RangeSet
     columns: Selectors
@@ -54,6 +53,8 @@ class ScanRequest:
     reverse: bool = False
     plainly: bool = False
     limit: int | None = None
+    having: bool = False
+    beside: GroupId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,51 +68,12 @@ class RowBatch:
         return RowBatch(self.rows.slice(0, count), self.batch.slice(0, count))
 
 
-class _Prepared:
-    """How a choice of columns is read from one state of a tablet, whatever the rows and the snapshot: kept with the
-    state. `streams`: the groups that are read, and what each contributes; `alone`: what the only one does, if the
-    columns that it reads are those that are shown."""
-
-    __slots__ = ("alone", "asked", "ids", "in_one", "left_over", "shown", "streams")
-
-    def __init__(self, state: TabletState, columns: Selectors, asked: frozenset[str]) -> None:
-        schema = state.schema
-        read = with_asked(columns, asked)
-        parts, existing = parts_of(schema, read), schema.existence_group
-        self.asked = asked
-        self.shown = output_schema(schema, columns)
-        self.left_over = state.refs(LEFT_OVER)
-        self.streams = tuple(
-            (group, parts.get(group.id, _NO_PART), state.refs(group.id))
-            for group in schema.groups
-            if group.id in parts or (group is existing and _has_markers(state))
-        )
-        self.in_one = len(schema.groups) == 1 and not self.left_over
-        self.ids = {column.name: column.id for part in parts.values() for column in part.columns}
-        is_alone = len(self.streams) == 1 and not self.left_over and read == columns
-        self.alone = is_alone and isinstance(self.streams[0][0], ColumnsGroup)
-
-
-_NO_PART = ScanPart(choice=ColumnChoice((), exists=True))
-_MARKED = ScanPart()
-
-
-def _prepared(state: TabletState, columns: Selectors, where: Expr | None) -> _Prepared:
-    at = (columns, asked_by(where)) if where is not None else (columns, _NOTHING_ASKED)
-    found = state.readers.get(at)
-    if not isinstance(found, _Prepared):
-        if len(state.readers) >= READERS_MAX:
-            state.readers.clear()
-        found = state.readers[at] = _Prepared(state, *at)
-    return found
-
-
 class RowScan:
     def __init__(self, state: TabletState, fragments: Fragments, request: ScanRequest) -> None:
         self._state = state
         self._fragments = fragments
         self._request = request
-        self._prepared = _prepared(state, request.columns, request.where)
+        self._prepared = prepared(state, request.columns, request.where, having=request.having, beside=request.beside)
 
     def batches(self) -> Iterator[RowBatch]:
         limit, reverse = self._request.limit, self._request.reverse
@@ -131,48 +93,54 @@ class RowScan:
                 yield found
 
     def _range(self, rows: RowRange, limit: int | None) -> Iterator[RowBatch]:
-        prepared, reverse = self._prepared, self._request.reverse
-        if prepared.alone:
-            group, part, refs = prepared.streams[0]
-            for chunk in self._columns(group, part, refs, rows, limit).chunks(reverse=reverse):
+        ways, reverse = self._prepared, self._request.reverse
+        if ways.alone:
+            for chunk in self._columns(ways.streams[0], rows, limit).chunks(reverse=reverse):
                 batch = self._alone(chunk)
                 if batch is not None:
                     yield batch
             return
-        streams = list(self._streams(rows, limit))
-        for chunks in in_step([stream for stream, _ in streams], reverse=reverse):
-            batch = self._assembled(chunks, [part for _, part in streams])
+        for chunks in in_step(list(self._chunks(rows, limit)), reverse=reverse):
+            batch = self._assembled(chunks)
             if batch is not None:
                 yield batch
 
-    def _columns(
-        self, group: Group, part: ScanPart, refs: Sequence[Ref], rows: RowRange, limit: int | None
-    ) -> ColumnsScan:
-        request, options = self._request, group.options
+    def _columns(self, stream: Stream, rows: RowRange, limit: int | None) -> ColumnsScan:
+        request, options = self._request, stream.group.options
         few = limit if limit is not None and limit <= FEW_ROWS else None
         policy = purging_at(options.purging, request.asking.at)
-        question = ColumnsQuestion(rows, part.choice, request.asking, policy, self._skips(), request.plainly, few)
-        return ColumnsScan(refs, self._fragments, question, options.in_memory)
+        choice = stream.part.choice
+        question = ColumnsQuestion(rows, choice, request.asking, policy, self._skips(), request.plainly, few)
+        return ColumnsScan(stream.refs, self._fragments, question, options.in_memory)
 
-    def _streams(self, rows: RowRange, limit: int | None) -> Iterator[tuple[Iterator[Chunk], ScanPart]]:
-        request, prepared = self._request, self._prepared
+    def _chunks(self, rows: RowRange, limit: int | None) -> Iterator[Iterator[Chunk]]:
+        """Of each stream; and if there are rows that only files of groups of before know of, of those."""
+        request = self._request
         existing = self._state.schema.existence_group
         few = limit if limit is not None and limit <= FEW_ROWS else None
-        for group, part, refs in prepared.streams:
+        for stream in self._prepared.streams:
+            group = stream.group
             if isinstance(group, ColumnsGroup):
-                yield self._columns(group, part, refs, rows, limit).chunks(reverse=request.reverse), part
+                yield self._columns(stream, rows, limit).chunks(reverse=request.reverse)
             else:
-                policy = group.purging_at(request.asking.at)
-                exists = group is existing
                 cells = CellsQuestion(
-                    rows, part.selectors, exists, request.asking, policy, plainly=request.plainly, limit=few
+                    rows,
+                    stream.part.selectors,
+                    stream.has_all and group is existing,
+                    request.asking,
+                    group.purging_at(request.asking.at),
+                    plainly=request.plainly,
+                    limit=few,
+                    has_all=stream.has_all,
                 )
-                cell_scan = CellsScan(refs, self._fragments, cells, group.options.in_memory)
-                yield cell_scan.chunks(reverse=request.reverse), part
-        if prepared.left_over:
+                cell_scan = CellsScan(stream.refs, self._fragments, cells, group.options.in_memory)
+                yield cell_scan.chunks(reverse=request.reverse)
+        if self._prepared.left_over:
             erasing = self._state.refs(existing.id)
-            scan = MarkersScan(prepared.left_over, erasing, self._fragments, rows, request.asking, existing.options)
-            yield scan.chunks(reverse=request.reverse), _MARKED
+            scan = MarkersScan(
+                self._prepared.left_over, erasing, self._fragments, rows, request.asking, existing.options
+            )
+            yield scan.chunks(reverse=request.reverse)
 
     def _skips(self) -> Callable[[Piece], bool] | None:
         """Blocks can be passed over by their statistics where one group alone decides about a row."""
@@ -190,18 +158,36 @@ class RowScan:
             return RowBatch(rows, batch)
         return self._finished(rows, batch, dict(zip(shown.names, batch.columns, strict=True)))
 
-    def _assembled(self, chunks: Sequence[Chunk | None], parts: Sequence[ScanPart]) -> RowBatch | None:
+    def _assembled(self, chunks: Sequence[Chunk | None]) -> RowBatch | None:
+        codec, ways = self._state.schema.codec, self._prepared
         rows, places = _union([chunk.rows if chunk is not None else None for chunk in chunks])
+        if self._request.having:
+            rows, places = _of_some(rows, places, [stream.counts for stream in ways.streams], chunks)
+        if self._request.beside is not None:
+            return self._blank(chunks, rows, places)
         if not len(rows):
             return None
-        codec, prepared = self._state.schema.codec, self._prepared
-        keys = next(
-            (c.keys for c in chunks if isinstance(c, ColumnsChunk) and c.keys and len(c.rows) == len(rows)), None
-        )
+        keys = _keys_of(chunks, ways.streams, len(rows))
         arrays = dict(zip(codec.names, keys or decode_array(codec, rows), strict=True))
-        for chunk, part, at in zip(chunks, parts, places, strict=True):
-            arrays |= _columns_of(chunk, part, at, len(rows), prepared.asked, self._request.columns)
-        batch = pa.RecordBatch.from_arrays([arrays[name] for name in prepared.shown.names], schema=prepared.shown)
+        for chunk, stream, at in zip(chunks, ways.streams, places):  # noqa: B905 - rows left over have no columns
+            arrays |= _columns_of(chunk, stream, at, len(rows), self._request.columns)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in ways.shown.names], schema=ways.shown)
+        return self._finished(rows, batch, arrays)
+
+    def _blank(
+        self, chunks: Sequence[Chunk | None], rows: pa.Array, places: Sequence[Positions | None]
+    ) -> RowBatch | None:
+        """Of these rows, those that one group has nothing of, without values."""
+        codec, ways = self._state.schema.codec, self._prepared
+        for chunk, stream, at in zip(chunks, ways.streams, places):  # noqa: B905 - rows left over are of no group
+            if stream.group.id == self._request.beside and chunk is not None:
+                rows = rows.slice(0, 0) if at is None else rows.filter(pa.array(at < 0))
+        if not len(rows):
+            return None
+        arrays = dict(zip(codec.names, decode_array(codec, rows), strict=True))
+        for stream in ways.blank:
+            arrays |= _columns_of(None, stream, None, len(rows), self._request.columns)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in ways.shown.names], schema=ways.shown)
         return self._finished(rows, batch, arrays)
 
     def _finished(self, rows: pa.Array, batch: pa.RecordBatch, arrays: dict[str, pa.Array]) -> RowBatch | None:
@@ -218,23 +204,26 @@ class RowScan:
         return RowBatch(rows, batch) if len(rows) else None
 
 
+def _keys_of(chunks: Sequence[Chunk | None], streams: Sequence[Stream], count: int) -> tuple[pa.Array, ...] | None:
+    """The typed keys, from a chunk that has them of all rows."""
+    for chunk, stream in zip(chunks, streams):  # noqa: B905 - rows left over have no typed keys
+        if isinstance(chunk, ColumnsChunk) and chunk.keys and stream.counts and len(chunk.rows) == count:
+            return chunk.keys
+    return None
+
+
 def _looked_up(arrays: dict[str, pa.Array], name: str, count: int) -> pa.Array:
     return arrays[name] if name in arrays else pa.nulls(count, pa.binary())
 
 
-def _has_markers(state: TabletState) -> bool:
-    """Whether a put of the key alone may be in the group that keeps them: files say how many they have."""
-    refs = state.refs(state.schema.existence_group.id)
-    return any(ref.file is None or ref.file.stats.markers or not ref.file.stats.rows for ref in refs)
-
-
 def _columns_of(
-    chunk: Chunk | None, part: ScanPart, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
+    chunk: Chunk | None, stream: Stream, at: Positions | None, count: int, shown: Selectors
 ) -> dict[str, pa.Array]:
     """A stream's columns for all rows. `at`: where each row lies in the chunk, -1 if it does not; None: they are the
     same rows."""
-    if isinstance(chunk, CellsChunk) or part.selectors:
-        return _cells_of(chunk if isinstance(chunk, CellsChunk) else None, part, at, count, asked, shown)
+    part = stream.part
+    if isinstance(chunk, CellsChunk) or not isinstance(stream.group, ColumnsGroup):
+        return _cells_of(chunk if isinstance(chunk, CellsChunk) else None, stream, at, count, shown)
     found: dict[str, pa.Array] = {}
     for number, column in enumerate(part.columns):
         type_, default = part.choice.types[number][1], part.choice.defaults[number]
@@ -250,29 +239,38 @@ def _columns_of(
 
 
 def _cells_of(
-    chunk: CellsChunk | None, part: ScanPart, at: Positions | None, count: int, asked: frozenset[str], shown: Selectors
+    chunk: CellsChunk | None, stream: Stream, at: Positions | None, count: int, shown: Selectors
 ) -> dict[str, pa.Array]:
     """Maps hold what is `shown`; cells that are only asked for by a condition are columns of their own."""
-    empty = pa.array([[]] * count, CELLS_TYPE)
+    part = stream.part
     names = [*part.families, *([OTHERS] if part.is_wildcard else [])]
+    if not names and not stream.asked:
+        return {}
     if chunk is None:
-        return dict.fromkeys(names, empty)
+        return dict.fromkeys(names, pa.array([[]] * count, CELLS_TYPE))
     row_of = np.repeat(np.arange(len(chunk.rows)), np.diff(chunk.offsets))
     if at is not None:
         into = np.full(len(chunk.rows), -1, np.intp)
         into[at[at >= 0]] = np.flatnonzero(at >= 0)
         row_of = into[row_of]
+    if len(row_of) and (row_of < 0).any():
+        chunk, row_of = _without_rows(chunk, row_of)
     visible = matching(chunk.family, chunk.qualifier, shown)
     found = {name: _map_of(chunk, part, name, row_of, count, visible) for name in names}
-    for name in asked:
-        family, colon, qualifier = name.partition(":")
-        if colon and part.has_family(family):
-            selector = (ColumnSelector(f"{family}:{qualifier}", is_prefix=False),)
-            which = np.flatnonzero(matching(chunk.family, chunk.qualifier, selector))
-            places = np.full(count, -1, np.intp)
-            places[row_of[which]] = which
-            found[name] = gathered(chunk.value, pa.binary(), places)
+    for name in stream.asked:
+        which = np.flatnonzero(matching(chunk.family, chunk.qualifier, (ColumnSelector(name, is_prefix=False),)))
+        places = np.full(count, -1, np.intp)
+        places[row_of[which]] = which
+        found[name] = gathered(chunk.value, pa.binary(), places)
     return found
+
+
+def _without_rows(chunk: CellsChunk, row_of: Positions) -> tuple[CellsChunk, Positions]:
+    """Without the cells of rows that do not appear."""
+    kept = np.flatnonzero(row_of >= 0)
+    at = pa.array(kept)
+    family, qualifier, value = chunk.family.take(at), chunk.qualifier.take(at), chunk.value.take(at)
+    return replace(chunk, family=family, qualifier=qualifier, value=value), row_of[kept]
 
 
 def _map_of(chunk: CellsChunk, part: ScanPart, name: str, row_of: Positions, count: int, visible: Flags) -> pa.Array:
@@ -287,6 +285,23 @@ def _map_of(chunk: CellsChunk, part: ScanPart, name: str, row_of: Positions, cou
         keys = pc.binary_join_element_wise(chunk.family.take(at).view(pa.string()), keys, ":")
     offsets = np.concatenate(([0], np.cumsum(np.bincount(row_of[which], minlength=count)))).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), keys, chunk.value.take(at))
+
+
+def _of_some(
+    rows: pa.Array, places: Sequence[Positions | None], counts: Sequence[bool], chunks: Sequence[Chunk | None]
+) -> tuple[pa.Array, list[Positions | None]]:
+    """Only the rows that appear by one of the streams that count."""
+    if all(counts) or not len(rows):
+        return rows, list(places)
+    appears = np.zeros(len(rows), np.bool_)
+    for at, does_count, chunk in zip(places, counts, chunks, strict=True):
+        if does_count and chunk is not None:
+            appears |= True if at is None else at >= 0
+    kept = np.flatnonzero(appears)
+    where = [
+        (None if chunk is None else kept) if at is None else at[kept] for at, chunk in zip(places, chunks, strict=True)
+    ]
+    return rows.take(pa.array(kept)), where
 
 
 def _union(rows: Sequence[pa.Array | None]) -> tuple[pa.Array, list[Positions | None]]:

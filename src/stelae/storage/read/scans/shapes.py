@@ -15,7 +15,7 @@ from stelae.model.arrow import to_arrow
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
 from stelae.model.predicate.vector import names_of
-from stelae.model.schema import CellsGroup, Column, ColumnsGroup, TableSchema
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Group, TableSchema
 from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.tablet.parts import declared
 
@@ -125,6 +125,13 @@ def parts_of(schema: TableSchema, columns: Selectors) -> dict[int, ScanPart]:
     return _known(schema, columns).parts
 
 
+def rows_alone(schema: TableSchema, group: Group) -> ScanPart:
+    """Of a group that nothing is read of: which rows it has."""
+    if isinstance(group, CellsGroup):
+        return ScanPart()
+    return ScanPart(ColumnChoice((), group is schema.existence_group, group.columns))
+
+
 def asked_by(where: Expr | None) -> frozenset[str]:
     """The names that a condition looks at."""
     return frozenset() if where is None else names_of(where)
@@ -144,7 +151,8 @@ def _parts_of(schema: TableSchema, columns: Selectors) -> dict[int, ScanPart]:
             case ColumnsGroup():
                 chosen = tuple(c for c in group.columns if any(s.matches(c.name) for s in columns))
                 if chosen:
-                    parts[group.id] = ScanPart(ColumnChoice(chosen, group is schema.existence_group))
+                    rest = [column for column in group.columns if column not in chosen]
+                    parts[group.id] = ScanPart(ColumnChoice(chosen, group is schema.existence_group, rest))
             case CellsGroup():
                 families = tuple(f.name for f in group.families if _touches(f.name, columns))
                 others = group.wildcard and any(":" in s.text or s.is_prefix for s in columns)
