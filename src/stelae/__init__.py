@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from stelae.model.declare import cells, columns
 from stelae.model.errors import (
     AlreadyExists,
     Closed,
@@ -37,10 +36,11 @@ from stelae.model.errors import (
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
+    nearest,
 )
-from stelae.model.predicate.build import col
 
 if TYPE_CHECKING:
+    from stelae import aio
     from stelae.client.api.batch import Batch
     from stelae.client.api.database import Database
     from stelae.client.api.rows import FoundRow as Row
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from stelae.client.api.scan import Scan
     from stelae.client.api.snapshot import Snapshot
     from stelae.client.api.table import TableHandle as Table
+    from stelae.model.declare import cells, columns
+    from stelae.model.predicate.build import col
 
 __version__ = "0.1.0.dev0"
 
@@ -88,7 +90,7 @@ __all__ = [
     "open",
 ]
 
-# What needs pyarrow is imported when it is first used: `import stelae` alone is quick.
+# Imported when they are first used: `import stelae` alone is quick.
 _HOMES = {
     "Batch": ("stelae.client.api.batch", "Batch"),
     "Database": ("stelae.client.api.database", "Database"),
@@ -97,18 +99,27 @@ _HOMES = {
     "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
     "Table": ("stelae.client.api.table", "TableHandle"),
     "Version": ("stelae.client.api.rows", "FoundVersion"),
+    "cells": ("stelae.model.declare", "cells"),
+    "col": ("stelae.model.predicate.build", "col"),
+    "columns": ("stelae.model.declare", "columns"),
 }
 
+if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt ones
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
 
-    if name == "aio":
-        return import_module("stelae.aio")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'stelae' has no attribute {name!r}")
-    module, known_as = _HOMES[name]
-    return getattr(import_module(module), known_as)
+        if name == "aio":
+            return import_module("stelae.aio")
+        if name not in _HOMES:
+            hint = nearest(name, __all__)
+            raise AttributeError(f"module 'stelae' has no attribute {name!r}{hint}")
+        module, known_as = _HOMES[name]
+        found = globals()[name] = getattr(import_module(module), known_as)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 def open(  # noqa: A001 - the package is where this name belongs
@@ -131,6 +142,9 @@ def open(  # noqa: A001 - the package is where this name belongs
     `timeout_s` is how long a call may take: until then it is tried again while the store is overloaded, or
     something is not there.
     """
+    from stelae.adapters.pandas_later import leave_pandas_for_later
+
+    leave_pandas_for_later()
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
     from stelae.client.api.database import Database

@@ -53,6 +53,7 @@ def test_get_at_a_time(users: Cli) -> None:
     assert users.lines("get", "users", "ann", "--columns", "age", "--at", str(txn - 1)) == [{"id": "ann", "age": 31}]
 
 
+@pytest.mark.usefixtures("screen")
 def test_history(users: Cli) -> None:
     txn = users.json("put", "users", "ann", "age=32")["txn"]
     (found,) = users.lines("get", "users", "ann", "--history", "5", "--columns", "age,click:")
@@ -104,6 +105,7 @@ def test_put_json_lines(users: Cli) -> None:
     assert users.json("put", "users", given="")["rows"] == 0
 
 
+@pytest.mark.usefixtures("screen")
 def test_a_bad_line_is_named_and_what_is_before_it_stays(users: Cli) -> None:
     lines = [f'{{"id": "n{n:05d}", "age": {n}}}' for n in range(1_500)]
     lines[1_200] = '{"id": "bad", "age": null}'

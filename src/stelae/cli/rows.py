@@ -19,6 +19,7 @@ from stelae.cli.screens import (
     counted,
     facts,
     grid,
+    is_screen,
     note,
     on_one_line,
     out,
@@ -124,9 +125,9 @@ def _show_versions(
     for column, each in versions.items():
         for at, version in enumerate(each):
             table.add_row(
-                as_shown(column) if at == 0 else "",
+                as_shown(column) if at == 0 or not is_screen(sys.stdout) else "",
                 cell_text(types, column, version.value),
-                f"{datetime_of_micros(version.ts):%Y-%m-%d %H:%M:%S.%f}"[:-3],
+                f"{datetime_of_micros(version.ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z",
                 f"[dim]{version.txn}[/]",
             )
     out().print(table)

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
-from stelae.adapters.etcd.metastore import EtcdMetastore
-from stelae.adapters.sqlite.metastore import SqliteMetastore
-from stelae.adapters.sqlite.schema import OutdatedLayout
 from stelae.launch.copies import copied, told_of
 from stelae.model.errors import NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
+
+if TYPE_CHECKING:
+    from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
+    from stelae.adapters.sqlite.metastore import SqliteMetastore
 
 METASTORE_FILE = "metastore.db"
 MARKS = "*.mark"
@@ -54,8 +54,12 @@ async def open_metastore(place: MetastorePlace, *, read_only: bool = False) -> A
             case InDirectory(path) if read_only:
                 store = await _only_read(path, held)
             case InDirectory(path):
+                from stelae.adapters.sqlite.metastore import SqliteMetastore
+
                 store = await SqliteMetastore.open(path / METASTORE_FILE, SystemClock())
             case OnEtcd(endpoints, namespace, tls, user):
+                from stelae.adapters.etcd.metastore import EtcdMetastore
+
                 store = EtcdMetastore(endpoints, namespace=namespace, tls=tls, user=user)
         held.push_async_callback(store.close)
         yield store
@@ -64,6 +68,9 @@ async def open_metastore(place: MetastorePlace, *, read_only: bool = False) -> A
 async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
     """SQLite has to write beside its file even to read it: where nobody may write, a copy is read. So it is of a file
     of an older layout, which has to be carried forward."""
+    from stelae.adapters.sqlite.metastore import SqliteMetastore
+    from stelae.adapters.sqlite.schema import OutdatedLayout
+
     if not (path / METASTORE_FILE).exists():
         raise NotFound(f"no store in {path}: there is no {METASTORE_FILE}")
     try:
@@ -78,6 +85,9 @@ async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
 
 
 async def _read_copy(file: Path) -> SqliteMetastore:
+    from stelae.adapters.sqlite.metastore import SqliteMetastore
+    from stelae.adapters.sqlite.schema import OutdatedLayout
+
     try:
         return await SqliteMetastore.open(file, SystemClock(), read_only=True)
     except OutdatedLayout:

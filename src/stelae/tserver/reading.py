@@ -14,7 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, Unavailable
-from stelae.model.hybrid import micros_of, millis_of, pack
+from stelae.model.hybrid import micros_of, millis_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -149,7 +149,8 @@ class TableReader:
             ahead_ms = millis_of(at) - max(self._clock.wall_ms(), millis_of(shard.clock.last))
             if ahead_ms > AHEAD_MS_MAX:
                 raise InvalidArgument(
-                    f"at={at} lies {ahead_ms / 1_000:.1f} s in the future: what is written until then is not known yet"
+                    f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then "
+                    "is not known yet; leave at= out for the newest, or wait"
                 )
         wait_decided(shard, at, deadline)
 

@@ -7,6 +7,7 @@ import copy
 import gc
 import pickle
 import sys
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -316,3 +317,24 @@ def test_long_arrays_are_checked_in_vectors(db: stelae.Database) -> None:
 
     calls(2_000)
     assert calls(40_000) < calls(20_000) * 1.2
+
+
+# -- tracebacks
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda users: users.put({"id": "a", "nmae": "x"}),
+        lambda users: users.put_many([{"id": "a", "nmae": "x"}]),
+        lambda users: users.get("a", columns=["nmae"]),
+        lambda users: users.scan(stelae.col("nmae") == "x"),
+        lambda users: users.count("nmae = 'x'"),
+        lambda users: users.update("a", lambda _: {"nmae": "x"}),
+    ],
+)
+def test_a_typo_is_a_short_story(users: stelae.Table, call: Callable[[stelae.Table], object]) -> None:
+    with pytest.raises(stelae.InvalidArgument, match="no column 'nmae'; did you mean 'name'") as caught:
+        call(users)
+    frames = [each for each in traceback.extract_tb(caught.value.__traceback__) if "stelae" in each.filename]
+    assert len([each for each in frames if "/client/" in each.filename and "/tests/" not in each.filename]) <= 3

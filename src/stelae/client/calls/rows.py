@@ -47,7 +47,8 @@ from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
-UpdateFunction: TypeAlias = Callable[[FoundRow | None], Mapping[str, Any] | None]
+UpdateFunction: TypeAlias = Callable[[Any], Mapping[str, Any] | None]
+"""Of a row, or None if there is none. `Any`: who knows that the row is there need not say so to a type checker."""
 
 
 class Missed:

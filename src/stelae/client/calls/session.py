@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
+from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.retries import Attempts, Patience
 from stelae.client.calls.steps import Again, Step, Steps, ask
 from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
@@ -108,6 +109,8 @@ class Session:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
+        except MISTAKES as error:
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
     def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline) -> Any:
         """Repeated after what is Retryable, unless only the call itself can do that."""

@@ -75,7 +75,7 @@ class _Merged(NamedTuple):
 
 
 def compact(
-    spark: SparkSession,
+    spark: SparkSession | None,
     db: Database,
     table: str,
     *,
@@ -89,7 +89,7 @@ def compact(
 
     `full`: everything into one file per tablet and group; otherwise only what is worth it now. `erase_now` drops what
     is erased or purged without regard to the table's retention. Reading and writing go on meanwhile. `progress` is
-    called with the bytes that were merged and how many there are.
+    called with the bytes that were merged and how many there are. Without Spark (None) it is done in this process.
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from stelae.format.block import Block
 from stelae.model.errors import Conflict, WouldBeHidden
-from stelae.model.hybrid import TXN_MIN, micros_of
+from stelae.model.hybrid import TXN_MIN, micros_of, show_txn
 from stelae.model.ids import TS_MIN, Row, Txn
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.memory.insertion import rows_in
@@ -33,15 +33,21 @@ def check_unchanged(
     """Conflict if a row of the block changed after `max_txn`. `visible` was taken before the state: whatever is at or
     below it is on disk. Without `fragments`, only what is in memory is looked at."""
     if max_txn < horizon:
-        raise Conflict(f"max_txn {max_txn} is older than the history that is kept, which begins at {horizon}")
+        raise Conflict(
+            f"it was read at {show_txn(max_txn)}, before the history that is kept, which begins at {show_txn(horizon)}"
+        )
     if state.floors and state.floors[-1] > max_txn:
-        raise _conflict(f"the table was emptied at {state.floors[-1]}, after {max_txn}", state.floors[-1], visible)
+        raise _conflict(
+            f"the table was emptied at {show_txn(state.floors[-1])}, after {show_txn(max_txn)}",
+            state.floors[-1],
+            visible,
+        )
     for row in rows_in(block, state.active):
         latest = max((memory.last_txn(Row(row)) for memory in state.memories), default=TXN_MIN)
         if latest <= max_txn and fragments is not None:
             latest = last_txn(state, fragments, Row(row), max_txn)
         if latest > max_txn:
-            raise _conflict(f"row {row!r} changed at {latest}, after {max_txn}", latest, visible)
+            raise _conflict(f"row {row!r} changed at {show_txn(latest)}, after {show_txn(max_txn)}", latest, visible)
 
 
 def check_shown(state: TabletState, txn: Txn) -> None:
