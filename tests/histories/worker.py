@@ -146,7 +146,7 @@ def _start(directory: str, number: int, seed: int, calls: int, log: str) -> int:
 
 
 def _load_all() -> None:
-    """What a worker imports on its way is loaded once for all. A process that does a little and ends says what it is."""
+    """What a worker imports on its way is loaded once for all. One that does a little and ends says what that is."""
     reading, writing = os.pipe()
     if not os.fork():
         with tempfile.TemporaryDirectory() as directory:
