@@ -26,7 +26,7 @@ from typing import Any
 
 import stelae
 
-KEYS = ["a", "b", "m", "z"]
+KEYS = ["a", "m"]
 COUNTERS = ["n", "x"]
 PATIENCE_S = 120.0
 """A worker goes on by itself when the owner is gone: no call may fail because of that."""
@@ -41,8 +41,8 @@ class Recorder:
         self._process = process
         self._beats = beats
 
-    def record(self, f: str, key: str, given: Any, job: Callable[[], Any]) -> Any:
-        """What the job gives, or None. Its errors are part of the history."""
+    def record(self, f: str, key: str, given: Any, job: Callable[[], Any]) -> str:
+        """What became of the job. Its errors are part of the history."""
         self._write("invoke", f, key, given)
         kind, found = "ok", None
         try:
@@ -54,7 +54,7 @@ class Recorder:
         except stelae.Retryable:
             kind = "none"
         self._write(kind, f, key, found)
-        return found
+        return kind
 
     def _write(self, kind: str, f: str, key: str, value: Any) -> None:
         event = {
@@ -111,20 +111,24 @@ class Worker:
         record, table = self._recorder.record, self._table
         self._next += 1
         value, row = self._next, {"k": key, "v": self._next, "w": self._next}
-        match self._chance.choice(["get", "get", "put", "put", "absent", "swap", "swap", "erase", "upkeep"]):
+        kinds = ["get", "put", "put", "put", "absent", "absent", "swap", "swap", "swap", "erase", "upkeep"]
+        match self._chance.choice(kinds):
             case "get":
                 self.read(key)
             case "put":
                 record("put", key, value, lambda: void(table.put(row)))
             case "absent":
-                record("absent", key, value, lambda: void(table.put(row, if_absent=True)))
+                if record("absent", key, value, lambda: void(table.put(row, if_absent=True))) == "fail":
+                    self.read(key)
             case "erase":
                 record("erase", key, None, lambda: void(table.erase(key)))
             case "swap":
                 before = self.read(key)
                 if before is not None:
                     given = [before["v"], value]
-                    record("swap", key, given, lambda: void(table.put(row, if_unchanged_since=before.txn)))
+                    swap = record("swap", key, given, lambda: void(table.put(row, if_unchanged_since=before.txn)))
+                    if swap == "fail":
+                        self.read(key)
             case _:
                 with suppress(stelae.UnknownOutcome):
                     if self._chance.random() < 0.5:
