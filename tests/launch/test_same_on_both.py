@@ -4,7 +4,6 @@ same rows; when the other process is killed in the middle, nothing is different 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import subprocess
@@ -167,12 +166,6 @@ def test_an_owner_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> Non
                         may[key] = {shown.get(key)}
 
     asyncio.run(run())
-
-
-def stop(owner: subprocess.Popen[str]) -> None:
-    """The signal is on its way when it is sent; none of its threads runs when this returns."""
-    owner.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, owner.pid, os.WSTOPPED)
 
 
 @pytest.mark.parametrize("what", ["get", "put", "scan", "count", "get_many", "snapshot", "flush", "tables"])

@@ -38,7 +38,6 @@ class Mark:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         self._fd = -1
-        self._process = os.getpid()
         self._lock = Lock()
         self._turn = 0
         self._is_unsynced = False
@@ -46,27 +45,32 @@ class Mark:
     def read(self) -> Reached | None:
         """The larger of the slots that are whole; None if there is none."""
         found = self._slots()
-        return max(found, key=lambda slot: slot[0])[0] if found else None
+        return max(found)[0] if found else None
 
     def note(self, reached: Reached) -> None:
         """Say that it has come so far. Nothing is written that would say less than before."""
-        with self._lock, suppress(OSError):
-            if self._fd < 0 or self._process != os.getpid():
-                known = self._slots()
-                self._turn = max(known, key=lambda slot: slot[0])[1] if known else 0
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                self._process = os.getpid()
-                if known and max(known)[0] > reached:
+        with self._lock:
+            try:
+                if self._fd < 0 and not self._open(reached):
                     return
-            self._turn += 1
-            body = _SLOT.pack(_MAGIC, self._turn, *reached)
-            os.pwrite(self._fd, body + _CRC.pack(crc32c(body)), self._turn % 2 * _SLOT_BYTES)
-            self._is_unsynced = True
+                self._turn = turn = self._turn + 1
+                body = _SLOT.pack(_MAGIC, turn, *reached)
+                os.pwrite(self._fd, body + _CRC.pack(crc32c(body)), turn % 2 * _SLOT_BYTES)
+                self._is_unsynced = True
+            except OSError:
+                return
+
+    def _open(self, reached: Reached) -> bool:
+        """Whether the file says less than what is reached."""
+        known = self._slots()
+        self._turn = max(known)[1] if known else 0
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return not known or max(known)[0] < reached
 
     def sync(self) -> None:
         """Let what was noted survive a power loss, too."""
         with self._lock, suppress(OSError):
-            if self._is_unsynced and self._fd >= 0 and self._process == os.getpid():
+            if self._is_unsynced and self._fd >= 0:
                 self._is_unsynced = False
                 sync_file(self._fd)
 

@@ -41,8 +41,8 @@ _LARGE_BYTES = _AHEAD_BYTES // 8
 class LocalLogFile:
     """One file open for appending; made by `LocalLogFiles.create`."""
 
-    def __init__(self, file: FileIO, name: str, directory: str, note: Callable[[str, int], None] | None = None) -> None:
-        """`note` is told the name and the size after each sync."""
+    def __init__(self, file: FileIO, name: str, directory: str, note: Callable[[int], None] | None = None) -> None:
+        """`note` is told the size after each sync."""
         self._file = file
         self._note = note
         self._name = name
@@ -106,7 +106,7 @@ class LocalLogFile:
             except OSError as error:
                 raise stelae_error(error, self._name) from error
             if self._note is not None:
-                self._note(self._name, self._size_bytes)
+                self._note(self._size_bytes)
 
     def close(self) -> None:
         with self._lock, os_errors(self._name):
@@ -148,7 +148,7 @@ class LocalLogFiles:
         path = self._path(name)
         with os_errors(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory, self._note())
+        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory, self._noting(name))
         return file
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -196,11 +196,12 @@ class LocalLogFiles:
         reached = None if self._mark is None else self._mark.read()
         return None if reached is None else LogFileInfo(f"{reached[0]:016x}{self._suffix}", reached[1])
 
-    def _note(self) -> Callable[[str, int], None] | None:
+    def _noting(self, name: str) -> Callable[[int], None] | None:
         mark = self._mark
         if mark is None:
             return None
-        return lambda name, size_bytes: mark.note((int(name.partition(".")[0], 16), size_bytes))
+        number = int(name.partition(".")[0], 16)
+        return lambda size_bytes: mark.note((number, size_bytes))
 
     def _size_bytes(self, name: str, on_disk_bytes: int) -> int:
         """Without the room that is taken ahead."""
