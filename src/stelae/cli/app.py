@@ -67,8 +67,8 @@ def _catalog(app: typer.Typer) -> None:
 
 
 def _jobs(app: typer.Typer) -> None:
-    from stelae.cli.bulk import register_jobs
-    from stelae.cli.loading import register_load
+    from stelae.cli.jobs.bulk import register_jobs
+    from stelae.cli.jobs.loading import register_load
 
     register_load(app)
     register_jobs(app)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import stelae
+from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.places import JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, facts, out, print_json, progress_bar, verb_help
-from stelae.cli.starting import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.words.declarations import key_names_or_types, typed_columns
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.types import ColumnType, parse_type

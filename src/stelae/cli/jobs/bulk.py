@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption
 from stelae.cli.screens import (
@@ -29,7 +30,6 @@ from stelae.cli.screens import (
     size_text,
     verb_help,
 )
-from stelae.cli.starting import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.tables import YesOption
 from stelae.cli.words.keys import comma_listed, typed_at
 from stelae.model.errors import AlreadyExists, InvalidArgument
