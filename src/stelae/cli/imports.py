@@ -20,7 +20,7 @@ from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
 from stelae.cli.words.declarations import key_names_or_types
-from stelae.cli.words.values import column_types
+from stelae.cli.words.values import input_types
 from stelae.client.arguments.declarations import LIKE_GROUP
 from stelae.model.arrow import from_arrow
 from stelae.model.errors import InvalidArgument, NotFound, PartialWrite, StelaeError, nearest
@@ -137,7 +137,7 @@ class _Import:
         """How many rows were written."""
         sizes = [0 if file == STANDARD_INPUT else file.stat().st_size for file in files]
         started, before = self._clock.monotonic_s(), 0
-        types = column_types(self._table.schema)
+        types = input_types(self._table.schema)
         try:
             with progress_bar("importing", total=sum(sizes) or None) as bar:
                 for file, size in zip(files, sizes, strict=True):

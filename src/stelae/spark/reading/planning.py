@@ -19,7 +19,6 @@ from stelae.spark.reading.question import Question
 from stelae.spark.reading.tablets import PlannedTablet
 from stelae.storage.offline.tablets import Fragments, HeldTablet
 
-
 _KEYS_SHARE = 8
 """About how much more a file has than its keys."""
 
