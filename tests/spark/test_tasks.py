@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,18 +142,28 @@ def test_an_interrupt_ends_the_job(spark: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.done"))
 
 
+def waiting(directory: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Long enough to be cancelled before it is done."""
+    Event().wait(120)
+    Path(directory, "done").touch()
+    yield from batches
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
 def test_an_interrupt_between_two_jobs(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, shuffles: bool
 ) -> None:
-    """An action may be many jobs: none begins after the interrupt, though none ran when it came."""
+    """An action may be many jobs: none goes on after the interrupt, though none ran when it came."""
     between, cancelled, second = Event(), Event(), list[object]()
+    slow = spark.range(0, 2, 1, 2).mapInArrow(partial(waiting, str(tmp_path)), "id long")
+    frame = slow.repartition(2) if shuffles else slow
 
     def action() -> None:
         spark.range(1).count()
         between.set()
         cancelled.wait()
         try:
-            second.append(spark.range(1).count())
+            second.append(frame.count())
         except Exception as error:
             second.append(error)
             raise
@@ -168,6 +180,7 @@ def test_an_interrupt_between_two_jobs(
     with pytest.raises(KeyboardInterrupt):
         run_action(spark, "load t", action, None, interrupt, "nothing is loaded")
     assert [isinstance(each, Exception) for each in second] == [True]
+    assert not list(tmp_path.iterdir())
     assert "load t: interrupted, ending its tasks; nothing is loaded" in caplog.text
 
 

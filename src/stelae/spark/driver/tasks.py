@@ -156,12 +156,15 @@ def watched(spark: Any, what: str, job: Callable[[], T], tick: Callable[[], None
             if isinstance(error, KeyboardInterrupt):
                 _log.warning("%s: interrupted, ending its tasks%s", what, f"; {undoing}" if undoing else "")
             cancel_for_good(context, group)
+            while not wait([running], _LOOK_EVERY_S).done:
+                cancel_for_good(context, group)
             raise
 
 
 def cancel_for_good(context: Any, group: str) -> None:
     """End what runs of a group, and whatever its thread begins from now on: an action of Spark's may be many jobs, one
-    after the other, and there need not be one just now."""
+    after the other, and there need not be one just now. Stages that write shuffles Spark begins all the same, so this
+    is to be said again until the thread has ended."""
     context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
