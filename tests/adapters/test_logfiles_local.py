@@ -13,7 +13,7 @@ import pytest
 
 from stelae.adapters.files import stelae_error
 from stelae.adapters.logfiles.local import LocalLogFile, LocalLogFiles
-from stelae.adapters.marks import Mark
+from stelae.adapters.logfiles.marks import LogMarks
 from stelae.model.errors import (
     AlreadyExists,
     DiskFailed,
@@ -228,11 +228,11 @@ def test_a_file_system_without_room_ahead_will_do(tmp_path: Path, monkeypatch: p
 
 
 def test_the_mark_says_up_to_where_the_log_was_synced(tmp_path: Path) -> None:
-    def opened(mark: Mark | None = None) -> LocalLogFiles:
-        return LocalLogFiles(tmp_path / "log", ".log", mark or Mark(tmp_path / "log.mark"))
+    def opened(marks: LogMarks | None = None) -> LocalLogFiles:
+        return LocalLogFiles(tmp_path / "log", ".log", marks or LogMarks(tmp_path, ".log"))
 
-    mark = Mark(tmp_path / "log.mark")
-    files = opened(mark)
+    marks = LogMarks(tmp_path, ".log")
+    files = opened(marks)
     assert files.synced() is None
     for number in (1, 2):
         with closing(files.create(f"{number:016x}.log")) as file:
@@ -241,7 +241,7 @@ def test_the_mark_says_up_to_where_the_log_was_synced(tmp_path: Path) -> None:
                 file.sync()
                 assert opened().synced() == LogFileInfo(f"{number:016x}.log", size)
             file.append(b"not synced")
-    mark.close()
+    marks.close()
     data = bytearray((tmp_path / "log.mark").read_bytes())
     for at in range(len(data)):
         data[at] ^= 1
@@ -250,3 +250,43 @@ def test_the_mark_says_up_to_where_the_log_was_synced(tmp_path: Path) -> None:
         data[at] ^= 1
     (tmp_path / "log.mark").write_bytes(b"")
     assert opened().synced() is None
+
+
+def test_the_oldest_file_is_missed_unless_it_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:016x}.log" for number in range(4)]
+    marks = LogMarks(tmp_path, ".log")
+    files = LocalLogFiles(tmp_path / "log", ".log", marks)
+
+    def missed() -> str | None:
+        return LocalLogFiles(tmp_path / "log", ".log", LogMarks(tmp_path, ".log")).lost()
+
+    def hidden(name: str) -> str | None:
+        """What is missed while a file is away."""
+        (tmp_path / "log" / name).rename(tmp_path / "aside")
+        found = missed()
+        (tmp_path / "aside").rename(tmp_path / "log" / name)
+        return found
+
+    for name in names:
+        with closing(files.create(name)) as file:
+            file.append(b"abc")
+            assert hidden(name) == (None if name == names[0] else missed())  # not synced: it may go
+            file.sync()
+    assert [hidden(name) for name in names] == [names[0], None, None, None]
+    files.delete(names[2])
+    assert hidden(names[0]) == names[0]
+    files.delete(names[0])
+    files.delete(names[0])
+    assert missed() is None
+    assert [hidden(name) for name in (names[1], names[3])] == [names[1], None]
+    with monkeypatch.context() as patch:
+        patch.setattr("stelae.adapters.marks.sync_file", refuse)
+        files.delete(names[1])
+    assert missed() is hidden(names[3]) is None  # what cannot be noted is not said
+    files.delete(names[3])
+    assert missed() is None
+    marks.close()
+
+
+def refuse(_: int) -> None:
+    raise OSError(errno.EIO, "refused")

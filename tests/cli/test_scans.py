@@ -92,7 +92,6 @@ def test_the_wildcard_is_shown(cli: Cli) -> None:
         (["-o", "nowhere/x.json"], "nowhere"),
         (["-o", "x.csv", "--count"], "give --count or --output"),
         (["-o", "x.csv"], "CSV has no place for the cells of family 'click'"),
-        (["-o", "x.csv", "--columns", "photo"], "CSV has no place for bytes that are no text: column 'photo'"),
     ],
 )
 def test_refusals(users: Cli, words: list[str], message: str) -> None:

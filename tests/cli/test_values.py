@@ -57,11 +57,7 @@ def test_json_reads_back(typed: tuple[t.ColumnType, Any]) -> None:
 @given(typed_values)
 def test_csv_reads_back(typed: tuple[t.ColumnType, Any]) -> None:
     type_, value = typed
-    try:
-        text = csv_value({"x": type_}, "x", value)
-    except InvalidArgument as error:
-        assert "CSV has no place for bytes that are no text" in str(error)
-        return
+    text = csv_value({"x": type_}, "x", value)
     word = text if text is None or isinstance(text, str) else str(text)
     column = typed_column({"x": type_}, "x", pa.array([word], pa.string()), str)
     assert same(column.to_pylist(), array_list(type_, value))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -25,14 +25,16 @@ from tests.histories.worker import COUNTERS, KEYS, Recorder, make_table
 
 ROOT = Path(__file__).parents[2]
 CALLS = 40
-NAP_S = 0.002
+QUIET_S = 5.0
+STOPPED_S = 0.2
 
 
 class Zygote:
     """The process that workers are forked from."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], beats: int) -> None:
         self._process = process
+        self._beats = beats
 
     def ask(self, command: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -41,14 +43,30 @@ class Zygote:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
+    def wait_for_lines(self, count: int, seconds: float) -> None:
+        """Until the workers have written so many more lines, or none for so long: all may be done, or wait for one that
+        is stopped."""
+        while count > 0 and select.select([self._beats], [], [], seconds)[0]:
+            count -= len(os.read(self._beats, count))
+
+
+@contextmanager
+def made_zygote() -> Iterator[Zygote]:
+    beats, writing = os.pipe()
+    command = [sys.executable, "-m", "tests.histories.worker", str(writing)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, pass_fds=[writing]) as process:
+        os.close(writing)
+        yield Zygote(process, beats)
+        assert process.stdin is not None
+        process.stdin.close()
+    os.close(beats)
+
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    command = [sys.executable, "-m", "tests.histories.worker"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield Zygote(process)
-        assert process.stdin is not None
-        process.stdin.close()
+    with made_zygote() as found:
+        yield found
 
 
 class Run:
@@ -68,7 +86,7 @@ class Run:
         for _ in range(self._chance.randrange(4, 7)):
             self._start()
         for _ in range(self._chance.randrange(2, 7)):
-            self._wait_for_lines(self._chance.randrange(5, 60))
+            self._zygote.wait_for_lines(self._chance.randrange(5, 60), QUIET_S)
             self._disturb()
         self._zygote.ask({"wait": True})
 
@@ -88,18 +106,7 @@ class Run:
             self._start()
         else:
             with signals(victim, signal.SIGSTOP, signal.SIGCONT):
-                self._wait_for_lines(self._chance.randrange(5, 30), naps_max=self._chance.randrange(100))
-
-    def _wait_for_lines(self, count: int, naps_max: int = 2_000) -> None:
-        """Until so many more were written, or for so many naps: all may be done, or wait for who is stopped."""
-        before = self._lines()
-        for _ in range(naps_max):
-            if self._lines() >= before + count:
-                return
-            time.sleep(NAP_S)
-
-    def _lines(self) -> int:
-        return self.log.read_bytes().count(b"\n") if self.log.exists() else 0
+                self._zygote.wait_for_lines(self._chance.randrange(5, 30), self._chance.random() * STOPPED_S)
 
     def finish(self) -> list[str]:
         """What the rows show in the end is part of the history."""

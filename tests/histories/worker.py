@@ -1,6 +1,8 @@
 """Processes that use one store and write down what they asked and what they were told.
 
-    python -m tests.histories.worker
+    python -m tests.histories.worker BEATS
+
+BEATS is the number of a pipe that gets a byte for each line of a history.
 
 Reads commands as lines of JSON, and forks a process for each that is to be started, so that each begins with the
 library loaded and no store open:
@@ -24,7 +26,7 @@ from typing import Any
 
 import stelae
 
-KEYS = ["a", "b", "m", "z"]
+KEYS = ["a", "m"]
 COUNTERS = ["n", "x"]
 PATIENCE_S = 120.0
 """A worker goes on by itself when the owner is gone: no call may fail because of that."""
@@ -33,12 +35,14 @@ PATIENCE_S = 120.0
 class Recorder:
     """One process's part of a history: each line is in the file when the call goes on."""
 
-    def __init__(self, path: str, process: int) -> None:
+    def __init__(self, path: str, process: int, beats: int | None = None) -> None:
+        """`beats`: a pipe that gets a byte for each line."""
         self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
         self._process = process
+        self._beats = beats
 
-    def record(self, f: str, key: str, given: Any, job: Callable[[], Any]) -> Any:
-        """What the job gives, or None. Its errors are part of the history."""
+    def record(self, f: str, key: str, given: Any, job: Callable[[], Any]) -> str:
+        """What became of the job. Its errors are part of the history."""
         self._write("invoke", f, key, given)
         kind, found = "ok", None
         try:
@@ -50,7 +54,7 @@ class Recorder:
         except stelae.Retryable:
             kind = "none"
         self._write(kind, f, key, found)
-        return found
+        return kind
 
     def _write(self, kind: str, f: str, key: str, value: Any) -> None:
         event = {
@@ -62,6 +66,8 @@ class Recorder:
             "time": time.monotonic_ns(),
         }
         os.write(self._file, (json.dumps(event) + "\n").encode())
+        if self._beats is not None:
+            os.write(self._beats, b".")
 
 
 def make_table(db: stelae.Database) -> None:
@@ -70,9 +76,9 @@ def make_table(db: stelae.Database) -> None:
 
 
 class Worker:
-    def __init__(self, directory: str, number: int, seed: int, log: str) -> None:
+    def __init__(self, directory: str, number: int, seed: int, log: str, beats: int | None = None) -> None:
         self._chance = random.Random(seed)
-        self._recorder = Recorder(log, number)
+        self._recorder = Recorder(log, number, beats)
         self._next = number * 1_000_000
         self._db = stelae.open(directory, timeout_s=PATIENCE_S)
         self._table = self._db.table("t")
@@ -105,20 +111,24 @@ class Worker:
         record, table = self._recorder.record, self._table
         self._next += 1
         value, row = self._next, {"k": key, "v": self._next, "w": self._next}
-        match self._chance.choice(["get", "get", "put", "put", "absent", "swap", "swap", "erase", "upkeep"]):
+        kinds = ["get", "put", "put", "put", "absent", "absent", "swap", "swap", "swap", "erase", "upkeep"]
+        match self._chance.choice(kinds):
             case "get":
                 self.read(key)
             case "put":
                 record("put", key, value, lambda: void(table.put(row)))
             case "absent":
-                record("absent", key, value, lambda: void(table.put(row, if_absent=True)))
+                if record("absent", key, value, lambda: void(table.put(row, if_absent=True))) == "fail":
+                    self.read(key)
             case "erase":
                 record("erase", key, None, lambda: void(table.erase(key)))
             case "swap":
                 before = self.read(key)
                 if before is not None:
                     given = [before["v"], value]
-                    record("swap", key, given, lambda: void(table.put(row, if_unchanged_since=before.txn)))
+                    swap = record("swap", key, given, lambda: void(table.put(row, if_unchanged_since=before.txn)))
+                    if swap == "fail":
+                        self.read(key)
             case _:
                 with suppress(stelae.UnknownOutcome):
                     if self._chance.random() < 0.5:
@@ -131,13 +141,13 @@ def void(_: object) -> None:
     """A call whose result is not part of the history."""
 
 
-def _start(directory: str, number: int, seed: int, calls: int, log: str) -> int:
+def _start(beats: int, directory: str, number: int, seed: int, calls: int, log: str) -> int:
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        Worker(directory, number, seed, log).run(calls)
+        Worker(directory, number, seed, log, beats).run(calls)
         status = 0
     except stelae.StelaeError as error:
         print(f"worker {number}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -177,7 +187,7 @@ def main() -> None:
     _load_all()
     for line in sys.stdin:
         command = json.loads(line)
-        answer: Any = _start(*command["start"]) if "start" in command else _wait_for_all()
+        answer: Any = _start(int(sys.argv[1]), *command["start"]) if "start" in command else _wait_for_all()
         print(json.dumps(answer), flush=True)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import stelae
 import stelae.spark
-from stelae.model.errors import Conflict, StelaeError, Unavailable
+from stelae.model.errors import Conflict, StelaeError
 from stelae.spark.loading.fragment_task import written_fragments
 from stelae.spark.loading.job import LoadOptions
 from stelae.spark.stores import backend_of
@@ -205,7 +205,7 @@ def test_jobs_that_fail_or_are_interrupted(spark: SparkSession, directory: Path)
     failing = rows.selectExpr("IF(id = 299, raise_error('broken'), id) AS id", "name")
     with stelae.open(directory) as db:
         tickets = Tickets(db)
-        with pytest.raises(Unavailable, match="broken"):
+        with pytest.raises(stelae.JobFailed, match="broken"):
             stelae.spark.load(spark, db, "users", failing, job=JOB)
         with pytest.raises(KeyboardInterrupt):
             stelae.spark.load(spark, db, "users", rows, job=JOB, progress=interrupting(1))

@@ -99,6 +99,27 @@ def test_bad_rows(spark: SparkSession, db: stelae.Database, users: stelae.Table,
     assert f"skipped     2, see {done.quarantine}" in str(done)
 
 
+def test_days_that_python_has_no_objects_for(spark: Any, db: stelae.Database) -> None:
+    """Among bad rows they are shown as text."""
+    values = {"d": "date", "ts": "timestamp", "days": "array<date>", "at": "map<string, timestamp>"}
+    db.create_table("far", key={"id": "date"}, groups=[stelae.columns("g", values)])
+    day, moment = "make_date(12000, 1, 31)", "timestamp_micros(4611686018427387904L)"
+    for column, far, shown in (
+        ("d", day, "'12000-01-31'"),
+        ("ts", moment, "'17036-07-06"),
+        ("days", f"array({day})", "['12000-01-31']"),
+        ("at", f"map('x', {moment})", "'at': [('x'"),
+    ):
+        frame = spark.sql(f"SELECT make_date(2026, 1, 31) AS id, {far} AS {column}")
+        with pytest.raises(stelae.InvalidArgument) as refused:
+            stelae.spark.load(spark, db, "far", frame)
+        assert shown in str(refused.value)
+        assert "a time outside the years 1 to 9999" in str(refused.value)
+        assert stelae.spark.load(spark, db, "far", frame, on_bad="skip").skipped == 1
+    with pytest.raises(stelae.InvalidArgument, match="'id': '12000-01-31'"):
+        stelae.spark.load(spark, db, "far", spark.sql(f"SELECT {day} AS id"))
+
+
 def test_the_last_of_several_mentions(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
     name = users.info.name
     frame = people(spark, 0, 5, "0 AS age").union(people(spark, 3, 8, "1 AS age"))

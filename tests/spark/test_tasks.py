@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.model.errors import Corruption, NotFound, Unavailable
+from stelae.model.errors import Corruption, JobFailed, NotFound, StelaeError, Unavailable
+from stelae.spark.driver import tasks
+from stelae.spark.driver.failures import may_pass
 from stelae.spark.driver.progress import Advance, Renewal, Summary, released
-from stelae.spark.driver.tasks import TASK_BYTES_MAX, TASK_BYTES_MIN, packed, run_action, run_tasks
+from stelae.spark.driver.tasks import (
+    TASK_BYTES_MAX,
+    TASK_BYTES_MIN,
+    cancel_for_good,
+    packed,
+    run_action,
+    run_tasks,
+)
 from tests.effort import tries
 
 
@@ -70,11 +81,46 @@ def test_an_error_of_ours_comes_out_as_it_was(spark: Any) -> None:
     assert raised.value.offset == 7
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("by nought"), Unavailable("the disk is away")], ids=str)
-def test_other_errors_are_told_in_a_line(spark: Any, error: Exception) -> None:
-    with pytest.raises(Unavailable, match=f"fail: the Spark job failed: .*{error}") as raised:
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (ZeroDivisionError("by nought"), JobFailed),
+        (OverflowError("date value out of range"), JobFailed),
+        (OSError("the network is away"), Unavailable),
+        (Unavailable("the disk is away"), Unavailable),
+    ],
+    ids=str,
+)
+def test_other_errors_are_told_in_a_line(spark: Any, error: Exception, kind: type[StelaeError]) -> None:
+    """What would be raised again is not to be repeated."""
+    with pytest.raises(StelaeError, match=f"fail: the Spark job failed: .*{error}") as raised:
         run_tasks(spark, "fail", range(5), partial(fail_at, 3, error), nothing, size_bytes=lambda _: 1)
+    assert type(raised.value) is kind
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT nothing FROM nowhere", "SELEC 1", "SELECT raise_error('broken')", "SELECT CAST('x' AS INT)"]
+)
+def test_what_spark_refuses_it_refuses_again(spark: Any, sql: str) -> None:
+    with pytest.raises(JobFailed, match="ask: the Spark job failed"):
+        run_action(spark, "ask", lambda: spark.sql(sql).collect(), None, None)
+
+
+@pytest.mark.parametrize(
+    "told, passes",
+    [
+        ("Traceback (most recent call last):\n  at x\nOverflowError: too large", False),
+        ("Traceback (most recent call last):\n  at x\nstelae.DiskFull: no room", True),
+        ("Traceback (most recent call last):\n  at x\nstelae.Corruption: x", False),
+        ("Traceback (most recent call last):\n  at x\nConnectionResetError: gone", True),
+        ("Traceback (most recent call last):\n  at x\nbotocore.exceptions.EndpointConnectionError: x", True),
+        ("Traceback (most recent call last):\n  at x\npyarrow.lib.ArrowInvalid: x", False),
+        ("Job aborted: ExecutorLostFailure (executor 1 exited)", True),
+    ],
+)
+def test_what_may_pass(told: str, passes: bool) -> None:
+    assert may_pass(RuntimeError(told)) is passes
 
 
 def wait_then_write(directory: str, number: int) -> int:
@@ -96,6 +142,48 @@ def test_an_interrupt_ends_the_job(spark: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.done"))
 
 
+def waiting(directory: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Long enough to be cancelled before it is done."""
+    Event().wait(120)
+    Path(directory, "done").touch()
+    yield from batches
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_an_interrupt_between_two_jobs(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, shuffles: bool
+) -> None:
+    """An action may be many jobs: none goes on after the interrupt, though none ran when it came."""
+    between, cancelled, second = Event(), Event(), list[object]()
+    slow = spark.range(0, 2, 1, 2).mapInArrow(partial(waiting, str(tmp_path)), "id long")
+    frame = slow.repartition(2) if shuffles else slow
+
+    def action() -> None:
+        spark.range(1).count()
+        between.set()
+        cancelled.wait()
+        try:
+            second.append(frame.count())
+        except Exception as error:
+            second.append(error)
+            raise
+
+    def interrupt() -> None:
+        if between.is_set():
+            raise KeyboardInterrupt
+
+    def cancel(context: Any, group: str) -> None:
+        cancel_for_good(context, group)
+        cancelled.set()
+
+    monkeypatch.setattr(tasks, "cancel_for_good", cancel)
+    with pytest.raises(KeyboardInterrupt):
+        run_action(spark, "load t", action, None, interrupt, "nothing is loaded")
+    assert [isinstance(each, Exception) for each in second] == [True]
+    assert not list(tmp_path.iterdir())
+    assert "load t: interrupted, ending its tasks; nothing is loaded" in caplog.text
+
+
 def test_an_action_tells_its_tasks(spark: Any) -> None:
     told: list[tuple[int, int]] = []
     found = run_action(
@@ -103,8 +191,6 @@ def test_an_action_tells_its_tasks(spark: Any) -> None:
     )
     assert found == 100
     assert told[-1][0] == told[-1][1] >= 4
-    with pytest.raises(Unavailable, match="sum: the Spark job failed"):
-        run_action(spark, "sum", lambda: spark.sql("select nothing from nowhere"), None, None)
 
 
 class Backend:

@@ -84,6 +84,8 @@ def test_nothing_is_collected_beside_files_of_a_table_that_never_was() -> None:
         writer.commit()
     for _ in range(2):
         assert place.server.upkeep.collect_files() == ()
+    with pytest.raises(Corruption, match=f"{stranger}: is of a table that the catalog does not know"):
+        place.server.upkeep.collect_files(for_good=True)
     assert {garbage, stranger} <= place.machine.files()
     assert [event for event in told if isinstance(event, UnknownFilesFound)] == [UnknownFilesFound(1, stranger)]
     (problem,) = place.store.check().problems

@@ -12,6 +12,7 @@ less or nothing, and is no error.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from contextlib import suppress
@@ -61,23 +62,30 @@ class Mark:
                 return
 
     def _open(self, reached: Reached) -> bool:
-        """Whether the file says less than what is reached."""
+        """Whether the file says no more than what is reached."""
         known = self._slots()
         self._turn = max(known)[1] if known else 0
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        return not known or max(known)[0] < reached
+        return not known or max(known)[0] <= reached
 
     def sync(self) -> None:
-        """Let what was noted survive a power loss, too."""
-        with self._lock, suppress(OSError):
-            if self._is_unsynced and self._fd >= 0:
-                self._is_unsynced = False
-                sync_file(self._fd)
+        """Let what was noted survive a power loss, too, if that can be had."""
+        if self._is_unsynced:
+            with suppress(OSError):
+                self.sync_now()
+
+    def sync_now(self) -> None:
+        """OSError if what was noted last could not be written, or may not survive."""
+        with self._lock:
+            if self._fd < 0 or not self._is_unsynced:
+                raise OSError(errno.EIO, "the mark was not written", self._path)
+            sync_file(self._fd)
+            self._is_unsynced = False
 
     def close(self) -> None:
         self.sync()
         with self._lock:
-            fd, self._fd = self._fd, -1
+            fd, self._fd, self._is_unsynced = self._fd, -1, False
             if fd >= 0:
                 os.close(fd)
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from stelae.cli.words.values import BINARY, FLOAT, decoded, from_text, row_from_json, type_of
+from stelae.cli.words.values import BINARY, FLOAT, SAYS_BYTES, decoded, from_text, row_from_json, type_of
 from stelae.model import types as t
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.arrow_values import array_of
@@ -300,7 +300,7 @@ def typed_column(
 ) -> pa.Array:
     """Fields as their column's type; those of a column that the table has not stay text, and the store tells."""
     type_ = type_of(types, name) or t.String()
-    if isinstance(type_, t.KeyType):
+    if isinstance(type_, t.KeyType) and not (isinstance(type_, t.Binary) and _say_bytes(texts)):
         try:
             found = pc.cast(texts, to_arrow(type_))
             # Numbers that are too large are infinite for Arrow.
@@ -316,6 +316,11 @@ def typed_column(
         except InvalidArgument as error:
             raise InvalidArgument(f"{place_of(at)}: {error}") from None
     return array_of(type_, values)
+
+
+def _say_bytes(texts: pa.Array) -> bool:
+    """Whether any of the fields says its bytes otherwise than by its text."""
+    return bool(pc.any(pc.match_substring_regex(texts, SAYS_BYTES)).as_py())
 
 
 # -- schemas

@@ -18,7 +18,7 @@ from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
 from stelae.cli.words.declarations import key_names_or_types
-from stelae.cli.words.values import column_types
+from stelae.cli.words.values import input_types
 from stelae.model.errors import InvalidArgument, NotFound, PartialWrite, StelaeError, nearest
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _Import:
 
         sizes = [0 if file == STANDARD_INPUT else file.stat().st_size for file in files]
         started, before = self._clock.monotonic_s(), 0
-        types = column_types(self._table.schema)
+        types = input_types(self._table.schema)
         try:
             with progress_bar("importing", total=sum(sizes) or None) as bar:
                 for file, size in zip(files, sizes, strict=True):

@@ -1,7 +1,8 @@
 """What a scan found, on its way into a file: Parquet, CSV, or JSON lines.
 
 The file appears under its name when it is whole. CSV is what `stelae import` reads back: text is quoted, so that an
-empty field is NULL; what CSV has no place for (cells without fixed names, versions, bytes that are no text) is refused.
+empty field is NULL; bytes that are no text are the JSON that says them; what CSV has no place for (cells without fixed
+names, versions) is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 import stelae
 from stelae.cli.screens import as_shown, counted, out, print_json, progress_bar
-from stelae.cli.words.values import column_types, json_row, json_value, json_versions
+from stelae.cli.words.values import column_types, json_row, json_value, json_versions, says_bytes
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.schema import TableSchema
@@ -141,6 +142,10 @@ def _csv_type(type_: ColumnType) -> pa.DataType:
     return to_arrow(type_) if isinstance(type_, Bool | Int | Float | Date) else pa.string()
 
 
+def _said_bytes(value: bytes) -> str:
+    return msgspec.json.encode(json_value(Binary(), value)).decode()
+
+
 def csv_value(types: Mapping[str, ColumnType], name: str, value: Any) -> Any:
     """As `values.from_text` reads it back."""
     match value:
@@ -148,11 +153,10 @@ def csv_value(types: Mapping[str, ColumnType], name: str, value: Any) -> Any:
             return value
         case bytes():
             try:
-                return value.decode()
+                text = value.decode()
             except UnicodeDecodeError:
-                raise InvalidArgument(
-                    f"CSV has no place for bytes that are no text: column {name!r}; write a .json or .parquet file"
-                ) from None
+                return _said_bytes(value)
+            return _said_bytes(value) if says_bytes(text) else text
         case list() | dict():
             return msgspec.json.encode(json_value(types[name], value)).decode()
         case datetime():

@@ -29,7 +29,7 @@ from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.logfiles.local import LocalLogFiles
-from stelae.adapters.marks import Mark
+from stelae.adapters.logfiles.marks import LogMarks
 from stelae.adapters.ownership import Ownership
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sqlite.metastore import SqliteMetastore
@@ -45,7 +45,6 @@ from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.shard import ShardSettings
 
 LOG_DIRECTORY = "log"
-LOG_MARK = "log.mark"
 SEGMENT_SUFFIX = ".log"
 _READING_QUEUED_MAX = 10_000
 _TEND_S = 60.0
@@ -102,9 +101,9 @@ class LocalStore(EmbeddedStore):
             self._ends.append(lambda: loop.run(metastore.close()))
             reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
             self._ends.append(reading.close)
-            mark = Mark(working / LOG_MARK)
-            self._ends.append(mark.close)
-            logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX, mark))
+            marks = LogMarks(working, SEGMENT_SUFFIX)
+            self._ends.append(marks.close)
+            logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX, marks))
             rng = SystemRng()
             blobs, url = open_fragment_blobs(directory, metastore, rng, loop.run, fragments, read_only=read_only)
             world = World(logs, blobs, metastore, clock, rng, loop, reading)

@@ -158,6 +158,11 @@ class ClockTooFarAhead(Unavailable):
     """A remote time is further ahead of the local clock than the allowed skew."""
 
 
+@public("JobFailed")
+class JobFailed(StelaeError):
+    """A job on Spark failed, and would fail again: what its message names has to change. Nothing was loaded."""
+
+
 @public("SnapshotTooOld")
 class SnapshotTooOld(StelaeError):
     """The history needed for this read may have been dropped. Read at a newer time."""

@@ -87,3 +87,7 @@ class LogFiles(Protocol):
         after a mere kill, an older one or None after a crash. Files are written in the order of their names, so what
         ends before this place has lost bytes that were safe."""
         ...
+
+    def lost(self) -> str | None:
+        """The oldest file, if it is missing and nobody has deleted it; None where that is not known."""
+        ...

@@ -168,6 +168,9 @@ class SimDisk:
         self._effects.check_alive()
         return self._synced[-1]
 
+    def lost(self) -> str | None:
+        return None
+
     def crash(self) -> None:
         """Power loss: keep what was promised, and draw the fate of everything else. What is then read is durable."""
         survivors = {}

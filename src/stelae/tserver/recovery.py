@@ -68,6 +68,9 @@ def recover_shard(
     run, store, begun_s = ports.loop.run, ports.metastore, ports.clock.monotonic_s()
     root = run(read_root(store))
     configs = MetaConfigs(lambda config: run(write_root(store, config)), settings.name)
+    lost = ports.logs.lost()
+    if lost is not None:
+        raise Corruption("is missing, and was needed: bring it back; the data was left as it is", lost)
     if root is None:
         _check_new(ports.logs, ports.blobs)
     lives = TabletLives()

@@ -68,3 +68,6 @@ class DeferredLogFiles:
 
     def synced(self) -> LogFileInfo | None:
         return self._files.synced()
+
+    def lost(self) -> str | None:
+        return self._files.lost()

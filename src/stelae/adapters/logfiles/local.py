@@ -28,7 +28,7 @@ from stelae.adapters.files import (
     sync_directory,
     sync_file,
 )
-from stelae.adapters.marks import Mark
+from stelae.adapters.logfiles.marks import LogMarks
 from stelae.model.errors import Closed, InvalidArgument
 from stelae.ports.logfiles import LogFileInfo
 from stelae.ports.names import check_log_name
@@ -134,10 +134,10 @@ def _sync_data(fd: int) -> None:
 class LocalLogFiles:
     """A directory, made if it is not there. Other files in it, whose names break the rule, are left alone."""
 
-    def __init__(self, directory: str | os.PathLike[str], suffix: str = "", mark: Mark | None = None) -> None:
-        """`suffix`: only files with such names are listed; others in the directory are somebody else's. `mark`: where
-        the last synced place is noted; names must then be those of log segments."""
-        self._mark = mark
+    def __init__(self, directory: str | os.PathLike[str], suffix: str = "", marks: LogMarks | None = None) -> None:
+        """`suffix`: only files with such names are listed; others in the directory are somebody else's. `marks`: where
+        it is remembered what there must be; names must then be those of log segments."""
+        self._marks = marks
         self._directory = os.path.abspath(directory)
         self._suffix = suffix
         self._written: WeakValueDictionary[str, LocalLogFile] = WeakValueDictionary()
@@ -148,7 +148,8 @@ class LocalLogFiles:
         path = self._path(name)
         with os_errors(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory, self._noting(name))
+        note = None if self._marks is None else self._marks.noting(name)
+        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory, note)
         return file
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -188,20 +189,25 @@ class LocalLogFiles:
     def delete(self, name: str) -> None:
         path = self._path(name)
         with os_errors(path):
+            if self._marks is not None:
+                self._keep_others(name, self._marks)
             with suppress(FileNotFoundError):
                 os.unlink(path)
             sync_directory(self._directory)
 
-    def synced(self) -> LogFileInfo | None:
-        reached = None if self._mark is None else self._mark.read()
-        return None if reached is None else LogFileInfo(f"{reached[0]:016x}{self._suffix}", reached[1])
+    def _keep_others(self, name: str, marks: LogMarks) -> None:
+        """Before the oldest file goes: the next one is the oldest that must be there, and it will be."""
+        names = [info.name for info in self.list()]
+        if names[:1] == [name]:
+            sync_directory(self._directory)
+            marks.keep_from(names[1] if len(names) > 1 else None)
 
-    def _noting(self, name: str) -> Callable[[int], None] | None:
-        mark = self._mark
-        if mark is None:
-            return None
-        number = int(name.partition(".")[0], 16)
-        return lambda size_bytes: mark.note((number, size_bytes))
+    def synced(self) -> LogFileInfo | None:
+        return None if self._marks is None else self._marks.synced()
+
+    def lost(self) -> str | None:
+        oldest = None if self._marks is None else self._marks.oldest()
+        return None if oldest is None or os.path.exists(self._path(oldest)) else oldest
 
     def _size_bytes(self, name: str, on_disk_bytes: int) -> int:
         """Without the room that is taken ahead."""

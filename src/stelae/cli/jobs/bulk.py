@@ -143,7 +143,7 @@ def export_table(
 ) -> None:
     """Write a table to a directory of Parquet, CSV or JSON files.
 
-    Cells are maps; in CSV maps and other nested values are JSON, and bytes are base64.
+    Cells are maps. Bytes are {"$binary": BASE64} in JSON; in CSV they and nested values are the JSON that says them.
     """
     from stelae.spark.jobs.exporting import export
 

@@ -7,13 +7,13 @@
 | floatN | number; {"$float": "NaN"}, "Infinity", "-Infinity" | 2.5, nan, inf |
 | decimal | string: "1.20" (a number is taken too) | 1.20 |
 | string | string | as it is |
-| binary, cells | {"$binary": BASE64} (a string is taken as its UTF-8) | its UTF-8 |
+| binary, cells | {"$binary": BASE64} (any other string is taken as its UTF-8) | the same |
 | date | "2026-01-31" | the same |
 | timestamp | "2026-01-31T12:00:00Z": any offset is taken, UTC is given | the same |
 | timestamp_ntz | "2026-01-31T12:00:00" | the same |
 | array, vector | list | JSON |
 | struct | object | JSON |
-| map | object; where keys are no strings, a list of [key, value] | JSON |
+| map | object; where keys are no strings, a list of [key, value] (an object of their words is taken too) | JSON |
 
 NULL is null. What is given out reads back as the same value.
 """
@@ -35,13 +35,16 @@ import msgspec
 import stelae
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
-from stelae.model.schema import ColumnsGroup, TableSchema
+from stelae.model.schema import WILDCARD, CellsGroup, ColumnsGroup, TableSchema
 from stelae.model.values import Value, datetime_of_micros, show
 
 BINARY = "$binary"
 FLOAT = "$float"
 _ODD_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
+SAYS_BYTES = r'^\{\s*"\$binary"'
+_SAYS_BYTES = re.compile(SAYS_BYTES)
+_CELLS = t.Map(t.String(), t.Binary())
 _EXACT = msgspec.json.Decoder(float_hook=PyDecimal)
 
 
@@ -52,6 +55,21 @@ def column_types(schema: TableSchema) -> dict[str, t.ColumnType]:
         if isinstance(group, ColumnsGroup):
             types |= {column.name: column.type for column in group.columns}
     return types
+
+
+def input_types(schema: TableSchema) -> dict[str, t.ColumnType]:
+    """What files of rows may have: the columns, and families as maps."""
+    types = column_types(schema)
+    for group in schema.groups:
+        if isinstance(group, CellsGroup):
+            types |= {family.name: _CELLS for family in group.families}
+            types |= {WILDCARD: _CELLS} if group.wildcard else {}
+    return types
+
+
+def says_bytes(text: str) -> bool:
+    """Whether a text would be read as bytes that it says, and not as its own."""
+    return _SAYS_BYTES.match(text) is not None
 
 
 def type_of(types: Mapping[str, t.ColumnType], name: str) -> t.ColumnType | None:
@@ -177,6 +195,8 @@ def _decimal_from_json(type_: t.Decimal, given: Any, where: str) -> Value:
 
 def _binary_from_json(type_: t.Binary, given: Any, where: str) -> Value:
     match given:
+        case str() if _SAYS_BYTES.match(given):
+            return _binary_from_json(type_, decoded(given, where), where)
         case str():
             return given.encode("utf-8", "surrogatepass")
         case dict() if list(given) == [BINARY] and isinstance(given[BINARY], str):

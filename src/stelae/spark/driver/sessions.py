@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from stelae.adapters.java import environment, inside_spark_submit, jvm_options, python_for_workers
 from stelae.adapters.signals import interrupts_later
 from stelae.model.errors import Unavailable
+from stelae.spark.driver.failures import short_story
 from stelae.spark.driver.java import find_java
-from stelae.spark.driver.tasks import short_story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

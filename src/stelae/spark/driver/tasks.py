@@ -11,6 +11,7 @@ cancels the job, and it has ended when the error comes out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
@@ -20,15 +21,17 @@ from typing import Any, Generic, TypeVar
 
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
-from stelae.model.errors import Retryable, StelaeError, Unavailable
+from stelae.model.errors import Retryable, StelaeError
 from stelae.service.reports import Progress
+from stelae.spark.driver.failures import failure_of
 from stelae.spark.driver.progress import Beat
 
 TASK_BYTES_MAX = 64 * 2**20
 TASK_BYTES_MIN = 2**20
 _TASKS_PER_CORE = 4
 _LOOK_EVERY_S = 0.1
-_TOLD_LENGTH_MAX = 500
+
+_log = logging.getLogger("stelae")
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -145,9 +148,10 @@ def _drained(waiting: list[T]) -> Iterator[T]:
         yield waiting.pop(0)
 
 
-def watched(spark: Any, what: str, job: Callable[[], T], tick: Callable[[], None]) -> T:
+def watched(spark: Any, what: str, job: Callable[[], T], tick: Callable[[], None], undoing: str = "") -> T:
     """The result of a job that runs on Spark in another thread, while `tick` is called on this one. Whatever ends the
-    waiting cancels the job."""
+    waiting cancels the job, also where it is between two jobs of Spark's. `undoing`: what an interrupt leads to, for
+    whoever waits for it."""
     context = spark.sparkContext
     group = f"stelae-{SystemRng().token(8).hex()}"
 
@@ -163,9 +167,20 @@ def watched(spark: Any, what: str, job: Callable[[], T], tick: Callable[[], None
             result = _result(running, what)
             tick()
             return result
-        except BaseException:
-            context.cancelJobGroup(group)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                _log.warning("%s: interrupted, ending its tasks%s", what, f"; {undoing}" if undoing else "")
+            cancel_for_good(context, group)
+            while not wait([running], _LOOK_EVERY_S).done:
+                cancel_for_good(context, group)
             raise
+
+
+def cancel_for_good(context: Any, group: str) -> None:
+    """End what runs of a group, and whatever its thread begins from now on: an action of Spark's may be many jobs, one
+    after the other, and there need not be one just now. Stages that write shuffles Spark begins all the same, so this
+    is to be said again until the thread has ended."""
+    context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def _result(running: Future[T], what: str) -> T:
@@ -174,35 +189,18 @@ def _result(running: Future[T], what: str) -> T:
     except StelaeError:
         raise
     except Exception as error:
-        raise Unavailable(f"{what}: the Spark job failed: {short_story(error)}") from error
+        raise failure_of(what, error) from error
 
 
-def short_story(error: Exception) -> str:
-    """What Spark's long story comes to: the error that ended the task's own traceback, or what Java says it is all due
-    to, or the first line."""
-    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    text = _cause(error) or (lines[0] if lines else type(error).__name__)
-    is_trace = False
-    for line in lines:
-        if line.lstrip().startswith("Traceback"):
-            is_trace = True
-        elif is_trace and not line.startswith(" "):
-            text, is_trace = line, False
-    return text if len(text) <= _TOLD_LENGTH_MAX else f"{text[:_TOLD_LENGTH_MAX]}..."
-
-
-def _cause(error: Exception) -> str:
-    """The first of Java's errors that led to this one; empty if there is none."""
-    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if thrown is None:
-        return ""
-    while thrown.getCause() is not None:
-        thrown = thrown.getCause()
-    return str(thrown.toString()).splitlines()[0]
-
-
-def run_action(spark: Any, what: str, action: Callable[[], T], progress: Progress | None, beat: Beat | None) -> T:
-    """What Spark does by itself, such as writing a frame; progress counts its tasks."""
+def run_action(
+    spark: Any,
+    what: str,
+    action: Callable[[], T],
+    progress: Progress | None,
+    beat: Beat | None,
+    undoing: str = "",
+) -> T:
+    """What Spark does by itself, such as writing a frame; progress counts its tasks. `undoing` as in `watched`."""
     tracker = spark.sparkContext.statusTracker()
     seen: dict[int, tuple[int, int]] = {}
     groups: list[str] = []
@@ -227,4 +225,4 @@ def run_action(spark: Any, what: str, action: Callable[[], T], progress: Progres
         if beat is not None:
             beat()
 
-    return watched(spark, what, grouped, tick)
+    return watched(spark, what, grouped, tick, undoing)

@@ -1,8 +1,9 @@
 """Export: a table at a snapshot as plain files that anything reads, written by Spark.
 
-Parquet has every type as it is, families of cells as maps. CSV has no nested values and no bytes: maps, arrays and
-structs are JSON there, bytes are base64, and quotes are doubled; an empty field is NULL, an empty text is "". JSON has
-one object a line, NULLs included, bytes as base64. Moments are written in UTC.
+Parquet has every type as it is, families of cells as maps. JSON has one object a line, NULLs included; bytes are
+`{"$binary": BASE64}` in it, and a map is an object, whose names are its keys as text. CSV has no nested values and no
+bytes: both are JSON there, and quotes are doubled; an empty field is NULL, an empty text is "". Moments are written in
+UTC. `stelae import` and `stelae load` read all of it back as it was.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _MOMENTS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+_NESTED_OPTIONS = {"ignoreNullFields": "false", **_MOMENTS}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "parquet": {"compression": "zstd"},
     "csv": {
@@ -120,6 +122,7 @@ def export(
             lambda: _written(frame, place, format, _real_mode(place, mode)),
             progress,
             Renewal(backend, [held.ticket]),
+            "what it has written so far may stay in the directory",
         )
     result = ExportResult(info.name, place, format, held.txn, count)
     if "://" not in place:
@@ -143,6 +146,7 @@ def _apart(spark: SparkSession) -> SparkSession:
     that others read as times without a zone."""
     apart = spark.newSession()
     apart.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    apart.conf.set("spark.sql.session.timeZone", "UTC")
     return apart
 
 
@@ -158,7 +162,7 @@ def _written(frame: DataFrame, place: str, form: str, mode: str) -> int:
     from pyspark.sql import functions as f
 
     seen = Observation()
-    shown = flat(frame) if form == "csv" else frame
+    shown = {"csv": flat, "json": said}.get(form, lambda each: each)(frame)
     counted = shown.observe(seen, f.count(f.lit(1)).alias("rows"))
     try:
         counted.write.format(form).mode(mode).options(**_OPTIONS[form]).save(place)
@@ -169,17 +173,73 @@ def _written(frame: DataFrame, place: str, form: str, mode: str) -> int:
     return int(seen.get["rows"])
 
 
+def said(frame: DataFrame) -> DataFrame:
+    """Only what JSON can say: bytes as `{"$binary": BASE64}`, maps with keys that are text."""
+    from pyspark.sql import functions as f
+
+    columns = [(field.name, _quoted(field.name), field.dataType) for field in frame.schema.fields]
+    return frame.select(*[f.expr(_said(column, type_)).alias(name) for name, column, type_ in columns])
+
+
 def flat(frame: DataFrame) -> DataFrame:
-    """Only what CSV can hold: nested values as JSON, bytes as base64."""
+    """Only what CSV can hold: nested values and bytes as the JSON that says them."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
     def simple(field: Any) -> Any:
-        quoted = f"`{field.name.replace('`', '``')}`"
-        if isinstance(field.dataType, t.ArrayType | t.MapType | t.StructType):
-            return f.to_json(f.col(quoted), _MOMENTS).alias(field.name)
-        if isinstance(field.dataType, t.BinaryType):
-            return f.base64(f.col(quoted)).alias(field.name)
-        return f.col(quoted)
+        column = _quoted(field.name)
+        if isinstance(field.dataType, t.ArrayType | t.MapType | t.StructType | t.BinaryType):
+            return f.to_json(f.expr(_said(column, field.dataType)), _NESTED_OPTIONS).alias(field.name)
+        return f.col(column)
 
     return frame.select(*[simple(field) for field in frame.schema.fields])
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _said(given: str, type_: Any, depth: int = 0) -> str:
+    """SQL of a value in a form that Spark writes to JSON as it is to be read."""
+    from pyspark.sql import types as t
+
+    each, key = f"e{depth}", f"k{depth}"
+    match type_:
+        case t.DecimalType() if depth:  # a number would be a float to many who read it
+            return f"CAST({given} AS STRING)"
+        case t.BinaryType():
+            return f"IF({given} IS NULL, NULL, named_struct('$binary', base64({given})))"
+        case t.ArrayType(elementType=element):
+            return f"transform({given}, {each} -> {_said(each, element, depth + 1)})"
+        case t.StructType(fields=fields):
+            parts = [
+                f"'{_escaped(field.name)}', {_said(f'{given}.{_quoted(field.name)}', field.dataType, depth + 1)}"
+                for field in fields
+            ]
+            return f"IF({given} IS NULL, NULL, named_struct({', '.join(parts)}))"
+        case t.MapType(keyType=of_key, valueType=value):
+            valued = f"transform_values({given}, ({key}, {each}) -> {_said(each, value, depth + 1)})"
+            return f"transform_keys({valued}, ({key}, {each}) -> {_key_text(key, of_key)})"
+        case _:
+            return given
+
+
+def _key_text(given: str, type_: Any) -> str:
+    """Spark would write days and moments as the numbers they are kept as, and of bytes where they lie in memory."""
+    from pyspark.sql import types as t
+
+    match type_:
+        case t.StringType():
+            return given
+        case t.BinaryType():
+            return f"to_json({_said(given, type_)})"
+        case t.TimestampType():
+            return f"date_format({given}, '{_escaped(_MOMENTS['timestampFormat'])}')"
+        case t.TimestampNTZType():
+            return f"date_format({given}, '{_escaped(_MOMENTS['timestampNTZFormat'])}')"
+        case _:
+            return f"CAST({given} AS STRING)"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -74,12 +74,38 @@ def _found(batch: pa.Table, check: Callable[[pa.Table], object]) -> list[tuple[i
 def shown_rows(bad: pa.Table, limit: int) -> tuple[BadRow, ...]:
     """The first few of them, for people."""
     found = []
-    for row in bad.slice(0, limit).to_pylist():
+    for row in _python_rows(bad.slice(0, limit)):
         reason = row.pop(REASON)
         column = _COLUMN.search(reason)
         told = reason if len(reason) <= _TOLD_LENGTH_MAX else f"{reason[:_TOLD_LENGTH_MAX]}..."
         found.append(BadRow(show(row), column[1] if column else "", told))
     return tuple(found)
+
+
+def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """With days and moments that Python has no objects for as text."""
+    columns = [_python_values(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return list(column.cast(_without_times(column.type)).to_pylist())
+
+
+def _without_times(type_: pa.DataType) -> pa.DataType:
+    """The type with text in the place of days and moments."""
+    if pa.types.is_temporal(type_):
+        return pa.string()
+    if pa.types.is_map(type_):
+        return pa.map_(_without_times(type_.key_type), _without_times(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_without_times(field.type)) for field in type_])
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(_without_times(type_.value_type))
+    return type_
 
 
 def write_aside(directory: str, prefix: str, bad: Sequence[pa.Table]) -> str:

@@ -1,8 +1,8 @@
 """Files as frames for a load: Parquet as it is, CSV and JSON lines by the types of the table they are for.
 
-Text is never made to fit: a field that is no value of its column's type, or a line that cannot be read at all, is a bad
-row with a reason (`MISFIT`), and the load deals with it as with all bad rows. An empty field of CSV that is not quoted
-is NULL.
+Text is never made to fit: a field that is no value of its column's type (`texts`), or a line that cannot be read at
+all, is a bad row with a reason (`MISFIT`), and the load deals with it as with all bad rows. An empty field of CSV that
+is not quoted is NULL.
 """
 
 from __future__ import annotations
@@ -16,21 +16,16 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.mutation import Cell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.spark.loading.intake import MISFIT
+from stelae.spark.loading.texts import IN_FILES, ZONED, is_text_misfit, literal, shape_of, text_value
 from stelae.spark.reading.conditions import quoted
 from stelae.spark.types import column_type, spark_type
 
 _RECORD = "__stelae_record"
 _CELLS = t.Map(t.String(), t.Binary())
-_NULL = "\x01"
-_DAY = "[0-9]{4,6}-[0-9]{2}-[0-9]{2}"
-_CLOCK = "[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6}0*)?"
-_ZONE = " ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
-_SIMPLE = t.Timestamp | t.TimestampNtz | t.Date | t.Int | t.Decimal | t.Float | t.Bool
-"""What is text first in JSON too: Spark's own reading of it takes much for a value that is none."""
+_NULL = "\x01\x02 stelae reads this as NULL \x02\x01"
+"""Without a text of its own for NULL, Spark would take a quoted empty field for it too."""
 
-_INT = "[+-]?[0-9]+"
-_FLOAT = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?"
-_ENDLESS = "[+-]?([iI]nf(inity)?|[nN]a[nN]|INF|INFINITY)"
+_BYTES, _ODD_FLOAT = "$binary", "$float"
 
 
 def frame_of_files(
@@ -101,7 +96,7 @@ def _with_types(frame: Any, types: Mapping[str, t.ColumnType]) -> Any:
         known, value = column_type(field.dataType, field.name), column
         if known != wanted:
             value = _converted(field.name, known, wanted)
-            misfits.append(_misfit(field.name, value, wanted))
+            misfits.append(_lost(field.name, value, wanted))
         values.append(f"{value} AS {column}")
     if len(misfits) == 1:
         return frame
@@ -112,15 +107,22 @@ def _converted(name: str, known: t.ColumnType, wanted: t.ColumnType) -> str:
     """NULL where anything would be lost."""
     column, moments = quoted(name), (t.Timestamp, t.TimestampNtz, t.Date)
     if isinstance(known, t.String):
-        return _value(column, wanted)
+        return text_value(column, wanted)
     if isinstance(known, moments) or isinstance(wanted, moments):
         raise InvalidArgument(f"column {name!r} of the files is {known}, and cannot be read as {wanted}")
     new, old = (spark_type(type_).simpleString() for type_ in (wanted, known))
     return f"IF(TRY_CAST(TRY_CAST({column} AS {new}) AS {old}) <=> {column}, TRY_CAST({column} AS {new}), NULL)"
 
 
+def _lost(name: str, value: str, wanted: t.ColumnType) -> str:
+    column = quoted(name)
+    begin, end = literal(f"column {name!r}: '"), literal(f"' is not a {wanted}")
+    given = f"CAST({column} AS STRING)"
+    return f"IF({column} IS NOT NULL AND {value} IS NULL, concat({begin}, {given}, {end}), NULL)"
+
+
 def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline: bool) -> Any:
-    # Without a text of its own for NULL, Spark would take a quoted empty field for it too.
+    multiline = multiline or _has_line_ends(spark, files)
     reader = spark.read.options(
         header=True, sep=delimiter, quote='"', escape='"', multiLine=multiline, mode="PERMISSIVE", nullValue=_NULL
     )
@@ -137,10 +139,10 @@ def _csv(spark: Any, files: Sequence[str], types: Any, delimiter: str, multiline
     values, misfits = [], [_broken("is no line of as many fields as the header")]
     for name in names:
         type_ = _type_of(types, name)
-        value = quoted(name) if type_ is None else _value(quoted(name), type_)
+        value = quoted(name) if type_ is None else text_value(quoted(name), type_)
         values.append(f"{value} AS {quoted(name)}")
         if type_ is not None and value != quoted(name):
-            misfits.append(_misfit(name, value, type_))
+            misfits.append(_misfit(name, type_, is_text=True))
     return raw.selectExpr(*values, f"coalesce({', '.join(misfits)}) AS {MISFIT}")
 
 
@@ -149,7 +151,7 @@ def _without_zones(raw: Any, types: Mapping[str, t.ColumnType]) -> dict[str, t.C
     moments = [name for name, type_ in types.items() if isinstance(type_, t.Timestamp)]
     if not moments:
         return {}
-    pattern = _text(f"{_CLOCK}{_ZONE} *$")
+    pattern = literal(ZONED)
     found = raw.selectExpr(*(f"coalesce(bool_or({quoted(name)} RLIKE {pattern}), false)" for name in moments)).first()
     return {name: t.TimestampNtz() for name, has_zone in zip(moments, found, strict=True) if not has_zone}
 
@@ -161,7 +163,9 @@ def _json(spark: Any, files: Sequence[str], types: Any, multiline: bool) -> Any:
     if types is None:
         if not names:
             raise InvalidArgument("there are no rows in the files that would tell their columns")
-        return inferred if _RECORD not in inferred.columns else _marked(inferred, names)
+        types = _told_types(inferred, names)
+        if types is None:
+            return inferred if _RECORD not in inferred.columns else _marked(inferred, names)
     if not inferred.columns:
         return _none_of(spark, types)
     if isinstance(types, Mapping) and not isinstance(types, TableSchema):
@@ -170,12 +174,36 @@ def _json(spark: Any, files: Sequence[str], types: Any, multiline: bool) -> Any:
     for field in inferred.schema.fields:
         if field.name != _RECORD:
             wanted = _type_of(types, field.name)
-            if isinstance(wanted, _SIMPLE):
-                texts[field.name], wanted = wanted, t.String()
-            fields.append((field.name, field.dataType if wanted is None else spark_type(wanted)))
-    schema = ", ".join(f"{quoted(name)} {type_.simpleString()}" for name, type_ in fields)
+            if wanted is not None:
+                texts[field.name] = wanted
+            fields.append((field.name, field.dataType.simpleString() if wanted is None else shape_of(wanted)))
+    schema = ", ".join(f"{quoted(name)} {shape}" for name, shape in fields)
     options = {"columnNameOfCorruptRecord": _RECORD, "mode": "PERMISSIVE", "timeZone": "UTC"}
     return _marked(reader.options(**options).schema(f"{schema}, {_RECORD} STRING").json(list(files)), names, texts)
+
+
+def _told_types(inferred: Any, names: Sequence[str]) -> dict[str, t.ColumnType] | None:
+    """The types of all columns, if bytes or odd floats are said in any; None: they are what Spark takes them for."""
+    found = {field.name: field.dataType for field in inferred.schema.fields if field.name in names}
+    told = {name: said for name, type_ in found.items() if (said := _said(type_)) is not None}
+    if not told:
+        return None
+    return {name: told.get(name) or column_type(type_, name) for name, type_ in found.items()}
+
+
+def _said(type_: Any) -> t.ColumnType | None:
+    names = [field.name for field in getattr(type_, "fields", ())]
+    if names == [_BYTES]:
+        return t.Binary()
+    return t.Float(64) if names == [_ODD_FLOAT] else None
+
+
+def _has_line_ends(spark: Any, files: Sequence[str]) -> bool:
+    """Whether a field has a line end in it: then a line has an odd number of quotes. Such files cannot be read line by
+    line, and Spark would not say so."""
+    lines = _read(lambda: spark.read.text(list(files)))
+    odd = "(length(value) - length(replace(value, '\"', ''))) % 2 = 1"
+    return bool(lines.where(odd).limit(1).count())
 
 
 def _none_of(spark: Any, types: Mapping[str, t.ColumnType] | TableSchema) -> Any:
@@ -190,10 +218,10 @@ def _marked(frame: Any, names: Sequence[str], texts: Mapping[str, t.ColumnType] 
     values, misfits = [], [_broken("cannot be read as the columns' types say")]
     for name in names:
         type_ = (texts or {}).get(name)
-        value = quoted(name) if type_ is None else _value(quoted(name), type_)
+        value = quoted(name) if type_ is None else IN_FILES.value(quoted(name), type_)
         values.append(f"{value} AS {quoted(name)}")
-        if type_ is not None:
-            misfits.append(_misfit(name, value, type_))
+        if type_ is not None and value != quoted(name):
+            misfits.append(_misfit(name, type_, is_text=False))
     return frame.selectExpr(*values, f"coalesce({', '.join(misfits)}) AS {MISFIT}")
 
 
@@ -207,51 +235,16 @@ def _check_names(names: Sequence[str], types: Mapping[str, t.ColumnType]) -> Non
 
 
 def _broken(why: str) -> str:
-    begin, end = _text("'"), _text(f"' {why}")
+    begin, end = literal("'"), literal(f"' {why}")
     return f"IF({_RECORD} IS NULL, NULL, concat({begin}, {_RECORD}, {end}))"
 
 
-def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _misfit(name: str, value: str, type_: t.ColumnType) -> str:
+def _misfit(name: str, type_: t.ColumnType, *, is_text: bool) -> str:
+    """Why a row is bad; NULL if it is not. `is_text`: nested values are JSON in the column."""
     column = quoted(name)
     wanted = f"{type_} with its zone, as 2026-01-31T12:00:00Z is" if isinstance(type_, t.Timestamp) else str(type_)
-    begin, end = _text(f"column {name!r}: '"), _text(f"' is not a {wanted}")
-    given = f"CAST({column} AS STRING)"
-    return f"IF({column} IS NOT NULL AND {value} IS NULL, concat({begin}, {given}, {end}), NULL)"
-
-
-def _value(column: str, type_: t.ColumnType) -> str:
-    """A field's text as a value, NULL if it is none. Spark's casts take more than that for one: half a date, a zone
-    where there is none, digits that are not kept. So the text must look like one, too."""
-    match type_:
-        case t.String():
-            return column
-        case t.Binary():
-            return f"CAST({column} AS BINARY)"
-        case t.Timestamp():
-            return _looking_like(f"{_DAY}{_CLOCK}{_ZONE}", column, f"TRY_CAST({column} AS TIMESTAMP)")
-        case t.TimestampNtz():
-            return _looking_like(f"{_DAY}{_CLOCK}", column, f"TRY_CAST({column} AS TIMESTAMP_NTZ)")
-        case t.Date():
-            return _looking_like(_DAY, column, f"TRY_CAST({column} AS DATE)")
-        case t.Int():
-            return _looking_like(_INT, column, f"TRY_CAST({column} AS {spark_type(type_).simpleString()})")
-        case t.Decimal(precision, scale):
-            kept = f"TRY_CAST({column} AS DECIMAL({precision}, {scale}))"
-            return _looking_like(f"[+-]?[0-9]*([.][0-9]{{0,{scale}}}0*)?", column, kept)
-        case t.Float(bits):
-            cast = f"TRY_CAST({column} AS {'FLOAT' if bits == 32 else 'DOUBLE'})"
-            finite = f"IF(abs({cast}) < double('Infinity'), {cast}, NULL)"
-            return f"coalesce({_looking_like(_FLOAT, column, finite)}, {_looking_like(_ENDLESS, column, cast)})"
-        case t.Array() | t.Struct() | t.Map() | t.Vector():
-            return f"from_json({column}, {_text(spark_type(type_).simpleString())})"
-        case t.Bool():
-            return f"TRY_CAST({column} AS BOOLEAN)"
-
-
-def _looking_like(pattern: str, column: str, value: str) -> str:
-    return f"IF({column} RLIKE {_text(f'^ *{pattern} *$')}, {value}, NULL)"
+    begin, end = literal(f"column {name!r}: '"), literal(f"' is not a {wanted}")
+    plain = is_text or shape_of(type_) == "string"
+    given = column if plain else f"to_json({column})"
+    misfit = is_text_misfit(column, type_) if is_text else IN_FILES.is_misfit(column, type_)
+    return f"IF({misfit}, concat({begin}, {given}, {end}), NULL)"

@@ -37,6 +37,7 @@ from stelae.storage.offline.rules import shown_row
 
 T = TypeVar("T")
 
+_UNDOING = "nothing is loaded, and the files it has written are removed"
 QUARANTINE = "quarantine"
 """Where bad rows go beside the store's fragments, unless another place is named."""
 
@@ -249,7 +250,8 @@ def _reports(
         spreading = spread(frame, codec, plan.starts, cores, samples=samples)
     written = in_tasks(spreading, task)
     renewal = Renewal(backend_of(db), [ticket.ticket])
-    found = run_action(spark, f"load {ticket.name}", written.collect, progress, renewal)
+    undoing = "rows that were put stay" if options.via == "mutations" else _UNDOING
+    found = run_action(spark, f"load {ticket.name}", written.collect, progress, renewal, undoing)
     return [decode_report(row[0]) for row in found]
 
 

@@ -20,7 +20,8 @@ from typing_extensions import Buffer
 from stelae.model.errors import Closed, NotCached, Overloaded
 from stelae.ports.blobs import Blob, BlobStore
 
-_FILES_MAX = 256
+_FILES_MAX = 128
+"""Until somebody says how many the process may have."""
 _LEFT_MIN = 1
 
 

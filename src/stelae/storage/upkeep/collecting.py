@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from stelae.model.errors import NotFound
+from stelae.model.errors import Corruption, NotFound
 from stelae.model.events import Collected, Listener, LogCollected, UnknownFilesFound, tell_nobody
 from stelae.model.hybrid import millis_of
 from stelae.model.ids import TableId, TabletId, Txn
@@ -74,12 +74,15 @@ class Collecting(ConfigSaving):
 
     def collect_files(self, *, for_good: bool = False) -> tuple[str, ...]:
         """Put aside the fragments that nothing here, and nobody else, needs, and delete what was put aside long ago.
-        `for_good`: delete all of them now. Nothing is touched while there are files of tables that there never were."""
+        `for_good`: delete all of them now. Nothing is touched while there are files of tables that there never were;
+        whoever wants something gone for good is told so by Corruption."""
         shard = self._shard
         sizes = fragment_sizes(shard.blobs)
         unknown = self.unknown_files(sizes)
         if unknown:
             self._tell_of_unknown(unknown)
+            if for_good:
+                raise Corruption("is of a table that the catalog does not know: no file is removed", unknown[0])
             return ()
         needed = self.needed_files()
         gone = [name for name in sizes if name not in needed and not self.keeps(name)]
