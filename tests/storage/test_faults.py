@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from stelae.model.declare import cells, columns, declare
-from stelae.model.errors import Conflict, DiskFailed, DiskFull, Overloaded, StelaeError, Unavailable
+from stelae.model.errors import Conflict, DiskFailed, DiskFull, Overloaded, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, Txn
 from stelae.model.mutation import Erase, Mutation, Put, PutCell, WholeRow
 from stelae.sim.blobs import BlobCall
@@ -182,7 +182,8 @@ def test_a_disk_that_refuses_everything_says_that_the_outcome_is_not_known() -> 
     for call in ("sync", "truncate", "create"):
         writers.engine.disk.fail(call, DiskFailed)
     (error,) = writers.write([number(ROWS[0], 2)])
-    assert isinstance(error, DiskFailed)
+    assert isinstance(error, UnknownOutcome)
+    assert isinstance(error.__cause__, DiskFailed)
     assert "not known" in str(error)
     writers.check()
     assert writers.write([number(ROWS[0], 3)]) == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.model.errors import Closed, DiskFailed, DiskFull, Unavailable
+from stelae.model.errors import Closed, DiskFailed, DiskFull, Unavailable, UnknownOutcome
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import Txn
 from stelae.sim.disk import DiskCall, SimDisk
@@ -217,7 +217,7 @@ def test_if_the_disk_refuses_everything_the_outcome_is_not_known_and_a_later_wri
         for is_settled in (False, True):
             world = World(seed)
             txn = failed_for_good(world, "truncate", "create")
-            with pytest.raises(DiskFailed, match=f"txn {txn} may be durable or not: that is not known until"):
+            with pytest.raises(UnknownOutcome, match=f"txn {txn} may be durable or not: that is not known until"):
                 world.futures[txn].result(0)
             if is_settled:
                 world.write(9)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from stelae.model.errors import Conflict, DeadlineExceeded, DiskFailed, StelaeError
+from stelae.model.errors import Conflict, DeadlineExceeded, DiskFailed, Retryable, StelaeError, UnknownOutcome
 from stelae.model.ids import Txn
 from stelae.service.tables import TableInfo
 from tests.tserver.stores import Place
@@ -86,3 +86,16 @@ def test_what_is_undecided_is_waited_for_until_the_deadline(place: Place) -> Non
     with stuck_disk(place, info.id, 1), pytest.raises(DeadlineExceeded, match="was not all on disk"):
         place.store.write(info.id, place.blocks(info.id, 1, a=3), before, deadline=soon())
     assert place.get(info.id, 1) == 1
+
+
+@pytest.mark.parametrize("keys", [(1,), (1, 2)])
+def test_a_write_that_may_be_on_the_disk_is_an_unknown_outcome(place: Place, keys: tuple[int, ...]) -> None:
+    """The disk refused the sync, to cut the bytes off, and a new file: nobody may write it again as if nothing was."""
+    info = place.create()
+    for call in ("sync", "truncate", "create"):
+        place.machine.disk.fail(call, DiskFailed)
+    with pytest.raises(UnknownOutcome, match="may be durable or not") as caught:
+        place.store.write(info.id, place.blocks(info.id, *keys, a=1))
+    assert not isinstance(caught.value, Retryable)
+    place.put(info.id, 3)
+    assert place.keys(info.id) == [3], "a later write that succeeds settles it"

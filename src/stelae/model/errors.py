@@ -151,7 +151,7 @@ class DiskFull(Unavailable):
 
 @public("DiskFailed")
 class DiskFailed(Unavailable):
-    """The device refused a read or a write. What was not acknowledged may or may not be on it."""
+    """The device refused a read or a write, which did not happen."""
 
 
 class ClockTooFarAhead(Unavailable):

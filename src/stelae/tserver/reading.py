@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, Unavailable
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, Overloaded, StelaeError, Unavailable
 from stelae.model.hybrid import micros_of, millis_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
@@ -128,7 +128,7 @@ class TableReader:
                 if state is before:
                     raise lost_file(error) from None
                 before = state
-        raise NotFound(f"row {row!r}: its tablet changed faster than it could be read")
+        raise Overloaded(f"row {row!r}: its tablet changed faster than it could be read; try again")
 
     @contextmanager
     def _pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:

@@ -221,6 +221,8 @@ class TableWriter:
             return last
         if not durable:
             raise error
+        if isinstance(error, UnknownOutcome):
+            raise UnknownOutcome(f"{durable} rows are durable, and the others may be or not: {error}") from error
         raise PartialWrite(f"{durable} rows are durable, the rest is not: {error}", durable) from error
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import RLock
+from threading import Lock, RLock
 from typing import Protocol
 from weakref import WeakSet
 
@@ -59,6 +59,7 @@ class KeptPin:
     def __init__(self, pin: Pin) -> None:
         self.txn: Txn = pin.txn
         self._pin: Pin | None = pin
+        self._lock = Lock()
 
     @property
     def is_held(self) -> bool:
@@ -67,14 +68,25 @@ class KeptPin:
 
     def pin_again(self, store: Backend, deadline: Deadline | None) -> None:
         """At another owner. Where that cannot be done, reads at the snapshot say what is wrong."""
-        if self._pin is not None:
-            try:
-                self._pin = store.pin(self.txn, deadline=deadline)
-            except StelaeError:
-                return
+        if self._pin is None:
+            return
+        try:
+            pin = store.pin(self.txn, deadline=deadline)
+        except StelaeError:
+            return
+        if not self._take(pin):
+            pin.close()  # nobody wants it any more
+
+    def _take(self, pin: Pin) -> bool:
+        """Whether it is still wanted."""
+        with self._lock:
+            is_wanted = self._pin is not None
+            self._pin = pin if is_wanted else None
+            return is_wanted
 
     def close(self) -> None:
-        pin, self._pin = self._pin, None
+        with self._lock:
+            pin, self._pin = self._pin, None
         if pin is not None:
             pin.close()
 

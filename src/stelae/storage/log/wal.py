@@ -27,7 +27,7 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from stelae.format.log import LogRecord
-from stelae.model.errors import Closed, DiskFailed, InvalidArgument, StelaeError, Unavailable
+from stelae.model.errors import Closed, DiskFailed, InvalidArgument, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.hybrid import TXN_MAX, check_txn
 from stelae.model.ids import Txn
 from stelae.ports.logfiles import LogFiles
@@ -286,8 +286,7 @@ class Wal:
             self._queued_bytes = 0
             self._durable = last
             self._note_failed(first)
-            verdict = _verdict(reason, f"txn {first} to {last}", is_out_of_reach)
-            self._on_failed([entry.record for entry in entries], verdict)
+            self._on_failed([entry.record for entry in entries], reason)
         for record, future, _ in group:
             future.set_exception(_verdict(reason, f"txn {record.txn}", is_out_of_reach))
         for record, future, _ in behind:
@@ -311,13 +310,15 @@ def _as_stelae_error(error: BaseException) -> StelaeError:
 
 
 def _verdict(reason: StelaeError, what: str, is_out_of_reach: bool) -> StelaeError:
-    """The same kind of error, saying what became of the write."""
-    verdict = copy(reason)
-    outcome = (
-        "was not made durable and never will be"
-        if is_out_of_reach
-        else "may be durable or not: that is not known until a later write succeeds or the log is opened again"
-    )
-    verdict.args = (f"{what} {outcome}: {reason}",)
+    """What became of the write: the same kind of error if it never happened, UnknownOutcome if that is not known."""
+    verdict: StelaeError
+    if is_out_of_reach:
+        verdict = copy(reason)
+        verdict.args = (f"{what} was not made durable and never will be: {reason}",)
+    else:
+        verdict = UnknownOutcome(
+            f"{what} may be durable or not: that is not known until a later write succeeds or the log is opened again: "
+            f"{reason}"
+        )
     verdict.__cause__ = reason
     return verdict

@@ -100,6 +100,7 @@ class Preloading:
             try:
                 fragment = self._shard.fragments.of(wanted.file)
             except StelaeError:
+                self._seen.pop(wanted.file.name, None)  # looked for again when tablets change
                 continue
             rank = _rank_of(fragment, wanted.schema)
             self._rank(wanted.file.name, rank)
