@@ -96,7 +96,7 @@ def needed_files(
     tablet: HeldTablet, fragments: Fragments, columns: Selectors, appearing: Appearing
 ) -> tuple[FileShare, ...]:
     """The files that a scan of these columns looks into: all, if rows are to be shown that have none of them."""
-    schema, state = tablet.shown_schema, tablet.state
+    schema = tablet.shown_schema
     names = set(output_schema(schema, columns).names)
     groups = [] if appearing is not Appearing.EXISTING else [LEFT_OVER]
     for group in schema.groups:
