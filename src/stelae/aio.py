@@ -33,6 +33,7 @@ def open_async(
     memory_bytes: int | None = None,
     read_only: bool = False,
     timeout_s: float = TIMEOUT_S_DEFAULT,
+    create: bool = True,
 ) -> Opening:
     """Open the database in a directory, for the running event loop: await it, or use it with `async with`.
 
@@ -43,7 +44,13 @@ def open_async(
 
     async def opened() -> AsyncDatabase:
         database = await asyncio.to_thread(
-            stelae.open, path, store=store, memory_bytes=memory_bytes, read_only=read_only, timeout_s=timeout_s
+            stelae.open,
+            path,
+            store=store,
+            memory_bytes=memory_bytes,
+            read_only=read_only,
+            timeout_s=timeout_s,
+            create=create,
         )
         return _asynchronous(database.session)
 

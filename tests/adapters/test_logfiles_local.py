@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from io import FileIO
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import pytest
 
 from stelae.adapters.files import stelae_error
 from stelae.adapters.logfiles.local import LocalLogFile, LocalLogFiles
+from stelae.adapters.logfiles.marks import LogMarks
 from stelae.model.errors import (
     AlreadyExists,
     DiskFailed,
     DiskFull,
     InvalidArgument,
     NotFound,
+    Overloaded,
     PermissionDenied,
     StelaeError,
 )
@@ -56,13 +59,13 @@ print("kept", logs.read("log") == b"a" * 900)
         (errno.EEXIST, AlreadyExists),
         (errno.ENOTDIR, InvalidArgument),
         (errno.EIO, DiskFailed),
-        (errno.EMFILE, DiskFailed),
+        (errno.EMFILE, Overloaded),
     ],
 )
 def test_system_errors_mean_errors_of_the_contract(number: int, meaning: type[StelaeError]) -> None:
     error = stelae_error(OSError(number, os.strerror(number)), "the/place")
     assert type(error) is meaning
-    assert str(error) == f"the/place: {os.strerror(number)}"
+    assert str(error).startswith(f"the/place: {os.strerror(number)}")
 
 
 def test_full_disk_keeps_a_part_and_says_where_the_file_ends(tmp_path: Path) -> None:
@@ -222,3 +225,68 @@ def test_a_file_system_without_room_ahead_will_do(tmp_path: Path, monkeypatch: p
     file.sync()
     assert (tmp_path / "log").read_bytes() == b"01234567"
     file.close()
+
+
+def test_the_mark_says_up_to_where_the_log_was_synced(tmp_path: Path) -> None:
+    def opened(marks: LogMarks | None = None) -> LocalLogFiles:
+        return LocalLogFiles(tmp_path / "log", ".log", marks or LogMarks(tmp_path, ".log"))
+
+    marks = LogMarks(tmp_path, ".log")
+    files = opened(marks)
+    assert files.synced() is None
+    for number in (1, 2):
+        with closing(files.create(f"{number:016x}.log")) as file:
+            for size in (3, 6, 9):
+                file.append(b"abc")
+                file.sync()
+                assert opened().synced() == LogFileInfo(f"{number:016x}.log", size)
+            file.append(b"not synced")
+    marks.close()
+    data = bytearray((tmp_path / "log.mark").read_bytes())
+    for at in range(len(data)):
+        data[at] ^= 1
+        (tmp_path / "log.mark").write_bytes(data)
+        assert opened().synced() in [LogFileInfo(f"{2:016x}.log", size) for size in (6, 9)]
+        data[at] ^= 1
+    (tmp_path / "log.mark").write_bytes(b"")
+    assert opened().synced() is None
+
+
+def test_the_oldest_file_is_missed_unless_it_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:016x}.log" for number in range(4)]
+    marks = LogMarks(tmp_path, ".log")
+    files = LocalLogFiles(tmp_path / "log", ".log", marks)
+
+    def missed() -> str | None:
+        return LocalLogFiles(tmp_path / "log", ".log", LogMarks(tmp_path, ".log")).lost()
+
+    def hidden(name: str) -> str | None:
+        """What is missed while a file is away."""
+        (tmp_path / "log" / name).rename(tmp_path / "aside")
+        found = missed()
+        (tmp_path / "aside").rename(tmp_path / "log" / name)
+        return found
+
+    for name in names:
+        with closing(files.create(name)) as file:
+            file.append(b"abc")
+            assert hidden(name) == (None if name == names[0] else missed())  # not synced: it may go
+            file.sync()
+    assert [hidden(name) for name in names] == [names[0], None, None, None]
+    files.delete(names[2])
+    assert hidden(names[0]) == names[0]
+    files.delete(names[0])
+    files.delete(names[0])
+    assert missed() is None
+    assert [hidden(name) for name in (names[1], names[3])] == [names[1], None]
+    with monkeypatch.context() as patch:
+        patch.setattr("stelae.adapters.marks.sync_file", refuse)
+        files.delete(names[1])
+    assert missed() is hidden(names[3]) is None  # what cannot be noted is not said
+    files.delete(names[3])
+    assert missed() is None
+    marks.close()
+
+
+def refuse(_: int) -> None:
+    raise OSError(errno.EIO, "refused")

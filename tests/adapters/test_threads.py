@@ -9,8 +9,8 @@ from threading import Barrier, Event
 
 import pytest
 
-from stelae.adapters.threads import LoopThread
-from stelae.model.errors import Closed, InvalidArgument
+from stelae.adapters.threads import LoopThread, StepThread
+from stelae.model.errors import Closed, DiskFull, InvalidArgument
 from tests.effort import HANG_S, tries
 
 
@@ -90,3 +90,32 @@ def test_nobody_waits_for_ever_for_a_loop_that_ends(closers: int) -> None:
             jobs += [threads.submit(end, loop, barrier) for _ in range(closers)]
             for job in jobs:
                 job.result(HANG_S)
+
+
+def test_a_step_that_fails_is_tried_again_ever_less_often_and_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+    plan: list[Exception | bool] = [*[DiskFull("no room")] * 6, ValueError("odd"), True, DiskFull("no room"), False]
+    done = Event()
+
+    def step() -> bool:
+        said = plan.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        if not plan:
+            done.set()
+        return said
+
+    thread = StepThread("steps", step)
+    monkeypatch.setattr(thread._ended, "wait", waits.append)
+    thread.wake()
+    assert done.wait(HANG_S)
+    thread.close()
+    assert waits == [1, 2, 4, 8, 8, 8, 8, 1]
+    told = [record.getMessage() for record in caplog.records if record.name == "stelae"]
+    assert told == [
+        "steps: no room; it is tried again until it is done",
+        "steps failed (odd); it is tried again",
+        "steps: no room; it is tried again until it is done",
+    ]

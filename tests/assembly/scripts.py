@@ -229,7 +229,7 @@ def rows_of(store: EmbeddedStore, name: str) -> Rows:
             cell = dict(each["f"] or ()).get("x")
             found[each["id"]] = {**{column: each[column] for column in columns}, "f:x": cell}
     for key, values in found.items():
-        point = store.newest(info.id, row(key), ALL_COLUMNS)
+        _, point = store.newest(info.id, row(key), ALL_COLUMNS)
         assert point is not None
         assert {"f:x": None, **point} == values, f"row {key} of {name}: {point} by key, {values} in a scan"
     return found

@@ -148,9 +148,9 @@ class Rounds:
             keys = random.sample(range(KEYS), 5)
             for key in keys:
                 least = self.newest[key]
-                self.check(key, least, self.store.newest(table, row(key), ALL_COLUMNS))
+                self.check(key, least, self.store.newest(table, row(key), ALL_COLUMNS)[1])
             known = [self.newest[key] for key in keys]
-            found = self.store.newest_many(table, [row(key) for key in keys], ALL_COLUMNS)
+            _, found = self.store.newest_many(table, [row(key) for key in keys], ALL_COLUMNS)
             for key, least, values in zip(keys, known, found, strict=True):
                 self.check(key, least, values)
 

@@ -96,7 +96,6 @@ def test_a_store_is_a_backend_without_a_call_in_between(place: Place) -> None:
     assert backend.newest == place.server.newest
     assert backend.write == place.server.write
     assert backend.find == place.store.desk.find
-    assert backend.visible == place.server.shard.visible
 
 
 def test_everything_is_refused_after_the_end() -> None:

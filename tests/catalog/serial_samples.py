@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.catalog import entries as e
+from stelae.catalog import index_entries as i
 from stelae.catalog import objects as o
 from stelae.catalog.serial.registry import ObjectType
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS, SnapshotHead
@@ -73,9 +74,9 @@ SAMPLES: dict[ObjectType, Any] = {
     ObjectType.GROUP_ADDED: e.GroupAdded(TABLE.id, CELLS_GROUP),
     ObjectType.GROUP_DROPPED: e.GroupDropped(TABLE.id, GroupId(5)),
     ObjectType.GROUP_OPTIONS_SET: e.GroupOptionsSet(TABLE.id, GroupId(5), OPTIONS),
-    ObjectType.INDEX_CREATED: e.IndexCreated(INDEX),
-    ObjectType.INDEX_STATUS_SET: e.IndexStatusSet(INDEX.id, o.IndexStatus.AVAILABLE),
-    ObjectType.INDEX_REMOVED: e.IndexRemoved(INDEX.id),
+    ObjectType.INDEX_CREATED: i.IndexCreated(INDEX),
+    ObjectType.INDEX_STATUS_SET: i.IndexStatusSet(INDEX.id, o.IndexStatus.AVAILABLE),
+    ObjectType.INDEX_REMOVED: i.IndexRemoved(INDEX.id),
     ObjectType.UPDATE: e.Update(CatalogVersion(7), Txn(987_654_321), b"\x00token", "ann", (CREATED,)),
     ObjectType.SNAPSHOT_HEAD: SnapshotHead(7, 987_654_321, 3, 21),
 }
@@ -84,6 +85,7 @@ LATER_SAMPLES: dict[tuple[ObjectType, int], Any] = {
     (ObjectType.GROUP_OPTIONS, 2): replace(
         OPTIONS, past=(PastPolicy(None, Txn(5)), PastPolicy(parse_purge("max-history=1"), Txn(123_456_789)))
     ),
+    (ObjectType.FAMILY, 2): replace(FAMILY, past=(PastPolicy(parse_purge("max-age=1h"), Txn(5)),)),
     (ObjectType.ZONE, 2): replace(ZONE, racks=("a", "rack 2")),
 }
 """Values that need a later version of their serializer: those that do not are still written in the first."""

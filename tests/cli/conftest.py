@@ -18,6 +18,13 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed goes to a person."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "dumb")
+
+
+@pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """A command line whose store is in a directory of its own, and not made yet."""
     return Cli(tmp_path / "data")

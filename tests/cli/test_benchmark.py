@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import run
 
 
@@ -22,6 +24,7 @@ def test_figures(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("screen")
 def test_a_table_of_them(tmp_path: Path) -> None:
     shown = run("bench", "--rows", "1000", "--dir", tmp_path).stdout
     assert shown.split()[:4] == ["what", "per", "second", "each"]

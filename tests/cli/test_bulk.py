@@ -108,6 +108,7 @@ def test_a_damaged_backup_is_listed(spark: Any, busy: Cli, tmp_path: Path) -> No
     assert "manifest.json" in busy.refused("restore", "backups", "--name", "x")
 
 
+@pytest.mark.usefixtures("screen")
 def test_stats(spark: Any, busy: Cli, tmp_path: Path) -> None:
     shown = busy.done("stats", "users", "--plot", "users.html")
     assert shown.splitlines()[0].startswith("table users at ")

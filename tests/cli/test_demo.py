@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from rich.console import Console
 import stelae
 from stelae.cli.demo.charts import PairedBar, latency_chart, paired_chart, steps_chart
 from stelae.cli.demo.fleet import fleet_batch, make_fleet
-from stelae.cli.demo.report import report_text
+from stelae.cli.demo.report import next_commands, report_text
 from stelae.cli.demo.stage import DemoFigure, DemoStage, DemoStory, Latency, StepTaken, percentile, short_time
 from stelae.cli.demo.traffic import Traffic, slices, sparks
 from tests.effort import HANG_S
@@ -62,7 +63,7 @@ def is_self_contained(page: str) -> bool:
     for picture in pictures:
         ElementTree.fromstring(picture)
     outside = page.replace("http://www.w3.org/2000/svg", "")
-    return bool(pictures) and not re.search(r"https?:|src=|href=|@import|url\(", outside)
+    return not re.search(r"https?:|src=|href=|@import|url\(", outside)
 
 
 def acknowledged(told: str) -> int:
@@ -97,6 +98,14 @@ def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path)
         assert kept.table("fleet").count(prefix="dev-") == 3_000
         # The last row may have been durable when the writer was killed, and not acknowledged any more.
         assert kept.table("fleet").count(prefix="killed-") - promised in (0, 1)
+    said = told.partition("Go on from here:")[2].splitlines()[1:-1]
+    assert len(said) == 6
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    tried = subprocess.run(
+        ["/bin/sh", "-ec", "\n".join(said)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert tried.returncode == 0, tried.stderr
+    assert tried.stdout.splitlines()[-1].isdecimal()
     again = started("--dir", "kept", temporary=tmp_path)
     assert "kept is there already" in again.communicate()[1]
     assert again.returncode == 1
@@ -162,7 +171,7 @@ def test_with_spark_and_without_java_on_the_path(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["backups", "report.html", "store"]
     page = (tmp_path / "kept" / "report.html").read_text("utf-8")
     assert is_self_contained(page)
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 1
     assert "p99 of reading one row while Spark scans" in page
 
 
@@ -183,7 +192,7 @@ def test_traffic_that_meets_an_error_says_so_at_its_end(tmp_path: Path) -> None:
             while not traffic.took(is_update=True):
                 traffic.wait(0.05, lambda: None)
         assert len(traffic.took(is_update=False)) > len(traffic.took(is_update=True))
-        stage.fleet.erase_range()
+        stage.fleet.erase_range(prefix="dev-")
         with pytest.raises(stelae.Corruption, match=r"dev-0000000\d is not there"), Traffic(stage) as traffic:
             traffic.wait(60.0, lambda: None)
 
@@ -220,12 +229,32 @@ def test_a_slow_moment_stands_higher_in_the_plot() -> None:
 
 
 def test_bars_are_as_long_as_what_they_stand_for() -> None:
-    page = paired_chart([PairedBar("a<b", 50, 100), PairedBar("none", 0, 25)], ("then", "now"))
-    lengths = [float(each) for each in re.findall(r'width="([\d.]+)" height="14"', page)]
-    assert lengths == [310.0, 620.0, 1.0, 155.0]
+    page = paired_chart([PairedBar("a<b", 50, 100), PairedBar("none", 0, 25)], ("then", "now"), "things")
+    assert [float(each) for each in re.findall(r"width:([\d.]+)%", page)] == [39.0, 78.0, 0.3, 19.5]
     assert "a&lt;b" in page
+    assert '<div class="axis">things</div>' in page
     steps = steps_chart([StepTaken("one", 1.0), StepTaken("two", 2.0)])
-    assert [float(each) for each in re.findall(r'width="([\d.]+)" height="16"', steps)] == [110.0, 220.0]
+    assert [float(each) for each in re.findall(r"margin-left:([\d.]+)%", steps)] == [0.0, 25.0]
+    assert [float(each) for each in re.findall(r";width:([\d.]+)%", steps)] == [25.0, 50.0]
+
+
+def test_axes_have_titles() -> None:
+    page = latency_chart([Latency(0.1, 1e-4), Latency(0.9, 1e-2)], [])
+    assert ">time of one request</text>" in page
+    assert ">seconds since the first request</text>" in page
+
+
+def test_a_report_says_when_where_and_what_next() -> None:
+    story = DemoStory(1_000, [], [StepTaken("only", 1.0)], store="/tmp/a b/store", taken_ms=1_767_225_600_000)
+    page = report_text(story)
+    assert "2026-01-01 00:00 UTC, " in page
+    assert re.search(r"\d+ cores, \d+ GiB of memory, stelae ", page)
+    assert "export STELAE_PATH=&#x27;/tmp/a b/store&#x27;" in page
+    assert 'name="viewport"' in page
+    for command in next_commands(story)[1:-1]:
+        run_words = shlex.split(command)
+        assert run_words[0] == "stelae"
+    assert "Go on from here" not in report_text(DemoStory(1_000, [], [StepTaken("only", 1.0)]))
 
 
 def test_a_report_of_little_is_whole() -> None:

@@ -13,12 +13,11 @@ from tests.cli.running import run
 
 
 def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    if not hasattr(command, "list_commands"):
         yield words
         return
-    for name, each in inner.items():
-        yield from verbs(each, (*words, name))
+    for name in command.list_commands(None):
+        yield from verbs(command.get_command(None, name), (*words, name))
 
 
 VERBS = sorted(verbs(typer.main.get_command(app)))
@@ -59,3 +58,10 @@ def test_wrong_usage(words: list[str]) -> None:
     assert result.exit_code == 2
     assert "Usage: " in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_parameters_show_as_people_know_them(verb: tuple[str, ...]) -> None:
+    shown = run(*verb, "--help").stdout
+    for odd in ("<bool>", "<str>", "<int", "<path", "{TABLE}", "[x>=", "--cluster"):
+        assert odd not in shown

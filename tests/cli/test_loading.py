@@ -25,7 +25,7 @@ def found(cli: Cli, *columns: str) -> list[dict[str, Any]]:
     return cli.lines("scan", "users", "--prefix", "x", "--columns", ",".join(columns))
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("spark", "screen")
 def test_csv_by_the_types_of_the_table(users: Cli) -> None:
     Path("x.csv").write_text(CSV)
     said = users.done("load", "x.csv", "--table", "users", "--job", "j")

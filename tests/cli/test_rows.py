@@ -53,6 +53,7 @@ def test_get_at_a_time(users: Cli) -> None:
     assert users.lines("get", "users", "ann", "--columns", "age", "--at", str(txn - 1)) == [{"id": "ann", "age": 31}]
 
 
+@pytest.mark.usefixtures("screen")
 def test_history(users: Cli) -> None:
     txn = users.json("put", "users", "ann", "age=32")["txn"]
     (found,) = users.lines("get", "users", "ann", "--history", "5", "--columns", "age,click:")
@@ -104,6 +105,7 @@ def test_put_json_lines(users: Cli) -> None:
     assert users.json("put", "users", given="")["rows"] == 0
 
 
+@pytest.mark.usefixtures("screen")
 def test_a_bad_line_is_named_and_what_is_before_it_stays(users: Cli) -> None:
     lines = [f'{{"id": "n{n:05d}", "age": {n}}}' for n in range(1_500)]
     lines[1_200] = '{"id": "bad", "age": null}'
@@ -183,3 +185,24 @@ def test_what_is_no_terminal_has_no_width(users: Cli, monkeypatch: pytest.Monkey
     users.done("put", "users", "x", f"name={'word ' * 60}")
     assert "word " * 60 in users.done("get", "users", "x")
     assert "word " * 60 in users.done("scan", "users", "--prefix", "x")
+
+
+@pytest.mark.parametrize("word", ["name=x", "NAME=x", "nam=x", "age:=1", "click:home=1", "id=ann"])
+def test_a_value_in_the_place_of_the_key_is_refused(users: Cli, word: str) -> None:
+    said = users.refused("put", "users", word)
+    assert said.startswith(f"'{word}' is a value, and the key stands before values: ID {word}; a row whose key is")
+    assert users.json("scan", "users", "--count") == {"rows": 3}
+    users.done("put", "users", "--json-line", f'{{"id": "{word}"}}')
+    assert users.lines("get", "users", word)[0]["id"] == word
+
+
+def test_odd_keys_are_taken(users: Cli) -> None:
+    for key in ("YWJj=", "a=b", "x=1,y=2"):
+        users.done("put", "users", key, "name=Odd")
+        assert users.lines("get", "users", key)[0]["name"] == "Odd"
+
+
+@pytest.mark.parametrize("bounds", [["--prefix", ""], ["--start", ""], ["--start", "", "--stop", ""]])
+def test_a_range_without_bounds_is_refused(users: Cli, bounds: list[str]) -> None:
+    assert "`stelae table truncate users` erases all rows" in users.refused("erase", "users", *bounds, "--yes")
+    assert users.json("scan", "users", "--count") == {"rows": 3}

@@ -35,6 +35,7 @@ def test_at_a_time(users: Cli) -> None:
     assert ids(users, "--at", str(txn)) == ["ann", "bob", "cay", "dan"]
 
 
+@pytest.mark.usefixtures("screen")
 def test_the_screen(users: Cli) -> None:
     lines = users.done("scan", "users", "--columns", "name,age,click:").splitlines()
     assert lines[0].split() == ["id", "name", "age", "click:"]
@@ -45,6 +46,7 @@ def test_the_screen(users: Cli) -> None:
     assert (empty.stdout, empty.stderr) == ("", "0 rows\n")
 
 
+@pytest.mark.usefixtures("screen")
 def test_many_rows_come_in_pages(users: Cli) -> None:
     many = "".join(f'{{"id": "n{n:05d}"}}\n' for n in range(1_500))
     users.done("put", "users", given=many)
@@ -53,6 +55,7 @@ def test_many_rows_come_in_pages(users: Cli) -> None:
     assert sum(line.startswith("id") for line in shown) == 2
 
 
+@pytest.mark.usefixtures("screen")
 def test_versions(users: Cli) -> None:
     users.done("put", "users", "ann", "age=32", "click:home=2")
     where = 'history = 2 and column ~= "click:"'
@@ -67,6 +70,7 @@ def test_versions(users: Cli) -> None:
     assert "CSV has no place for versions" in users.refused("scan", "users", "history = 2", "-o", "x.csv")
 
 
+@pytest.mark.usefixtures("screen")
 def test_the_wildcard_is_shown(cli: Cli) -> None:
     cli.done("table", "create", "t", "--key", "id string", "--cells", "e: click", "--cells", "rest")
     cli.done("put", "t", "a", "click:x=1", "other:y=2")
@@ -142,3 +146,31 @@ def test_hashed_tables_in_order(cli: Cli) -> None:
     assert found != sorted(found)
     assert sorted(found) == list(range(50))
     assert [row["n"] for row in cli.lines("scan", "h", "--ordered", "--limit", "3")] == [0, 1, 2]
+
+
+def test_a_program_gets_lines_with_tabs(users: Cli) -> None:
+    users.done("put", "users", "ann", "age=1234567", "click:two=2")
+    lines = users.done("scan", "users", "--columns", "name,age,click:").splitlines()
+    assert lines[:2] == ["id\tname\tage\tclick:", "ann\tAnn\t1234567\thome=1; two=2"]
+    many = "".join(f'{{"id": "n{n:05d}"}}\n' for n in range(1_500))
+    users.done("put", "users", given=many)
+    lines = users.done("scan", "users", "--prefix", "n", "--columns", "age").splitlines()
+    assert (len(lines), lines[0]) == (1_501, "id\tage")  # one head, however many pages
+    assert users.done("scan", "users", "--prefix", "n", "--count") == "1500\n"
+    assert users.done("get", "users", "ann", "--columns", "name,age") == "id\tann\nname\tAnn\nage\t1234567\n"
+    assert users.done("table", "list").splitlines()[0] == "table\tkey\tgroups\ttablets\tsize"
+    history = [line.split("\t") for line in users.done("get", "users", "ann", "--history", "2").splitlines()[2:]]
+    assert [line[0] for line in history if line[0] == "age"] == ["age", "age"]
+    assert all(line[2].endswith("Z") for line in history)
+
+
+@pytest.mark.usefixtures("screen")
+def test_no_column_is_left_out_on_a_narrow_terminal(users: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = users.done("scan", "users")
+    for name in ("id", "name", "age", "score", "paid", "seen", "tags", "photo", "click:"):
+        assert sum(line.split()[:1] == [name] for line in shown.splitlines()) == 3, name
+    assert max(map(len, shown.splitlines())) <= 40
+    monkeypatch.setenv("COLUMNS", "200")
+    assert users.done("scan", "users").splitlines()[0].split()[:3] == ["id", "name", "age"]
+    assert users.done("scan", "users", "--count") == "3\n"

@@ -33,6 +33,7 @@ def test_create_makes_what_is_said(cli: Cli) -> None:
     assert [each["stop_row"] for each in found["tablet_list"]] == ["67", "70", None]
 
 
+@pytest.mark.usefixtures("screen")
 def test_describe_and_list_for_people(users: Cli) -> None:
     shown = users.done("table", "describe", "users")
     for words in (

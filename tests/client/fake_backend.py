@@ -45,6 +45,8 @@ from stelae.storage.read.asking import Version
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
+READ_AT = Txn(2**40)
+"""The newest snapshot of a `FakeBackend`."""
 OWNER = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "a-store", "owner")
 _MOMENTS_MAX = 10_000
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "a-store", "client")
@@ -197,9 +199,10 @@ class FakeBackend(FakeBulk):
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Txn:
-        return self.submit(table, blocks, max_txn, deadline=deadline).result()
+        return self.submit(table, blocks, max_txn, must_show=must_show, deadline=deadline).result()
 
     def submit(
         self,
@@ -207,6 +210,7 @@ class FakeBackend(FakeBulk):
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Future[Txn]:
         """Of each block its bytes: those it came with, if it came as bytes."""
@@ -216,7 +220,8 @@ class FakeBackend(FakeBulk):
         )
         future: Future[Txn] = Future()
         try:
-            answer = self._told("write", table, said, max_txn, deadline=deadline)
+            shown = ("must show",) if must_show else ()
+            answer = self._told("write", table, said, max_txn, *shown, deadline=deadline)
         except Exception as error:  # noqa: BLE001 - as a real one does
             future.set_exception(error)
             return future
@@ -228,22 +233,20 @@ class FakeBackend(FakeBulk):
     def wait_for_room(self, seconds: float) -> None:
         return None
 
-    @property
-    def visible(self) -> Txn:
-        return self.now()
-
     def now(self, *, deadline: Deadline | None = None) -> Txn:
         return self._told("now", deadline=deadline)
 
     def newest(
         self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None, *, deadline: Deadline | None = None
-    ) -> Values | None:
-        return self._told("newest", table, row, columns, at, deadline=deadline)
+    ) -> tuple[Txn, Values | None]:
+        return READ_AT if at is None else at, self._told("newest", table, row, columns, at, deadline=deadline)
 
-    def newest_cached(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+    def newest_cached(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None
+    ) -> tuple[Txn, Values | None]:
         if "newest_cached" not in self.answers:
             raise NotCached("not here")
-        return self._told("newest_cached", table, row, columns, at, deadline=None)
+        return READ_AT if at is None else at, self._told("newest_cached", table, row, columns, at, deadline=None)
 
     def newest_many(
         self,
@@ -253,8 +256,9 @@ class FakeBackend(FakeBulk):
         at: Txn | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> list[Values | None]:
-        return self._told("newest_many", table, tuple(rows), columns, at, deadline=deadline)
+    ) -> tuple[Txn, list[Values | None]]:
+        found = self._told("newest_many", table, tuple(rows), columns, at, deadline=deadline)
+        return READ_AT if at is None else at, found
 
     def history(
         self,
@@ -288,10 +292,11 @@ class FakeBackend(FakeBulk):
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
+    ) -> tuple[str, ...]:
         for done, total in self._told("compact", table, erase_now, deadline=deadline):
             if progress is not None:
                 progress(done, total)
+        return ("a snapshot",)
 
     def split(
         self, table: TableId, at: Row | None = None, tablet: int | None = None, *, deadline: Deadline | None = None

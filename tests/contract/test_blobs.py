@@ -284,6 +284,25 @@ def test_delete_of_a_directory_is_of_no_object(blobs: BlobStore) -> None:
     assert names(blobs) == ["a/b"]
 
 
+def test_moved_object_has_its_bytes_under_the_other_name_alone(blobs: BlobStore) -> None:
+    put(blobs, "a/b", b"bytes")
+    put(blobs, "a/c", b"stays")
+    blobs.move("a/b", "trash/b")
+    assert names(blobs) == ["a/c", "trash/b"]
+    assert get(blobs, "trash/b") == b"bytes"
+    for missing in ("a/b", "never/was", "a"):
+        with pytest.raises(NotFound):
+            blobs.move(missing, "trash/other")
+    for bad in (".hidden", "a/../b", ""):
+        with pytest.raises(InvalidArgument):
+            blobs.move("a/c", bad)
+        with pytest.raises(InvalidArgument):
+            blobs.move(bad, "trash/other")
+    put(blobs, "a/b", b"new")
+    assert get(blobs, "a/b") == b"new"
+    assert names(blobs) == ["a/b", "a/c", "trash/b"]
+
+
 @pytest.mark.parametrize("renewed", [False, True])
 def test_open_blob_never_reads_other_bytes(blobs: BlobStore, renewed: bool) -> None:
     for number in range(8):

@@ -74,6 +74,16 @@ def test_negative_range_is_refused(logfiles: LogFiles, offset: int, length: int 
         logfiles.read("log", offset, length)
 
 
+def test_the_synced_place_is_remembered_or_nothing_is_said(logfiles: LogFiles) -> None:
+    name = f"{7:016x}.log"
+    file = logfiles.create(name)
+    file.append(b"one")
+    file.sync()
+    file.append(b"two")
+    assert logfiles.synced() in (None, LogFileInfo(name, 3))
+    file.close()
+
+
 def test_taken_name_is_refused_and_its_bytes_stay(logfiles: LogFiles) -> None:
     write(logfiles, "log", b"first")
     with pytest.raises(AlreadyExists):

@@ -149,7 +149,16 @@ def damage_pages(path: Path) -> None:
 
 
 def be_newer(path: Path) -> None:
-    change(path, "PRAGMA user_version = 2")
+    change(path, "PRAGMA user_version = 3")
+    change(path, "UPDATE store SET sum = sum + 1")
+
+
+def be_newer_in_its_header_alone(path: Path) -> None:
+    change(path, "PRAGMA user_version = 3")
+
+
+def lose_its_mark_of_whose_it_is(path: Path) -> None:
+    change(path, "PRAGMA application_id = 1")
 
 
 def be_of_another_program(path: Path) -> None:
@@ -175,6 +184,8 @@ def change(path: Path, statement: str) -> None:
         (damage_pages, Corruption),
         (lose_a_table, Corruption),
         (be_newer, UnsupportedFormat),
+        (be_newer_in_its_header_alone, Corruption),
+        (lose_its_mark_of_whose_it_is, Corruption),
         (be_of_another_program, InvalidArgument),
     ],
 )

@@ -48,8 +48,11 @@ NOT_RUN = {
 
 LANGUAGES = {"python", "text", "console", "sh"}
 _COMMAND_S_MAX = HANG_S
-_TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+_TERMINAL = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "TTY_COMPATIBLE": "1"}
 _PLAIN_COMMAND = re.compile(r"""stelae ([^|;&<>$`'"]|'[^']*'|"[^"$`]*")*""")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+_ELSEWHERE = re.compile(r"(?<!\|)\|(?!\|)|>")
+"""What is printed goes to another program, or into a file."""
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LOOKS = (
     (re.compile(r"\b\d{18}\b"), "TXN"),
@@ -127,6 +130,8 @@ def run_python(code: str, namespace: dict[str, Any], name: str) -> str:
 
 def run_shell(command: str) -> tuple[int, str]:
     variables = {**os.environ, **_TERMINAL}
+    if _ELSEWHERE.search(_QUOTED.sub("", command)):
+        variables["TTY_COMPATIBLE"] = "0"
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     done = subprocess.run(
         ["/bin/sh", "-c", command],

@@ -29,6 +29,14 @@ ON_SPARK = [path for path in PLAYED if needs_spark(path.read_text("utf-8"))]
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]*)(#[^)\s]*)?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PLAY_S_MAX = 2 * HANG_S
+_BARE = """
+import sys
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pandas", "polars", "pyspark", "duckdb"):
+            raise ModuleNotFoundError(f"no {name} here", name=name)
+sys.meta_path.insert(0, NotInstalled())
+"""
 
 
 def named(path: Path) -> str:
@@ -46,6 +54,15 @@ def test_code_runs_and_prints_what_is_said(path: Path) -> None:
 def test_code_on_spark_runs_and_prints_what_is_said(path: Path, spark: SparkSession) -> None:
     """In this process, whose session the document finds."""
     assert list(play_file(path)) == []
+
+
+def test_the_quick_start_needs_nothing_but_the_package(tmp_path: Path) -> None:
+    """Not pandas, not polars: they are not among its dependencies."""
+    first = next(block for block in blocks_of((ROOT / "README.md").read_text("utf-8")) if block.language == "python")
+    done = subprocess.run(
+        [sys.executable, "-c", _BARE + first.text], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_a_newcomer_reads_is_played() -> None:

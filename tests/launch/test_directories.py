@@ -11,15 +11,19 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 import stelae
 from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.launch.checking import check_store
+from stelae.launch.embedded import Opener
+from stelae.launch.local import LocalStore
 from stelae.launch.metastores import InDirectory, open_metastore
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import PutKey
@@ -366,3 +370,58 @@ def test_a_check_changes_nothing(tmp_path: Path) -> None:
     assert report.problems == ()
     assert report.counts["unneeded fragments"] == 1
     assert contents(tmp_path / "data") == before
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/data", "hdfs://host/data", "https://example.org/data", "s3:/bucket"])
+def test_a_scheme_that_is_not_served_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in (place, Path(place)):
+        with pytest.raises(stelae.InvalidArgument, match="a store is opened by a directory of this machine"):
+            stelae.open(given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_home_and_file_urls_are_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    stelae.open("~/data").close()
+    stelae.open(Path("~") / "more", store="~/fragments").close()
+    stelae.open(f"file://{tmp_path}/with%20space").close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["home", "with space"]
+    assert sorted(each.name for each in (tmp_path / "home").iterdir()) == ["data", "fragments", "more"]
+    with pytest.raises(stelae.InvalidArgument, match="no such user"):
+        stelae.open("~nobody-of-that-name/data")
+
+
+def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(stelae.NotFound, match=r"no store in .*create=True"):
+        stelae.open(tmp_path / "data", create=False)
+    assert list(tmp_path.iterdir()) == []
+    stelae.open(tmp_path / "data").close()
+    with stelae.open(tmp_path / "data", create=False) as db:
+        assert db.tables() == []
+
+
+def test_opening_waits_for_another_opening_no_longer_than_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not get on, with a stopped owner say, holds up others only until their own time is over."""
+    begun, go_on, plain = Event(), Event(), Opener.own
+
+    def slowly(self: Opener) -> LocalStore | None:
+        if self.directory.name == "slow":
+            begun.set()
+            assert go_on.wait(HANG_S)
+        return plain(self)
+
+    monkeypatch.setattr(Opener, "own", slowly)
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(stelae.open, tmp_path / "slow")
+        assert begun.wait(HANG_S)
+        try:
+            with pytest.raises(stelae.DeadlineExceeded, match="another one was being opened"):
+                stelae.open(tmp_path / "other", timeout_s=0.01)
+        finally:
+            go_on.set()
+        slow.result().close()
+    stelae.open(tmp_path / "other", timeout_s=0.01).close()

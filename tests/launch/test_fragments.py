@@ -22,6 +22,7 @@ from stelae.launch.fragments import fragments_url
 from stelae.launch.metastores import InDirectory, open_metastore
 from stelae.registry.store_mark import STORE_KEY
 from stelae.storage.files.claims import CLAIM
+from stelae.storage.files.trash import TRASH
 from tests.s3 import BUCKET, bucket_client, names_in
 
 # Opens a store, writes what is asked for, says so, and waits until it is told to end, or killed.
@@ -89,7 +90,11 @@ def test_a_store_on_s3_from_its_making_to_its_second_opening(tmp_path: Path, s3_
         assert (table.get(8), table.count()) == (None, 99)
     after = names_in(s3_endpoint, s3_url)
     fragments = [name for name in after if name.startswith("fragments/")]
-    assert sorted({*after} - {*fragments}) == [CLAIM]
+    aside = [name for name in after if name.startswith(TRASH)]
+    assert {name.split(".", 1)[1] for name in aside} == {
+        name.removeprefix("fragments/").replace("/", ".") for name in before if name not in after
+    }
+    assert sorted({*after} - {*fragments} - {*aside}) == [CLAIM]
     assert fragments
     assert {*before} - {*after}  # what was merged is collected
     assert not any(name.endswith(".parquet") for name in local_files(data))

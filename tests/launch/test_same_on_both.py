@@ -19,6 +19,7 @@ import pytest
 import stelae
 import stelae.aio
 from tests.effort import HANG_S, tries
+from tests.processes import stop
 
 KEYS = ["a", "b", "c"]
 OWNER = """
@@ -183,7 +184,7 @@ def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: s
             "flush": table.flush,
             "tables": db.tables,
         }
-        owner.send_signal(signal.SIGSTOP)
+        stop(owner)
         patient, db.session.patience = db.session.patience, replace(db.session.patience, timeout_s=0.3)
         with pytest.raises((stelae.Unavailable, stelae.UnknownOutcome)) as caught:
             calls[what]()
@@ -195,6 +196,6 @@ def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: s
 
 def test_opening_beside_a_stopped_owner_ends_at_the_deadline(tmp_path: Path) -> None:
     with owner_of(tmp_path) as owner:
-        owner.send_signal(signal.SIGSTOP)
+        stop(owner)
         with pytest.raises(stelae.Unavailable, match="is open in"):
             stelae.open(tmp_path, timeout_s=0.3)

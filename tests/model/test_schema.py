@@ -12,17 +12,9 @@ from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion, Txn
 from stelae.model.limits import Limits
-from stelae.model.purge import AllOf, MaxAge, MaxHistory, PastPolicy, Reigns
-from stelae.model.schema import (
-    CellsGroup,
-    Column,
-    ColumnsGroup,
-    Family,
-    GroupOptions,
-    KeyColumn,
-    TableSchema,
-    check_schema,
-)
+from stelae.model.purge import AllOf, MaxAge, MaxHistory, PastPolicy, Reigns, purging_at
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, GroupOptions, KeyColumn, TableSchema
+from stelae.model.schema_checks import check_schema
 
 PROFILE = ColumnsGroup(
     GroupId(2),
@@ -195,11 +187,14 @@ def test_limits_are_settings() -> None:
 
 def test_options_remember_the_policies_before_them() -> None:
     one, two, three = (GroupOptions(purge=MaxHistory(count)) for count in (1, 2, 3))
-    assert (one.purging, one.purging_at(Txn(5))) == (MaxHistory(1), MaxHistory(1))
+    assert (one.purging, purging_at(one.purging, Txn(5))) == (MaxHistory(1), MaxHistory(1))
     altered = two.after(one, Txn(5))
     assert altered.past == (PastPolicy(MaxHistory(1), Txn(5)),)
     assert altered.purging == Reigns(altered.past, MaxHistory(2))
-    assert (altered.purging_at(Txn(5)), altered.purging_at(Txn(6))) == (MaxHistory(1), altered.purging)
+    assert (purging_at(altered.purging, Txn(5)), purging_at(altered.purging, Txn(6))) == (
+        MaxHistory(1),
+        altered.purging,
+    )
     again = one.after(altered, Txn(7))
     assert again == dataclasses.replace(one, past=(*altered.past, PastPolicy(MaxHistory(2), Txn(7))))
     check_schema(profile(options=again))

@@ -29,7 +29,8 @@ def test_arrow_and_back(type_: t.ColumnType) -> None:
     ("text", "message"),
     [
         ("", "ends too early"),
-        ("integer", "'integer' is not a type; types are bool, int8"),
+        ("integer", "'integer' is not a type; say int32 or int64; types are bool, int8"),
+        ("text", "'text' is not a type; say string; types are"),
         ("int33", "'int33' is not a type"),
         ("decimal", "ends too early"),
         ("decimal(39, 2)", "needs a precision from 1 to 38"),

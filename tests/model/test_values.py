@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN
@@ -216,3 +217,46 @@ def test_a_time_is_whole_microseconds_in_range(bad: object) -> None:
     assert check_ts(TS_MIN) == TS_MIN
     with pytest.raises(InvalidArgument, match=r"ts: .* is not a time"):
         check_ts(bad)
+
+
+_ELEMENTS = st.sampled_from(
+    [t.Bool(), *(t.Int(bits) for bits in t.INT_BITS), t.Float(32), t.Float(64), t.String(), t.Binary(), t.Date()]
+)
+_ITEMS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.integers(-130, 130),
+    st.floats(),
+    st.text(st.characters(), max_size=3),
+    st.binary(max_size=3),
+)
+
+
+@given(_ELEMENTS, st.one_of(st.lists(_ITEMS, max_size=4), st.lists(st.floats(), max_size=4), st.lists(st.integers())))
+def test_arrays_are_kept_as_their_items_are(element: t.ColumnType, items: list[Any]) -> None:
+    try:
+        expected = [None if item is None else coerce(element, item, "it") for item in items]
+    except InvalidArgument:
+        with pytest.raises(InvalidArgument, match=r"it\[\d+\]"):
+            coerce(t.Array(element), items, "it")
+        return
+    kept = coerce(t.Array(element), items, "it")
+    assert kept is not items
+    assert repr(kept) == repr(expected)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "i8", "u1", "u8", "f2", "f4", "f8", "g", "M8[us]", "O"])
+@pytest.mark.parametrize(
+    "element", [t.Bool(), t.Int(8), t.Int(64), t.Float(32), t.Float(64), t.TimestampNtz()], ids=str
+)
+def test_numpys_arrays_are_kept_as_their_items_are(dtype: str, element: t.ColumnType) -> None:
+    for numbers in ([0, 1, 1], [0, 100, 250], []):
+        given = np.array(numbers).astype(dtype)
+        try:
+            expected = [coerce(element, item, "it") for item in given]
+        except InvalidArgument:
+            with pytest.raises(InvalidArgument):
+                coerce(t.Array(element), given, "it")
+        else:
+            assert repr(coerce(t.Array(element), given, "it")) == repr(expected)

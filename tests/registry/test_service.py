@@ -377,7 +377,7 @@ def test_a_missing_version_is_named() -> None:
     [
         (log.VERSION_KEY, b"many", "catalog/version: b'many' is not a number"),
         (log.CLOSED_KEY, b"-1", "catalog/closed: b'-1' is not a number"),
-        (log.SNAPSHOT_KEY, b"{", "catalog/snapshot-version: does not say where the snapshot is"),
+        (log.SNAPSHOT_KEY, b"{", "catalog/snapshot-version: where the snapshot is cannot be read"),
     ],
 )
 def test_bad_small_keys_are_named(key: str, value: bytes, message: str) -> None:

@@ -60,7 +60,7 @@ def test_a_read_only_store_refuses_what_changes(name: str) -> None:
 def test_a_read_only_store_is_a_store() -> None:
     backend = FakeBackend({TABLE: table_info(USERS)}, {"now": Txn(4), "newest_cached": {"a": 1}})
     store = read_only(backend)
-    assert (store.is_local, store.place, store.visible) == (True, "fake", 4)
+    assert (store.is_local, store.place, store.now()) == (True, "fake", 4)
     store.wait_for_room(1)
     store.close()
     with pytest.raises(PermissionDenied):

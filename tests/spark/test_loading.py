@@ -303,3 +303,25 @@ def test_writing_by_format_refused(spark: SparkSession, db: stelae.Database, use
     with pytest.raises(Exception, match="saveAsTable and CREATE TABLE pass no options"):
         people(spark, 0, 1).write.format("stelae").mode("append").save()
     assert users.count() == 0
+
+
+def test_tables_of_sparks_catalog_are_refused(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
+    from stelae.spark.source.source import StelaeSource
+
+    spark.dataSource.register(StelaeSource)
+    for mode in ("error", "append", "overwrite"):
+        options = {"path": backend_of(db).place, "table": users.info.name}
+        with pytest.raises(Exception, match=f"nothing was written to '{users.info.name}': saveAsTable"):
+            people(spark, 0, 10).write.format("stelae").mode(mode).options(**options).saveAsTable(f"of_{mode}")
+    assert users.count() == 0
+    assert [each.name for each in spark.catalog.listTables() if each.name.startswith("of_")] == []
+
+
+def test_a_batch_of_a_stream_is_written_by_format(
+    spark: SparkSession, db: stelae.Database, users: stelae.Table, tmp_path: Path
+) -> None:
+    people(spark, 0, 10).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(people(spark, 0, 1).schema).parquet(str(tmp_path / "in"))
+    writing = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "at"))
+    writing.foreachBatch(lambda frame, _: written(frame, db, users)).start().awaitTermination()
+    assert users.count() == 10

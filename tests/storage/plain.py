@@ -19,14 +19,15 @@ Decided here, where the words leave it open:
   it is gone for good. Joining both could give two versions of one cell with the same ts and txn.
 - A group's options say which policies it had before, and up to which txn each: a commit or read goes by the one of its
   time, and at the end of its time a policy is asked once more. What a schema says of a group counts for all that is in
-  the group then: what moves to another group is judged as if it had always been there.
+  the group then: what moves to another group is judged as if it had always been there. A family with a past of its own,
+  since it was under the wildcard before it was declared, goes by that first, and only from its end on by the group's.
 - A truncation touches every row, so for conflicts it counts as the last commit of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from stelae.model.hybrid import micros_of
@@ -278,8 +279,14 @@ def _options(schema: TableSchema, homes: dict[Member, tuple[str, Group]], place:
     if place == EXISTS:
         first = next((group for group in schema.groups if isinstance(group, ColumnsGroup)), schema.groups[0])
         return first.options
-    group = schema.family_group(place.member) if isinstance(place.member, str) else homes[place.member][1]
-    return group.options
+    if isinstance(place.member, str):
+        return schema.family_group(place.member).options
+    group = homes[place.member][1]
+    family = next((each for each in getattr(group, "families", ()) if each.id == place.member), None)
+    if family is None or not family.past:
+        return group.options
+    since = [past for past in group.options.past if past.until > family.past[-1].until]
+    return replace(group.options, past=(*family.past, *since))
 
 
 def _alive(place: Place, touches: list[_Touch], options: GroupOptions, at: Txn, now_us: int) -> list[Version]:

@@ -38,3 +38,27 @@ def test_a_claim_that_cannot_be_read_is_corruption(blobs: SimBlobStore) -> None:
     writer.commit()
     with pytest.raises(Corruption, match=f"{CLAIM}.*whose fragments lie in here"):
         check_claim(blobs, "one", "here")
+
+
+def test_a_flipped_byte_of_a_claim_is_not_another_store(blobs: SimBlobStore) -> None:
+    claim_blobs(blobs, "a1b2c3", "here")
+    data = bytes(blobs.open(CLAIM).read(0, blobs.open(CLAIM).size_bytes))
+    found = 0
+    for at in range(len(data)):
+        for mask in (1, 4, 128):
+            blobs.delete(CLAIM)
+            writer = blobs.create(CLAIM)
+            writer.write(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
+            writer.commit()
+            try:
+                check_claim(blobs, "a1b2c3", "here")
+            except Corruption:
+                found += 1
+    assert found > len(data)
+
+
+def test_a_claim_of_before_there_were_checksums(blobs: SimBlobStore) -> None:
+    writer = blobs.create(CLAIM)
+    writer.write(b'{"token":"one"}')
+    writer.commit()
+    check_claim(blobs, "one", "here")

@@ -352,12 +352,12 @@ def test_a_file_cannot_be_written(work: str, call: BlobCall, error: type[StelaeE
             writers.check()
             writers.check_after_a_crash(nth)
             engine.upkeep.collect_files()
-            assert {info.name for info in engine.blobs.list()} == engine.upkeep.needed_files() >= before
+            assert {info.name for info in engine.blobs.list("fragments/")} == engine.upkeep.needed_files() >= before
             assert writers.write([number(ROWS[0], 7)]) == []
             writers.flush() if work == "flush" else engine.compact_all(tablet)
         writers.check()
         engine.tidy()
-        assert {info.name for info in engine.blobs.list()} == files_of(engine)
+        assert {info.name for info in engine.blobs.list("fragments/")} == files_of(engine)
         assert len(files_of(engine)) <= 2 * len(SCHEMA.groups)
         writers.check_after_a_crash(nth)
     assert refused
@@ -406,7 +406,7 @@ def test_files_cannot_be_collected(call: BlobCall, error: type[StelaeError]) -> 
     engine.upkeep.save()
     engine.blobs.fail(call, error)
     assert retried(engine.upkeep.collect_files, error) == 1
-    assert {info.name for info in engine.blobs.list()} == files_of(engine)
+    assert {info.name for info in engine.blobs.list("fragments/")} == files_of(engine)
     writers.check()
     writers.check_after_a_crash()
 
@@ -449,7 +449,7 @@ def test_configs_cannot_be_saved(after: int) -> None:
     engine.upkeep.collect_files()
     writers.check_after_a_crash(after)
     engine.tidy()
-    assert {info.name for info in engine.blobs.list()} == files_of(engine)
+    assert {info.name for info in engine.blobs.list("fragments/")} == files_of(engine)
     writers.check_after_a_crash(after)
 
 

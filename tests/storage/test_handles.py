@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stelae.adapters.blobs.local import LocalBlobStore
-from stelae.model.errors import NotFound
+from stelae.model.errors import NotFound, Overloaded
 from stelae.ports.blobs import Blob
-from stelae.storage.files.handles import Handles
+from stelae.storage.files.handles import Handles, OpenFiles
 
 
 class Counting(LocalBlobStore):
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Counting:
 
 
 def test_only_so_many_are_open_and_all_can_be_read(store: Counting) -> None:
-    handles = Handles(store, open_max=3)
+    handles = Handles(store, OpenFiles(3))
     blobs = [handles.blob(f"b/{number}") for number in range(20)]
     for _ in range(2):
         for number, blob in enumerate(blobs):
@@ -55,7 +55,7 @@ def test_only_so_many_are_open_and_all_can_be_read(store: Counting) -> None:
 
 
 def test_a_file_that_is_read_often_stays_open(store: Counting) -> None:
-    handles = Handles(store, open_max=2)
+    handles = Handles(store, OpenFiles(2))
     often = handles.blob("b/0")
     for number in range(1, 20):
         handles.blob(f"b/{number}").read(0, 1)
@@ -65,7 +65,7 @@ def test_a_file_that_is_read_often_stays_open(store: Counting) -> None:
 
 
 def test_a_file_deleted_while_it_was_closed_is_not_found(store: Counting) -> None:
-    handles = Handles(store, open_max=1)
+    handles = Handles(store, OpenFiles(1))
     blob = handles.blob("b/1")
     handles.blob("b/2")
     store.delete("b/1")
@@ -75,7 +75,7 @@ def test_a_file_deleted_while_it_was_closed_is_not_found(store: Counting) -> Non
 
 
 def test_threads_that_push_each_other_out_all_get_their_bytes(store: Counting) -> None:
-    handles = Handles(store, open_max=2)
+    handles = Handles(store, OpenFiles(2))
 
     def read(number: int) -> bool:
         return bytes(handles.blob(f"b/{number % 20}").read(0, 100)) == bytes([number % 20]) * 100
@@ -83,4 +83,47 @@ def test_threads_that_push_each_other_out_all_get_their_bytes(store: Counting) -
     with ThreadPoolExecutor(6) as pool:
         assert all(pool.map(read, range(2_000)))
     assert store.count() <= 2
+    handles.close_all()
+
+
+def test_several_stores_share_equally(tmp_path: Path, store: Counting) -> None:
+    files = OpenFiles(12)
+    first = Handles(store, files)
+    blobs = [first.blob(f"b/{number}") for number in range(20)]
+    assert store.count() == 12
+    second = Handles(store, files)
+    assert store.count() == 6
+    blobs += [second.blob(f"b/{number}") for number in range(20)]
+    assert store.count() == 12
+    files.allow(4)
+    assert store.count() == 4
+    for number, blob in enumerate(blobs):
+        assert bytes(blob.read(0, 1)) == bytes([number % 20])
+        assert store.count() <= 4
+    second.close_all()
+    for number in range(20):
+        first.blob(f"b/{number}")
+    assert store.count() == 4
+    files.allow(0)
+    assert bytes(blobs[0].read(0, 1)) == b"\0"
+    assert store.count() <= 1
+    first.close_all()
+
+
+def test_where_others_took_all_descriptors_half_are_given_back(
+    store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = Handles(store, OpenFiles(16))
+    for number in range(16):
+        handles.blob(f"b/{number}")
+    plain = store.open
+
+    def refusing(name: str) -> Blob:
+        if store.count() > 8:
+            raise Overloaded(f"{name}: Too many open files")
+        return plain(name)
+
+    monkeypatch.setattr(store, "open", refusing)
+    assert bytes(handles.blob("b/19").read(0, 1)) == bytes([19])
+    assert store.count() == 9
     handles.close_all()

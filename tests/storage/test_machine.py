@@ -35,18 +35,8 @@ from stelae.model.ids import ColumnId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PastPolicy
 from stelae.model.ranges import EVERYTHING, RangeSet
-from stelae.model.schema import (
-    BLOCK_BYTES_MIN,
-    CellsGroup,
-    Column,
-    ColumnsGroup,
-    Family,
-    Group,
-    GroupOptions,
-    KeyColumn,
-    TableSchema,
-    check_schema,
-)
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, KeyColumn, TableSchema
+from stelae.model.schema_checks import BLOCK_BYTES_MIN, check_schema
 from stelae.model.types import Array, Binary, Float, Int, String, Timestamp
 from stelae.storage.read.scans.rows import RowBatch
 from stelae.storage.read.scans.tables import TableScan

@@ -21,16 +21,8 @@ from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, 
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.purge import PastPolicy, parse_purge
 from stelae.model.ranges import RangeSet, RowRange, single
-from stelae.model.schema import (
-    CellsGroup,
-    Column,
-    ColumnsGroup,
-    Family,
-    Group,
-    GroupOptions,
-    TableSchema,
-    check_schema,
-)
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.model.types import Int, widens
 from stelae.model.values import coerce
 from tests.effort import tries

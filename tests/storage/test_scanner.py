@@ -27,7 +27,8 @@ from stelae.model.predicate.plan import ALL_TIME, TimeRange, plan
 from stelae.model.predicate.selectors import ALL_COLUMNS, ColumnSelector, Selectors, union_selectors
 from stelae.model.predicate.vector import names_of
 from stelae.model.ranges import EVERYTHING, NOTHING, RangeSet, RowRange, prefixed, single
-from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema, check_schema
+from stelae.model.schema import CellsGroup, ColumnsGroup, TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.model.values import Value
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.fragments import Fragment

@@ -23,7 +23,8 @@ from stelae.model.declare import GroupSpec, cells, columns, declare, parse_colum
 from stelae.model.ids import ColumnId, GroupId, Row, SchemaVersion, TabletId, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.record import ROW_EXISTS
-from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, TableSchema, check_schema
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.model.types import parse_type
 from stelae.model.values import Value
 from stelae.storage.tablet.config import config_of, decode_config, encode_config, state_of

@@ -26,7 +26,8 @@ from stelae.model.hybrid import micros_of, millis_of, pack
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId, GroupId, Micros, Row, SchemaVersion, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.purge import parse_purge
-from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, TableSchema, check_schema
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.model.types import widens
 from stelae.model.values import Value
 

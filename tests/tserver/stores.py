@@ -14,6 +14,7 @@ from stelae.model.events import Listener
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.registry.tablet_records import take_tablet_ids
 from stelae.service.blocks import OrderedBlock
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import CreateAsk, TableInfo
@@ -44,6 +45,10 @@ class Place:
     def create(self, name: str = "t", *cuts: int) -> TableInfo:
         return self.store.create(CreateAsk(name, SCHEMA, tuple(row(cut) for cut in cuts)))
 
+    def give_out_ids(self, below: int) -> None:
+        """Tablets may have all ids below this one, as if the master had given them out."""
+        self.store.world.loop.run(take_tablet_ids(self.store.world.metastore, below))
+
     def blocks(self, table: TableId, *keys: int, a: int = 0) -> list[OrderedBlock]:
         return blocks_of(self.store.info(table).schema, [{"id": key, "a": a or key} for key in keys])
 
@@ -51,7 +56,7 @@ class Place:
         return self.store.write(table, self.blocks(table, *keys, a=a))
 
     def get(self, table: TableId, key: int, at: Txn | None = None) -> Any:
-        found = self.store.newest(table, row(key), ALL_COLUMNS, at)
+        _, found = self.store.newest(table, row(key), ALL_COLUMNS, at)
         return None if found is None else found["a"]
 
     def keys(self, table: TableId) -> list[int]:

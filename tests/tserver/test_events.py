@@ -30,7 +30,9 @@ from stelae.model.events import (
     TabletSplit,
     TicketExpired,
 )
+from stelae.model.ids import TableId
 from stelae.service.tables import AlterAsk
+from stelae.storage.files.trash import TRASH
 from tests.assembly.worlds import GRACE_S, SETTINGS
 from tests.tserver.stores import Place, row
 
@@ -188,6 +190,64 @@ def test_what_the_disk_refuses_is_told(place: Heard) -> None:
         place.store.flush_step()
     assert [event.during for event in place.told(DiskRefused)] == ["a flush"]
     assert place.store.metrics()["disk_errors"] == 2
+
+
+def fill(place: Heard, table: TableId) -> None:
+    for key in range(10_000):
+        place.put(table, key)
+
+
+def test_memory_that_is_full_because_the_disk_is_says_so_at_once() -> None:
+    """Nobody waits for room that no flush can make. It is told once, until a flush goes through."""
+    place = Heard(settings=replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000)))
+    info = place.create()
+    with pytest.raises(Overloaded):
+        fill(place, info.id)
+    for _ in range(3):
+        place.machine.blobs.fail("create", DiskFull)
+        with pytest.raises(DiskFull):
+            place.store.flush_step()
+        with pytest.raises(DiskFull, match=r"memory is full of rows that cannot be written to files: .*create"):
+            fill(place, info.id)
+        refused = place.store.submit(info.id, place.blocks(info.id, 1))
+        assert isinstance(refused.exception(), DiskFull)
+    assert [event.during for event in place.told(DiskRefused)] == ["a flush"]
+    while place.store.flush_step():
+        pass
+    place.put(info.id, 1)
+    with pytest.raises(Overloaded):
+        fill(place, info.id)
+    assert place.store.metrics()["disk_errors"] == 1
+    place.close()
+
+
+def test_a_log_that_is_refused_again_and_again_is_told_once(place: Heard) -> None:
+    info = place.create()
+    for _ in range(2):
+        for _ in range(3):
+            place.machine.disk.fail("append", DiskFull)
+            with pytest.raises(DiskFull):
+                place.put(info.id, 1)
+        assert [event.during for event in place.told(DiskRefused)] == ["the log"]
+        place.put(info.id, 1)
+
+
+def test_a_full_disk_is_given_the_room_of_what_was_put_aside(place: Heard) -> None:
+    info = place.create()
+    for key in range(2):
+        place.put(info.id, key)
+        place.store.flush(info.id)
+    place.store.compact(info.id)
+    aside = list(place.machine.blobs.list(TRASH))
+    assert aside
+    place.machine.disk.fail("append", DiskFull)
+    with pytest.raises(Overloaded, match="what was put aside on it was deleted"):
+        place.put(info.id, 1)
+    assert list(place.machine.blobs.list(TRASH)) == []
+    place.put(info.id, 1)
+    place.machine.disk.fail("append", DiskFull)
+    with pytest.raises(DiskFull):
+        place.put(info.id, 1)
 
 
 def test_what_a_submitted_write_meets_is_told_too(place: Heard) -> None:

@@ -60,7 +60,7 @@ def settle(place: Place) -> int:
 def in_cache(place: Place, table: TableId, keys: Any = range(0, ROWS, 37)) -> bool:
     """Whether these rows are read without touching a file."""
     try:
-        found = [place.store.newest_cached(table, row(key), HOT) for key in keys]
+        found = [place.store.newest_cached(table, row(key), HOT)[1] for key in keys]
     except NotCached:
         return False
     assert [values and values["a"] for values in found] == list(keys)
@@ -132,7 +132,7 @@ def test_other_tables_do_not_push_it_out(place: Place) -> None:
     settle(place)
     place.server.shard.cache.resize(hot_bytes(place, info.id) + 100_000)
     for key in range(0, 4 * ROWS, 7):
-        assert place.store.newest(other.id, row(key), ALL_COLUMNS) is not None
+        assert place.store.newest(other.id, row(key), ALL_COLUMNS)[1] is not None
     assert in_cache(place, info.id)
     assert place.store.metrics()["cache_bytes"] > hot_bytes(place, info.id), "they have what is left"
 
@@ -146,7 +146,7 @@ def test_what_is_larger_than_the_cache_comes_to_an_end() -> None:
     assert not in_cache(place, info.id)
     assert settle(place) == 0
     for key in range(0, ROWS, 101):
-        assert place.store.newest(info.id, row(key), HOT) is not None
+        assert place.store.newest(info.id, row(key), HOT)[1] is not None
     assert settle(place) == 0
     place.close()
 

@@ -79,8 +79,9 @@ def test_many_rows_are_of_one_snapshot(place: Place, monkeypatch: pytest.MonkeyP
     place.put(info.id, 1, 9, a=1)
     at = place.store.now() if is_given else None
     before_the_state_is_taken(place, monkeypatch, rewritten(place, info.id))
-    found = place.store.newest_many(info.id, [row(9), row(1), row(7)], ALL_COLUMNS, at)
+    read_at, found = place.store.newest_many(info.id, [row(9), row(1), row(7)], ALL_COLUMNS, at)
     assert found == [{"a": 1}, {"a": 1}, None]
+    assert at is None or read_at == at
     assert place.get(info.id, 1) == 2
 
 

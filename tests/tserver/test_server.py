@@ -202,6 +202,7 @@ def test_splitting_and_joining_twice(place: Place) -> None:
     assert place.server.ask(join) == place.server.ask(join)
     assert tablets(place, info.id) == [702]
     assert place.keys(info.id) == [1, 5, 9]
+    place.give_out_ids(800)
     place.reopen()
     assert place.keys(info.id) == [1, 5, 9]
 

@@ -40,6 +40,6 @@ def test_one_write_of_more_than_memory_goes_through(tmp_path: Path) -> None:
             refused += 1
         store.wait_for_room(60.0)
     assert refused or len(blocks) < count, "it never met a full memory"
-    found = store.newest_many(info.id, [key_of(SCHEMA, number) for number in range(count)], ALL_COLUMNS)
+    _, found = store.newest_many(info.id, [key_of(SCHEMA, number) for number in range(count)], ALL_COLUMNS)
     assert [values and str(values["text"])[:3].rstrip("x") for values in found] == [str(n) for n in range(count)]
     store.close()

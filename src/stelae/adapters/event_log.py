@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from stelae.model.events import DiskRefused, Event, OwnerLost, StoreFilled, TicketExpired
+from stelae.model.events import DiskRefused, Event, OwnerLost, StoreFilled, TicketExpired, UnknownFilesFound
 
 LOGGER = "stelae.events"
-_WARNINGS = (DiskRefused, OwnerLost, StoreFilled, TicketExpired)
+_WARNINGS = (DiskRefused, OwnerLost, StoreFilled, TicketExpired, UnknownFilesFound)
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 

@@ -16,6 +16,7 @@ from stelae.model.errors import (
     DiskFull,
     InvalidArgument,
     NotFound,
+    Overloaded,
     PermissionDenied,
     StelaeError,
 )
@@ -32,12 +33,16 @@ _MEANING: dict[int, type[StelaeError]] = {
     errno.ENOTDIR: InvalidArgument,
     errno.EISDIR: InvalidArgument,
     errno.ENAMETOOLONG: InvalidArgument,
+    errno.EMFILE: Overloaded,
+    errno.ENFILE: Overloaded,
 }
 
 
 def stelae_error(error: OSError, place: str) -> StelaeError:
     """The error of the contract for one of the system; what has no meaning of its own is a failing device."""
     meaning = _MEANING.get(error.errno or 0, DiskFailed)
+    if meaning is Overloaded:
+        return Overloaded(f"{place}: {error.strerror}: close some, or raise the limit of the process (ulimit -n)")
     return meaning(f"{place}: {error.strerror or error}")
 
 

@@ -1,4 +1,4 @@
-"""Threads that live as long as a store: an event loop, and steps that are taken when somebody calls for them.
+"""Threads that live as long as a store: an event loop, steps that are taken when somebody calls for them, and alarms.
 
 They are daemons: a process that ends without closing its store is not held up by them.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
-from threading import Event, Lock, Thread, current_thread
+from heapq import heappop, heappush
+from threading import TIMEOUT_MAX, Condition, Event, Lock, Thread, current_thread
 from typing import TypeVar
 
 from stelae.model.errors import Closed, InvalidArgument, StelaeError
@@ -17,7 +19,8 @@ from stelae.model.errors import Closed, InvalidArgument, StelaeError
 T = TypeVar("T")
 
 _log = logging.getLogger("stelae")
-_RETRY_S = 1.0
+_RETRY_S_MIN = 1.0
+_RETRY_S_MAX = 8.0
 
 
 class LoopThread:
@@ -85,7 +88,8 @@ class LoopThread:
 
 class StepThread:
     """Takes a step when it is woken, and more while the step says that there are; also every `period_s`, if given. A
-    step that fails is tried again after a while: what it does is not lost by it."""
+    step that fails is tried again after a while, ever less often: what it does is not lost by it. The first failure of
+    a kind is logged, and the next only after a step that did not fail."""
 
     def __init__(
         self, name: str, step: Callable[[], bool], period_s: float | None = None, pause_s: float = 0.0
@@ -96,7 +100,8 @@ class StepThread:
         self._step = step
         self._period_s = period_s
         self._woken = Event()
-
+        self._failed: type[Exception] | None = None
+        self._retry_s = _RETRY_S_MIN
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -120,17 +125,71 @@ class StepThread:
                 return
             try:
                 while self._step():
+                    self._failed, self._retry_s = None, _RETRY_S_MIN
                     if self._ended.is_set():
                         return
+                self._failed, self._retry_s = None, _RETRY_S_MIN
                 if self._pause_s:
                     self._ended.wait(self._pause_s)
-            except StelaeError as error:
-                _log.warning("%s: %s; tried again in %s s", self._thread.name, error, _RETRY_S)
-                self._rest()
-            except Exception:  # noqa: BLE001 - a thread that dies would leave the store without its upkeep
-                _log.exception("%s failed; tried again in %s s", self._thread.name, _RETRY_S)
-                self._rest()
+            except Exception as error:  # noqa: BLE001 - a thread that dies would leave the store without its upkeep
+                self._tell(error)
+                self._ended.wait(self._retry_s)
+                self._retry_s = min(2 * self._retry_s, _RETRY_S_MAX)
+                self._woken.set()
 
-    def _rest(self) -> None:
-        self._ended.wait(_RETRY_S)
-        self._woken.set()
+    def _tell(self, error: Exception) -> None:
+        if type(error) is not self._failed:
+            self._failed = type(error)
+            is_known = isinstance(error, StelaeError)
+            words = "%s: %s; it is tried again until it is done" if is_known else "%s failed (%s); it is tried again"
+            _log.warning(words, self._thread.name, error, exc_info=None if is_known else error)
+
+
+class AlarmThread:
+    """Calls jobs when their time has come, one after another. The thread begins with the first job."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = Condition()
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._ended = False
+        self._thread: Thread | None = None
+
+    def call_later(self, seconds: float, job: Callable[[], None]) -> None:
+        """Call the job once, so many seconds from now; never, if this is closed before."""
+        with self._changed:
+            if self._ended:
+                return
+            self._count += 1
+            heappush(self._waiting, (time.monotonic() + seconds, self._count, job))
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """The job under way is the last one. Closing twice is no error."""
+        with self._changed:
+            self._ended = True
+            self._waiting.clear()
+            self._changed.notify()
+        if self._thread is not None and self._thread is not current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except Exception:  # noqa: BLE001 - the jobs behind it are due all the same
+                _log.exception("%s failed", self._name)
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next job's time; None if there is to be no more."""
+        with self._changed:
+            while not self._ended:
+                left_s = self._waiting[0][0] - time.monotonic() if self._waiting else TIMEOUT_MAX
+                if left_s <= 0:
+                    return heappop(self._waiting)[2]
+                self._changed.wait(min(left_s, TIMEOUT_MAX))
+            return None

@@ -14,7 +14,6 @@ from stelae.master.desk import TableDesk
 from stelae.master.master import Master
 from stelae.model.events import Event, Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
-from stelae.model.ids import Txn
 from stelae.registry.catalog.service import CatalogService, CatalogSettings
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
@@ -81,10 +80,6 @@ class EmbeddedStore:
         self.begin_load, self.commit_load = server.begin_load, server.commit_load
         self.begin_compaction, self.adopt = server.begin_compaction, server.adopt
         self.flush_step, self.log_step = server.flush_step, server.log_step
-
-    @property
-    def visible(self) -> Txn:
-        return self._shard.visible
 
     def compact_step(self) -> bool:
         """The server's, and what the master has to do when there is nothing else."""

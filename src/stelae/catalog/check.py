@@ -13,7 +13,8 @@ from stelae.catalog.objects import Index, Table, check_object_name, check_proper
 from stelae.catalog.value import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, BrokenCatalog, Catalog, name_key
 from stelae.model.errors import InvalidSchema
 from stelae.model.ids import TableId
-from stelae.model.schema import ColumnsGroup, check_schema
+from stelae.model.schema import ColumnsGroup
+from stelae.model.schema_checks import check_schema
 
 
 def _require(holds: bool, what: str) -> None:

@@ -6,15 +6,13 @@ followers are told of, which is why entries are named in the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
+from stelae.catalog.index_entries import IndexCreated, IndexRemoved, IndexStatusSet
 from stelae.catalog.objects import (
     DroppedTable,
-    Index,
-    IndexId,
-    IndexStatus,
     Namespace,
     NamespaceId,
     Table,
@@ -183,6 +181,17 @@ class ColumnChanged:
         return replace(group, columns=tuple(self.column if c.id == self.column.id else c for c in group.columns))
 
 
+def _declared(
+    catalog: Catalog, table: TableId, families: Iterable[Family], options: GroupOptions
+) -> tuple[Family, ...]:
+    """With the past that their cells have, if there is a wildcard they may have been under."""
+    for group in catalog.tables[table].schema.groups:
+        if isinstance(group, CellsGroup) and group.wildcard:
+            until = Txn(catalog.activation - 1)
+            return tuple(family.after(group.options, options, until) for family in families)
+    return tuple(families)
+
+
 @dataclass(frozen=True, slots=True)
 class FamiliesAdded:
     table: TableId
@@ -190,9 +199,11 @@ class FamiliesAdded:
     families: tuple[Family, ...]
 
     def apply(self, catalog: Catalog) -> Catalog:
-        return _change_group(
-            catalog, self.table, self.group, CellsGroup, lambda g: replace(g, families=(*g.families, *self.families))
-        )
+        def change(group: CellsGroup) -> CellsGroup:
+            declared = _declared(catalog, self.table, self.families, group.options)
+            return replace(group, families=(*group.families, *declared))
+
+        return _change_group(catalog, self.table, self.group, CellsGroup, change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +263,10 @@ class GroupAdded:
     group: Group
 
     def apply(self, catalog: Catalog) -> Catalog:
-        schema = catalog.tables[self.table].schema
-        return _with_schema(catalog, self.table, replace(schema, groups=(*schema.groups, self.group)))
+        schema, group = catalog.tables[self.table].schema, self.group
+        if isinstance(group, CellsGroup) and group.families:
+            group = replace(group, families=_declared(catalog, self.table, group.families, group.options))
+        return _with_schema(catalog, self.table, replace(schema, groups=(*schema.groups, group)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,31 +295,6 @@ class GroupOptionsSet:
             return replace(group, options=self.options.after(group.options, until)) if group.id == self.group else group
 
         return _change_groups(catalog, self.table, change)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexCreated:
-    index: Index
-
-    def apply(self, catalog: Catalog) -> Catalog:
-        return catalog.with_index(self.index)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatusSet:
-    index: IndexId
-    status: IndexStatus
-
-    def apply(self, catalog: Catalog) -> Catalog:
-        return catalog.with_index(replace(catalog.indexes[self.index], status=self.status))
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRemoved:
-    index: IndexId
-
-    def apply(self, catalog: Catalog) -> Catalog:
-        return catalog.without_index(self.index)
 
 
 Entry: TypeAlias = (

@@ -12,7 +12,8 @@ from typing import NewType
 
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import ColumnId, TableId, Txn
-from stelae.model.schema import TableSchema, check_name
+from stelae.model.schema import TableSchema
+from stelae.model.schema_checks import check_name
 from stelae.model.types import String
 from stelae.model.values import coerce, show
 

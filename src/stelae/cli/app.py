@@ -2,41 +2,148 @@
 
 Errors are one line on standard error. Exit codes: 0 done, 1 it says no, 2 wrong usage, 130 interrupted, 141 whoever
 read the output is gone, of which nothing is said.
+
+Starting is quick: a verb's module is imported when the verb is asked for, or the help that lists it, and imports what
+needs Arrow when it runs (`tests/cli/test_starting.py` holds it to that).
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperGroup
+from typer.main import get_group
 
 import stelae
-from stelae.cli.altering import register_alter
-from stelae.cli.benchmark import register_bench
-from stelae.cli.bulk import register_jobs
-from stelae.cli.catalog import catalog_app
-from stelae.cli.checks import register_check
-from stelae.cli.demo.verb import register_demo
-from stelae.cli.imports import register_import
-from stelae.cli.loading import register_load
-from stelae.cli.places import MACHINE_PANEL, STORE_PANEL, ClusterOption, PathOption, StoreOption, remember_place
-from stelae.cli.rows import register_row_verbs
-from stelae.cli.scans import register_scan
-from stelae.cli.screens import err, out
-from stelae.cli.spaces import namespace_app, zone_app
-from stelae.cli.tables import table_app
-from stelae.cli.tablets import tablet_app
+from stelae.cli.places import STORE_PANEL, ClusterOption, PathOption, StoreOption, remember_place
 from stelae.model.errors import StelaeError
 
 INTERRUPTED, PIPE_BROKEN = 130, 141
 
 
+def _rows(app: typer.Typer) -> None:
+    from stelae.cli.rows import register_row_verbs
+
+    register_row_verbs(app)
+
+
+def _scan(app: typer.Typer) -> None:
+    from stelae.cli.scans import register_scan
+
+    register_scan(app)
+
+
+def _import(app: typer.Typer) -> None:
+    from stelae.cli.imports import register_import
+
+    register_import(app)
+
+
+def _tables(app: typer.Typer) -> None:
+    from stelae.cli.altering import register_alter
+    from stelae.cli.tables import table_app
+    from stelae.cli.tablets import tablet_app
+
+    register_alter(table_app)
+    app.add_typer(table_app, name="table", rich_help_panel=STORE_PANEL)
+    app.add_typer(tablet_app, name="tablet", rich_help_panel=STORE_PANEL)
+
+
+def _spaces(app: typer.Typer) -> None:
+    from stelae.cli.spaces import namespace_app, zone_app
+
+    app.add_typer(namespace_app, name="namespace", rich_help_panel=STORE_PANEL)
+    app.add_typer(zone_app, name="zone", rich_help_panel=STORE_PANEL)
+
+
+def _catalog(app: typer.Typer) -> None:
+    from stelae.cli.catalog import catalog_app
+
+    app.add_typer(catalog_app, name="catalog", rich_help_panel=STORE_PANEL)
+
+
+def _jobs(app: typer.Typer) -> None:
+    from stelae.cli.jobs.bulk import register_jobs
+    from stelae.cli.jobs.loading import register_load
+
+    register_load(app)
+    register_jobs(app)
+
+
+def _check(app: typer.Typer) -> None:
+    from stelae.cli.checks import register_check
+
+    register_check(app)
+
+
+def _bench(app: typer.Typer) -> None:
+    from stelae.cli.benchmark import register_bench
+
+    register_bench(app)
+
+
+def _inspect(app: typer.Typer) -> None:
+    from stelae.cli.inspection import register_inspect
+
+    register_inspect(app)
+
+
+def _demo(app: typer.Typer) -> None:
+    from stelae.cli.demo.verb import register_demo
+
+    register_demo(app)
+
+
+_VERBS: dict[str, Callable[[typer.Typer], None]] = {
+    **dict.fromkeys(("get", "put", "erase"), _rows),
+    "scan": _scan,
+    "import": _import,
+    **dict.fromkeys(("table", "tablet"), _tables),
+    **dict.fromkeys(("namespace", "zone"), _spaces),
+    "catalog": _catalog,
+    **dict.fromkeys(("load", "compact", "export", "backup", "restore", "verify", "stats"), _jobs),
+    "check": _check,
+    "bench": _bench,
+    "inspect": _inspect,
+    "demo": _demo,
+}
+"""In the order of the help; what each takes to be registered."""
+
+
+@cache
+def _registered(register: Callable[[typer.Typer], None]) -> Any:
+    """The commands by their names."""
+    from stelae.cli.dress import dress
+
+    some = typer.Typer(context_settings=_SETTINGS)
+    some.callback()(_nothing)  # else one verb alone would be no group
+    register(some)
+    return {name: dress(command) for name, command in get_group(some).commands.items()}
+
+
+def _nothing() -> None:
+    """No options of its own."""
+
+
 class _Verbs(TyperGroup):
-    """Turns what a verb raises into a line and an exit code, wherever the app is called from."""
+    """Imports a verb when it is asked for, and turns what it raises into a line and an exit code, wherever the app is
+    called from."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's
+        return list(_VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's
+        register = _VERBS.get(cmd_name)
+        return None if register is None else _registered(register)[cmd_name]
+
+    def get_params(self, ctx: Any) -> Any:
+        from stelae.cli.dress import dressed
+
+        return [dressed(param) for param in super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -51,22 +158,28 @@ class _Verbs(TyperGroup):
             _tell(f"{place}{error.strerror or error}")
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
+            from stelae.cli.screens import err
+
             err().print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
 
 
 def _tell(message: str) -> None:
+    from rich.markup import escape
+
+    from stelae.cli.screens import err
+
     err().print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="stelae",
     help="A tablet store for Python and Spark.",
     cls=_Verbs,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
 )
 
 
@@ -86,35 +199,6 @@ def root(
 ) -> None:
     """A tablet store for Python and Spark."""
     remember_place(context, path, cluster, store)
-
-
-register_row_verbs(app)
-register_scan(app)
-register_import(app)
-register_alter(table_app)
-app.add_typer(table_app, name="table", rich_help_panel=STORE_PANEL)
-app.add_typer(tablet_app, name="tablet", rich_help_panel=STORE_PANEL)
-app.add_typer(namespace_app, name="namespace", rich_help_panel=STORE_PANEL)
-app.add_typer(zone_app, name="zone", rich_help_panel=STORE_PANEL)
-app.add_typer(catalog_app, name="catalog", rich_help_panel=STORE_PANEL)
-register_load(app)
-register_jobs(app)
-register_check(app)
-register_bench(app)
-
-
-@app.command(rich_help_panel=MACHINE_PANEL, epilog="Example: stelae inspect data/fragments/00000000.parquet --json")
-def inspect(
-    file: Annotated[Path, typer.Argument(help="A fragment (.parquet) or a log segment (.log).")],
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """What a file of a store holds, and whether its bytes are whole. Changes nothing."""
-    from stelae.cli.inspection import inspect_file
-
-    inspect_file(file, json, out())
-
-
-register_demo(app)
 
 
 def main() -> None:

@@ -11,17 +11,18 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.cli.places import MACHINE_PANEL, JsonOption
-from stelae.cli.screens import counted, grid, out, print_json, progress_bar
-from stelae.client.api.display import shown_bytes
+from stelae.cli.screens import counted, grid, number_text, out, print_json, progress_bar, size_text
 from stelae.model.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _COLUMNS = {"name": "string", "age": "int32", "score": "float64", "city": "string"}
 _CITIES = ("Lima", "Oslo", "Pune", "Kyiv", "Rome", "Bonn", "Baku")
@@ -72,9 +73,9 @@ def run_bench(
         return
     table = grid("what", "per second", "each", "done", right=("per second", "each", "done"))
     for each in figures:
-        table.add_row(each.what, f"[bold]{each.per_second:,.0f}[/] {each.unit}", _each(each), f"{each.count:,}")
+        table.add_row(each.what, f"[bold]{number_text(round(each.per_second))}[/] {each.unit}", _each(each), each.count)
     out().print(table)
-    out().print(f"[dim]{counted(rows, 'row')} are {shown_bytes(size_bytes)} on disk[/]")
+    out().print(f"[dim]{counted(rows, 'row')} are {size_text(size_bytes)} on disk[/]")
 
 
 def _each(figure: Figure) -> str:
@@ -87,6 +88,8 @@ def _key(number: int) -> str:
 
 
 def _rows(first: int, count: int) -> pa.Table:
+    import pyarrow as pa
+
     numbers = range(first, first + count)
     return pa.table(
         {

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.tree import Tree
 
-from stelae.catalog.commands.tables import TableName
-from stelae.catalog.describe import describe_catalog, describe_table, describe_update, differences, show_time
-from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.cli.places import JsonOption, metastore_placed
 from stelae.cli.screens import as_shown, grid, out, print_json
 from stelae.cli.words.keys import typed_at
-from stelae.launch.metastores import MetastorePlace, open_metastore
+from stelae.launch.metastores import MetastorePlace
 from stelae.model.errors import InvalidArgument
-from stelae.registry.catalog.reader import CatalogReader, HistoryStep
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from stelae.catalog.value import Catalog
+    from stelae.registry.catalog.reader import CatalogReader, HistoryStep
 
 catalog_app = typer.Typer(
     help="Look at the catalog: its versions, one of them, or what changed between two.",
@@ -29,6 +29,11 @@ T = TypeVar("T")
 
 
 def _read(place: MetastorePlace, job: Callable[[CatalogReader], Awaitable[T]]) -> T:
+    import asyncio
+
+    from stelae.launch.metastores import open_metastore
+    from stelae.registry.catalog.reader import CatalogReader
+
     async def run() -> T:
         async with open_metastore(place, read_only=True) as store:
             return await job(CatalogReader(store))
@@ -44,6 +49,7 @@ def log_versions(
     json: JsonOption = False,
 ) -> None:
     """Versions, newest first: when each became active, who made it, what changed."""
+    from stelae.catalog.describe import describe_update
 
     async def newest(reader: CatalogReader) -> list[dict[str, Any]]:
         kept: deque[HistoryStep] = deque(maxlen=limit)
@@ -72,6 +78,12 @@ def show_catalog(
     json: JsonOption = False,
 ) -> None:
     """The catalog now, at a version, or at a time."""
+    from rich.tree import Tree
+
+    from stelae.catalog.commands.tables import TableName
+    from stelae.catalog.describe import describe_catalog, describe_table, show_time
+    from stelae.catalog.value import CatalogVersion
+
     if version is not None and at is not None:
         raise InvalidArgument("give --version or --at, not both")
     moment = typed_at(at)
@@ -115,6 +127,8 @@ def diff_versions(
     json: JsonOption = False,
 ) -> None:
     """What differs between two versions."""
+    from stelae.catalog.describe import differences
+    from stelae.catalog.value import CatalogVersion
 
     async def both(reader: CatalogReader) -> tuple[Catalog, Catalog]:
         first = await reader.version(CatalogVersion(before))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import typer
 
 from stelae.cli.places import STORE_PANEL, JsonOption, StorePlace, placed
-from stelae.cli.screens import as_shown, counted, err, grid, out, print_json, progress_bar
+from stelae.cli.screens import as_shown, counted, err, grid, is_screen, number_text, out, print_json, progress_bar
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound, StelaeError
-from stelae.service.reports import CheckReport
+
+if TYPE_CHECKING:
+    from stelae.service.reports import CheckReport
 
 PROBLEMS_FOUND, NOT_CHECKED = 1, 2
 
@@ -46,11 +51,15 @@ def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
 
 def _show(report: CheckReport) -> None:
     console, problems, counts = out(), report.problems, report.counts
-    if problems:
+    if problems and is_screen(sys.stdout):
+        for each in problems:
+            console.print(f"[red]{as_shown(each.what)}[/] {as_shown(each.where)}", soft_wrap=True)
+            console.print(f"    {as_shown(each.words)}", soft_wrap=True)
+    elif problems:
         table = grid("what", "where", "problem")
         for each in problems:
             table.add_row(f"[red]{as_shown(each.what)}[/]", as_shown(each.where), as_shown(each.words))
         console.print(table)
-    looked = ", ".join(f"{count:,} {as_shown(what)}" for what, count in counts.items())
+    looked = ", ".join(f"{number_text(count)} {as_shown(what)}" for what, count in counts.items())
     word = f"[bold red]{counted(len(problems), 'problem')}[/]" if problems else "[bold green]whole[/]"
-    console.print(f"{word} [dim]({looked})[/]" if looked else word)
+    console.print(f"{word} [dim]({looked})[/]" if looked else word, soft_wrap=True)

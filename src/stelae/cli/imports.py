@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 
 import stelae
 from stelae.adapters.clock import SystemClock
-from stelae.cli.files import STANDARD_INPUT, FileForm, FilePart, arrow_schema_of_file, check_file, file_kind, parts_of
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Bar, as_shown, counted, note, out, print_json, progress_bar, verb_help
 from stelae.cli.words.declarations import key_names_or_types
 from stelae.cli.words.values import input_types
-from stelae.client.arguments.declarations import LIKE_GROUP
-from stelae.model.arrow import from_arrow
 from stelae.model.errors import InvalidArgument, NotFound, PartialWrite, StelaeError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stelae.cli.files import FileForm, FilePart
 
 _IMPORT_HELP = """Put the rows of CSV, JSON lines or Parquet files into a table.
 
@@ -63,6 +64,8 @@ def import_files(
     batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, max=1_000_000, help="Written at once.")] = 10_000,
     json: JsonOption = False,
 ) -> None:
+    from stelae.cli.files import check_file, file_kind
+
     form = _form(format_, delimiter, null_text, batch_rows)
     if nulls not in ("write", "skip"):
         raise InvalidArgument(f"--nulls {nulls!r}: write, or skip")
@@ -88,6 +91,8 @@ def import_files(
 
 
 def _form(kind: str | None, delimiter: str | None, null_text: list[str] | None, batch_rows: int) -> FileForm:
+    from stelae.cli.files import FileForm
+
     known = {"jsonl": "json", "ndjson": "json"}
     kind = None if kind is None else known.get(kind.lower(), kind.lower())
     if kind not in (None, "csv", "tsv", "json", "parquet"):
@@ -100,6 +105,8 @@ def _form(kind: str | None, delimiter: str | None, null_text: list[str] | None, 
 
 def _table(database: stelae.Database, name: str, first: Path, form: FileForm, key: str | None) -> stelae.Table:
     """As it is, or made like the first file."""
+    from stelae.cli.files import arrow_schema_of_file
+
     try:
         return database.table(name)
     except NotFound as error:
@@ -115,6 +122,9 @@ def _table(database: stelae.Database, name: str, first: Path, form: FileForm, ke
 
 def _with_cells(shown: pa.Schema, keys: Mapping[str, str] | Sequence[str], families: list[str]) -> tuple[Any, Any]:
     """The key and the groups of a table for columns and cells."""
+    from stelae.client.arguments.declarations import LIKE_GROUP
+    from stelae.model.arrow import from_arrow
+
     types = {field.name: str(from_arrow(field.type, field.name)) for field in shown if ":" not in field.name}
     if not isinstance(keys, Mapping):
         for name in keys:
@@ -135,6 +145,8 @@ class _Import:
 
     def run(self, files: Sequence[Path]) -> int:
         """How many rows were written."""
+        from stelae.cli.files import STANDARD_INPUT, parts_of
+
         sizes = [0 if file == STANDARD_INPUT else file.stat().st_size for file in files]
         started, before = self._clock.monotonic_s(), 0
         types = input_types(self._table.schema)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from stelae.format.fragment.reader import FragmentReader
-from stelae.format.log import NAME_SUFFIX, read_segment
+from stelae.cli.places import MACHINE_PANEL, JsonOption
+from stelae.cli.screens import as_shown, facts, number_text, out, print_json
 from stelae.model.errors import Corruption, NotFound
 from stelae.model.hybrid import to_datetime
-from stelae.model.ids import Txn
+
+if TYPE_CHECKING:
+    from stelae.model.ids import Txn
+
+
+def register_inspect(app: typer.Typer) -> None:
+    epilog = "Example: stelae inspect data/fragments/00000000.parquet --json"
+    app.command("inspect", rich_help_panel=MACHINE_PANEL, epilog=epilog)(inspect_file)
 
 
 class _File:
@@ -32,17 +37,21 @@ class _File:
         """All of it is in memory."""
 
 
-def inspect_file(file: Path, as_json: bool, console: Console) -> None:
+def inspect_file(
+    file: Annotated[Path, typer.Argument(help="A fragment (.parquet) or a log segment (.log).")],
+    json: JsonOption = False,
+) -> None:
+    """What a file of a store holds, and whether its bytes are whole. Changes nothing."""
+    from stelae.format.log import NAME_SUFFIX
+
     if not file.is_file():
         raise NotFound(f"no file {file}")
-    facts = _segment(file) if file.suffix == NAME_SUFFIX else _fragment(file)
-    if as_json:
-        console.print_json(msgspec.json.encode(facts).decode())
+    found = _segment(file) if file.suffix == NAME_SUFFIX else _fragment(file)
+    if json:
+        print_json(found)
         return
-    table = Table(title=file.name, show_header=False)
-    for name, value in facts.items():
-        table.add_row(name.replace("_", " "), _text(value))
-    console.print(table)
+    title = f"[bold]{as_shown(file.name)}[/]"
+    out().print(facts(((name.replace("_", " "), as_shown(_text(value))) for name, value in found.items()), title))
 
 
 def _text(value: Any) -> str:
@@ -50,7 +59,7 @@ def _text(value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case int():
-            return f"{value:,}"
+            return number_text(value)
         case dict():
             return "\n".join(f"{name}: {_text(part)}" for name, part in value.items())
         case list():
@@ -60,6 +69,8 @@ def _text(value: Any) -> str:
 
 
 def _fragment(file: Path) -> dict[str, Any]:
+    from stelae.format.fragment.reader import FragmentReader
+
     reader = FragmentReader(_File(file))
     reader.verify()
     footer = reader.footer
@@ -93,6 +104,8 @@ def _commits(first: Txn, last: Txn) -> str:
 
 
 def _segment(file: Path) -> dict[str, Any]:
+    from stelae.format.log import read_segment
+
     data = file.read_bytes()
     content = read_segment(file.name, data)
     tail = len(data[content.end :].rstrip(b"\0"))  # room that was taken ahead is no torn group

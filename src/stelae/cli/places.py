@@ -29,9 +29,8 @@ from typing import Annotated, Any
 import typer
 
 import stelae
-from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
 from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd
-from stelae.model.errors import InvalidArgument, NotFound, Unavailable
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError, Unavailable
 from stelae.model.values import show
 
 SETTINGS_FILE = "stelae.toml"
@@ -49,8 +48,7 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="HOST:PORT",
-        help="A cluster: later. Or: STELAE_CLUSTER.",
-        rich_help_panel=_PANEL,
+        hidden=True,  # until there are clusters: then in the panel of --path
     ),
 ]
 StoreOption = Annotated[
@@ -63,7 +61,26 @@ StoreOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="NAME, or NAMESPACE.NAME.", show_default=False)]
+
+
+def complete_table(context: typer.Context, incomplete: str) -> list[str]:
+    """For a shell: the tables of the store that the words so far mean. Whatever is wrong is told when they are run."""
+    try:
+        said = [_said_by_words(each.params) for each in (context, context.parent) if each is not None]
+        with store_place(said[0], said[-1]).opened(read_only=True) as database:
+            return [name for name in database.tables() if name.startswith(incomplete)]
+    except (StelaeError, OSError):
+        return []
+
+
+def _said_by_words(given: Mapping[str, Any]) -> SaidPlace:
+    return SaidPlace(given.get("path"), given.get("cluster"), store=given.get("store"))
+
+
+TableArgument = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="NAME, or NAMESPACE.NAME.", show_default=False, autocompletion=complete_table),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 
 
@@ -109,7 +126,10 @@ def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
             f"{said.said_by} {said.cluster}: this release has embedded stores only, clusters come later; use --path DIR"
         )
     stores = (each.store for each in levels if each.path in (None, said.path))
-    return StorePlace(said.path or Path(), said.said_by, next((each for each in stores if each is not None), None))
+    from stelae.adapters.blobs.urls import store_directory
+
+    directory = store_directory(said.path or Path())
+    return StorePlace(directory, said.said_by, next((each for each in stores if each is not None), None))
 
 
 def _first_said(levels: Iterable[SaidPlace]) -> SaidPlace | None:
@@ -212,6 +232,8 @@ def _metastore_place(context: typer.Context, given: Mapping[str, Any]) -> Metast
     endpoints = tuple(endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip())
     if ca is None and (given["etcd_cert"] or given["etcd_key"]):
         raise InvalidArgument("--etcd-cert and --etcd-key go with --etcd-ca")
+    from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
+
     tls = None if ca is None else EtcdTls(ca, given["etcd_cert"], given["etcd_key"])
     user = None if given["etcd_user"] is None else EtcdUser(given["etcd_user"], given["etcd_password"])
     return OnEtcd(endpoints, given["etcd_namespace"], tls, user)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Annotated, Any
 
+import msgspec
 import typer
 
 import stelae
@@ -18,6 +19,7 @@ from stelae.cli.screens import (
     counted,
     facts,
     grid,
+    is_screen,
     note,
     on_one_line,
     out,
@@ -27,8 +29,8 @@ from stelae.cli.screens import (
 )
 from stelae.cli.words.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
 from stelae.cli.words.values import column_types, decoded, json_row, json_value, json_versions, row_from_json
-from stelae.model.errors import InvalidArgument, NotFound, StelaeError
-from stelae.model.schema import TableSchema
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError, nearest
+from stelae.model.schema import CellsGroup, TableSchema
 from stelae.model.types import Binary, ColumnType
 from stelae.model.values import Value, datetime_of_micros, show
 
@@ -123,9 +125,9 @@ def _show_versions(
     for column, each in versions.items():
         for at, version in enumerate(each):
             table.add_row(
-                as_shown(column) if at == 0 else "",
+                as_shown(column) if at == 0 or not is_screen(sys.stdout) else "",
                 cell_text(types, column, version.value),
-                f"{datetime_of_micros(version.ts):%Y-%m-%d %H:%M:%S.%f}"[:-3],
+                f"{datetime_of_micros(version.ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z",
                 f"[dim]{version.txn}[/]",
             )
     out().print(table)
@@ -149,8 +151,6 @@ def cell_text(types: Mapping[str, ColumnType], column: str, value: Value) -> str
 
 
 def _nested_text(type_: ColumnType, value: Value) -> str:
-    import msgspec
-
     return msgspec.json.encode(json_value(type_, value)).decode()
 
 
@@ -206,6 +206,8 @@ def put_rows(
 
 
 def _said_row(schema: TableSchema, words: Sequence[str]) -> dict[str, Value]:
+    for word in words[: len(schema.key)]:
+        _check_is_key(schema, word)
     key, rest = typed_key(schema, words)
     parts = key if isinstance(key, tuple) else (key,)
     keys = key if isinstance(key, dict) else dict(zip(schema.codec.names, parts, strict=True))
@@ -214,6 +216,22 @@ def _said_row(schema: TableSchema, words: Sequence[str]) -> dict[str, Value]:
         if column.casefold() in {known.casefold() for known in keys}:
             raise InvalidArgument(f"column {column!r} is of the key, which stands before the values")
     return {**keys, **values}
+
+
+def _check_is_key(schema: TableSchema, word: str) -> None:
+    """A value where the key should stand would become a row with an odd key, which nobody means."""
+    name, sign, _ = word.partition("=")
+    name = name.removesuffix(":")
+    types = column_types(schema)
+    families = [each.name for group in schema.groups if isinstance(group, CellsGroup) for each in group.families]
+    known = {each.casefold() for each in (*types, *families)}
+    if sign and name and (name.partition(":")[0].casefold() in known or nearest(name, types)):
+        keys = " ".join(key.name.upper() for key in schema.key)
+        line = {key.name: word if at == 0 else "..." for at, key in enumerate(schema.key)}
+        raise InvalidArgument(
+            f"{word!r} is a value, and the key stands before values: {keys} {word}; a row whose key is {word!r} is "
+            f"written by --json-line '{msgspec.json.encode(line).decode()}'"
+        )
 
 
 def _lines_of(stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
@@ -284,8 +302,11 @@ def erase_rows(
     error. History before the erasure stays readable for the table's retention.
     """
     is_range = any(bound is not None for bound in (start, stop, prefix))
-    if bool(key) == is_range:
-        raise InvalidArgument("erase what? Give a key, or a range with --start, --stop or --prefix")
+    if bool(key) == is_range or (is_range and not any((start, stop, prefix))):
+        raise InvalidArgument(
+            "erase what? Give a key, or a range with --start, --stop or --prefix; "
+            f"`stelae table truncate {name}` erases all rows"
+        )
     with place.opened() as database:
         table = database.table(name)
         schema = table.schema

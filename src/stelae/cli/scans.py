@@ -6,19 +6,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
-from rich.table import Table
 
-from stelae.cli.outputs import SUFFIXES, FoundRows, write_file
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption, cell_text
-from stelae.cli.screens import as_shown, counted, grid, note, out, print_json, print_line, verb_help
+from stelae.cli.screens import Grid, as_shown, counted, grid, note, number_text, out, print_json, print_line, verb_help
 from stelae.cli.words.keys import comma_listed, typed_at, typed_bound
 from stelae.model.errors import InvalidArgument
 from stelae.model.schema import WILDCARD
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stelae.cli.outputs import FoundRows
 
 _PAGE_ROWS = 1_000
 
@@ -63,6 +65,8 @@ def scan_table(
     count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,
     json: JsonOption = False,
 ) -> None:
+    from stelae.cli.outputs import FoundRows, write_file
+
     moment, wanted = typed_at(at), comma_listed(columns)
     kind = None if output is None else _kind(output)
     if count and output is not None:
@@ -91,6 +95,8 @@ def scan_table(
 
 
 def _kind(file: Path) -> str:
+    from stelae.cli.outputs import SUFFIXES
+
     kind = SUFFIXES.get(file.suffix.lower())
     if kind is None:
         raise InvalidArgument(f"--output {str(file)!r}: the name ends in none of {', '.join(SUFFIXES)}")
@@ -101,7 +107,7 @@ def _print_count(count: int, json: bool) -> None:
     if json:
         print_json({"rows": count})
     else:
-        out().print(f"{count:,}")
+        out().print(number_text(count))
 
 
 # -- the screen
@@ -110,13 +116,15 @@ def _print_count(count: int, json: bool) -> None:
 def _to_screen(found: FoundRows) -> None:
     rows, shown = iter(found.scan), 0
     while page := list(islice(rows, _PAGE_ROWS)):
-        out().print(_page(found, page))
+        table = _page(found, page)
+        table.is_continued = shown > 0
+        out().print(table)
         shown += len(page)
     if sys.stderr.isatty() or not shown:
         note(counted(shown, "row"))
 
 
-def _page(found: FoundRows, page: Sequence[Mapping[str, Any]]) -> Table:
+def _page(found: FoundRows, page: Sequence[Mapping[str, Any]]) -> Grid:
     names = found.scan.schema.names
     numbers = [field.name for field in found.scan.schema if _is_number(field.type)]
     plain = [name for name in names if name in found.types]
@@ -129,6 +137,8 @@ def _page(found: FoundRows, page: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _is_number(type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 

@@ -1,37 +1,38 @@
 """What a person sees, and what a program reads.
 
-Results go to standard output, everything else to standard error. Colours and progress are for terminals only (NO_COLOR
-is respected); what is not a terminal has no width, so nothing is cut there. Names and values from the store are shown
-as they are: no markup of theirs counts, and what is not printable is written out.
+Results go to standard output, everything else to standard error. Colours, progress, columns under each other and commas
+in numbers are for terminals only (NO_COLOR is respected); elsewhere tables are lines with tabs, and nothing is cut.
+Names and values from the store are shown as they are: no markup of theirs counts, and what is not printable is written
+out.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import typer
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.rule import Rule
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _NO_WIDTH = 100_000
+_NARROW = 12
+"""No column of a table is folded into less."""
+_GAP = 3
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -51,7 +52,14 @@ def err() -> Console:
 
 
 def _console(stream: Any) -> Console:
-    return _Screen(file=stream, width=None if stream.isatty() else _NO_WIDTH, highlight=False, soft_wrap=False)
+    size = shutil.get_terminal_size()
+    width = size.columns if is_screen(stream) else _NO_WIDTH
+    return _Screen(file=stream, width=width, height=size.lines, highlight=False, soft_wrap=False)
+
+
+def is_screen(stream: Any) -> bool:
+    """Whether a person reads it: a terminal, or what says that it is one."""
+    return bool(stream.isatty()) or os.environ.get("TTY_COMPATIBLE") == "1"
 
 
 def note(text: str) -> None:
@@ -68,11 +76,15 @@ def verb_help(text: str) -> str:
 
 def print_json(value: Any) -> None:
     """One document, for people too."""
+    import msgspec
+
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_line(value: Any) -> None:
     """One JSON line."""
+    import msgspec
+
     typer.echo(msgspec.json.encode(value))
 
 
@@ -85,22 +97,104 @@ def on_one_line(value: object) -> str:
     return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value)))
 
 
-def grid(*names: str, right: Sequence[str] = (), title: str | None = None) -> Table:
-    """A table whose columns of numbers stand to the right."""
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
-    for name in names:
-        table.add_column(as_shown(name), justify="right" if name in right else "left", overflow="fold")
-    return table
+class Grid:
+    """A table of texts with markup and of numbers. On a terminal its columns stand under each other; where they do not
+    all fit, each row stands by itself, a line for each column: none is left out. Elsewhere it is for programs: lines
+    with tabs between the columns, no padding, and numbers without commas."""
+
+    def __init__(self, names: Sequence[str], right: Sequence[str], title: str | None) -> None:
+        self.is_continued = False
+        """Lines of it are behind other lines of the same: they have no second head."""
+        self._names = names
+        self._right = right
+        self._title = title
+        self._rows: list[tuple[str | int, ...]] = []
+
+    def add_row(self, *cells: str | int) -> None:
+        self._rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not is_screen(console.file):
+            yield Segment(self._lines())
+            return
+        shown = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in self._rows]
+        yield self._table(shown) if self._fits(shown, options.max_width) else Group(*self._blocks(shown))
+
+    def _lines(self) -> str:
+        rows = [*([] if self.is_continued else [tuple(map(as_shown, self._names))]), *self._rows]
+        return "".join("\t".join(_plain_cell(cell) for cell in row) + "\n" for row in rows)
+
+    def _fits(self, rows: Sequence[Sequence[str]], width: int) -> bool:
+        """Long texts may be folded, but not into narrow strips."""
+        widths = [cell_len(name) for name in self._names]
+        for row in rows:
+            lengths = (max((cell_len(line) for line in _plain_text(cell).split("\n")), default=0) for cell in row)
+            widths = [max(one, min(other, _NARROW)) for one, other in zip(widths, lengths, strict=True)]
+        return sum(widths) + _GAP * (len(widths) - 1) <= width
+
+    def _table(self, rows: Sequence[Sequence[str]]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, title=self._title, title_justify="left", pad_edge=False, show_edge=False)
+        for name in self._names:
+            justify: JustifyMethod = "right" if name in self._right else "left"
+            table.add_column(as_shown(name), justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def _blocks(self, rows: Sequence[Sequence[str]]) -> Iterator[RenderableType]:
+        if self._title:
+            yield self._title
+        for number, row in enumerate(rows, 1):
+            yield Rule(f"[dim]{number}[/]", style="dim", align="left")
+            yield _pairs(zip(self._names, row, strict=True))
 
 
-def facts(pairs: Iterable[tuple[str, str]], title: str | None = None) -> Table:
+def grid(*names: str, right: Sequence[str] = (), title: str | None = None) -> Grid:
+    """A table whose columns of numbers, `right`, stand to the right."""
+    return Grid(names, right, title)
+
+
+class _Facts:
+    """Names and what they are: on a terminal under each other, elsewhere with a tab between."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str | int]], title: str | None) -> None:
+        self._rows = list(pairs)
+        self._title = title
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not is_screen(console.file):
+            yield Segment("".join(f"{name}\t{_plain_cell(value)}\n" for name, value in self._rows))
+            return
+        if self._title:
+            yield self._title
+        yield _pairs((name, f"{value:,}" if isinstance(value, int) else value) for name, value in self._rows)
+
+
+def facts(pairs: Iterable[tuple[str, str | int]], title: str | None = None) -> RenderableType:
     """Names and what they are; the latter may hold markup."""
-    table = Table(box=None, show_header=False, title=title, title_justify="left", pad_edge=False)
+    return _Facts(pairs, title)
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
         table.add_row(as_shown(name), value)
     return table
+
+
+def _plain_text(cell: str) -> str:
+    return Text.from_markup(cell).plain
+
+
+def _plain_cell(cell: str | int) -> str:
+    return str(cell) if isinstance(cell, int) else _plain_text(cell).replace("\n", "; ")
+
+
+def number_text(count: int) -> str:
+    """With commas, on a terminal."""
+    return f"{count:,}" if is_screen(sys.stdout) else str(count)
 
 
 def size_text(count_bytes: float) -> str:
@@ -112,7 +206,7 @@ def size_text(count_bytes: float) -> str:
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{number_text(count)} {one if count == 1 else many or one + 's'}"
 
 
 class Bar:
@@ -134,10 +228,16 @@ class Bar:
 @contextmanager
 def progress_bar(what: str, total: float | None = None, *, counts: bool = False) -> Iterator[Bar]:
     """On standard error, while it lasts, and only if that is a terminal."""
-    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
-    columns += [MofNCompleteColumn()] if counts else []
-    columns += [TextColumn("{task.fields[words]}"), TimeElapsedColumn(), TimeRemainingColumn(compact=True)]
-    with Progress(*columns, console=err(), transient=True, disable=not sys.stderr.isatty()) as progress:
+    from rich import progress as rich
+
+    columns: list[rich.ProgressColumn] = [rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.BarColumn()]
+    columns += [rich.MofNCompleteColumn()] if counts else []
+    columns += [
+        rich.TextColumn("{task.fields[words]}"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(compact=True),
+    ]
+    with rich.Progress(*columns, console=err(), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield Bar(progress, progress.add_task(as_shown(what), total=total, words=""))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from stelae.cli.places import JsonOption, StorePlace, placed
@@ -35,14 +34,15 @@ def list_namespaces(place: StorePlace, json: JsonOption = False) -> None:
     """All namespaces, with how many tables they have. With --json one line each."""
     with place.opened(read_only=True) as database:
         names, tables = database.namespaces(), database.tables()
-    found = [{"name": name, "tables": sum(_namespace_of(table) == name for table in tables)} for name in names]
+    counts = [sum(_namespace_of(table) == name for table in tables) for name in names]
+    found: list[dict[str, Any]] = [{"name": name, "tables": n} for name, n in zip(names, counts, strict=True)]
     if json:
         for each in found:
             print_line(each)
         return
     table = grid("namespace", "tables", right=("tables",))
     for each in found:
-        table.add_row(f"[bold]{as_shown(each['name'])}[/]", f"{each['tables']:,}")
+        table.add_row(f"[bold]{as_shown(each['name'])}[/]", each["tables"])
     out().print(table)
 
 
@@ -115,7 +115,7 @@ def list_zones(place: StorePlace, json: JsonOption = False) -> None:
             as_shown(", ".join(zone.racks)) or "any",
             zone.placement,
             shown_bytes(zone.tablet_bytes),
-            f"{zone.tables:,}",
+            zone.tables,
             "[green]default[/]" if zone.is_default else "",
         )
     out().print(table)
@@ -163,6 +163,8 @@ def create_one_zone(
             if_not_exists=if_not_exists,
         )
     if json:
+        import msgspec
+
         print_json({"created": made.name not in before, **msgspec.to_builtins(made)})
         return
     out().print(f"[green]{_created(made.name not in before)}[/] {_in_words(made)}")

@@ -6,14 +6,26 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 import stelae
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
-from stelae.cli.screens import as_shown, confirmed, counted, facts, grid, note, out, print_json, print_line, verb_help
+from stelae.cli.screens import (
+    Grid,
+    as_shown,
+    confirmed,
+    counted,
+    facts,
+    grid,
+    note,
+    number_text,
+    out,
+    print_json,
+    print_line,
+    size_text,
+    verb_help,
+)
 from stelae.cli.tablets import json_tablet, tablet_grid
 from stelae.cli.words import declarations as d
-from stelae.client.api.display import shown_bytes
 from stelae.model.declare import GroupSpec, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema
 
@@ -43,8 +55,8 @@ def list_tables(place: StorePlace, json: JsonOption = False) -> None:
             f"[bold]{as_shown(each['name'])}[/]",
             as_shown(key),
             as_shown(", ".join(each["groups"])),
-            f"{each['tablets']:,}",
-            shown_bytes(each["size_bytes"]),
+            each["tablets"],
+            size_text(each["size_bytes"]),
         )
     out().print(table)
 
@@ -196,13 +208,13 @@ def describe_one_table(name: TableArgument, place: StorePlace, json: JsonOption 
     for part in (_members(found), _options(found)):
         console.print(part)
         console.print()
-    size = f"{shown_bytes(stats.file_bytes)} in {counted(stats.files, 'file')}"
+    size = f"{size_text(stats.file_bytes)} in {counted(stats.files, 'file')}"
     records = (
         f"{counted(stats.records, 'version')}, of which {counted(stats.erasures, 'is an erasure', 'are erasures')}"
     )
     pairs = [
         ("partition", f"{found['partition']}, {counted(found['tablets'], 'tablet')}, zone {as_shown(found['zone'])}"),
-        ("size", f"{size}, {shown_bytes(stats.memory_bytes)} in memory"),
+        ("size", f"{size}, {size_text(stats.memory_bytes)} in memory"),
         ("in files", records if stats.erasures else counted(stats.records, "version")),
         ("retention", as_shown(found["retention"])),
         ("schema", f"version {found['schema_version']}, table id {found['id']}"),
@@ -211,10 +223,12 @@ def describe_one_table(name: TableArgument, place: StorePlace, json: JsonOption 
     console.print()
     console.print(tablet_grid(schema, tablets[:_TABLETS_SHOWN_MAX]))
     if len(tablets) > _TABLETS_SHOWN_MAX:
-        console.print(f"and {len(tablets) - _TABLETS_SHOWN_MAX:,} more: stelae tablet list {as_shown(found['name'])}")
+        console.print(
+            f"and {number_text(len(tablets) - _TABLETS_SHOWN_MAX)} more: stelae tablet list {as_shown(found['name'])}"
+        )
 
 
-def _members(found: dict[str, Any]) -> Table:
+def _members(found: dict[str, Any]) -> Grid:
     table = grid("group", "column", "type")
     for name, type_ in found["key"].items():
         table.add_row("[yellow]key[/]", f"[bold]{as_shown(name)}[/]", f"[cyan]{as_shown(type_)}[/]")
@@ -226,12 +240,12 @@ def _members(found: dict[str, Any]) -> Table:
     return table
 
 
-def _options(found: dict[str, Any]) -> Table:
+def _options(found: dict[str, Any]) -> Grid:
     table = grid("group", "purge", "compression", "blocks", "bloom", "in memory")
     for group, said in found["groups"].items():
         flags = ["yes" if said[option] else "no" for option in ("bloom", "in_memory")]
         table.add_row(
-            as_shown(group), as_shown(said["purge"]), said["compression"], shown_bytes(said["block_bytes"]), *flags
+            as_shown(group), as_shown(said["purge"]), said["compression"], size_text(said["block_bytes"]), *flags
         )
     return table
 
@@ -249,7 +263,7 @@ def drop_one_table(
     with place.opened() as database:
         found = _named(database, name, if_exists=if_exists)
         if found is not None:
-            _ask(f"Drop table {found['name']} ({shown_bytes(found['size_bytes'])})?", yes)
+            _ask(f"Drop table {found['name']} ({size_text(found['size_bytes'])})?", yes)
             database.drop_table(found["name"], if_exists=if_exists)
     _done("dropped", None if found is None else found["name"], json, f"; have it back with: stelae table recall {name}")
 
@@ -262,7 +276,7 @@ def truncate_one_table(
     """Erase all rows of a table, in one step. Snapshots from before still see them, for as long as its retention."""
     with place.opened() as database:
         found = database.describe(name)
-        _ask(f"Erase all rows of {found['name']} ({shown_bytes(found['size_bytes'])})?", yes)
+        _ask(f"Erase all rows of {found['name']} ({size_text(found['size_bytes'])})?", yes)
         database.truncate_table(found["name"])
     _done("truncated", found["name"], json)
 

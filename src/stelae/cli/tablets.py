@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 import stelae
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
-from stelae.cli.screens import as_shown, counted, grid, on_one_line, out, print_json, print_line
+from stelae.cli.screens import Grid, as_shown, counted, grid, on_one_line, out, print_json, print_line, size_text
 from stelae.cli.words.keys import only_key, typed_bound
 from stelae.cli.words.values import json_value
-from stelae.client.api.display import shown_bytes
-from stelae.client.arguments.keys import cuts_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import TOKEN_BYTES, KeyCodec
 from stelae.model.schema import TableSchema
 from stelae.model.types import KeyType, String
 from stelae.model.values import Value
-from stelae.service.tables import TabletInfo
+
+if TYPE_CHECKING:
+    from stelae.service.tables import TabletInfo
 
 tablet_app = typer.Typer(help="Look at a table's tablets, split one, join two.", no_args_is_help=True)
 
@@ -95,6 +94,8 @@ def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Ro
                 f"KEY {word!r}: of a hashed table give where a tablet begins, as `tablet list` shows it"
             )
         return Row(found[0])
+    from stelae.client.arguments.keys import cuts_of
+
     (cut,) = cuts_of(schema, [typed_bound(schema, word, "KEY")], None)
     if cut not in {each.start for each in tablets}:
         starts = ", ".join(row_text(schema, each.start) for each in tablets[1:6]) or "nowhere, as there is only one"
@@ -102,7 +103,7 @@ def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Ro
     return cut
 
 
-def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo]) -> Table:
+def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo]) -> Grid:
     table = grid(
         "tablet", "from", "to", "size", "in memory", "files", "state", right=("tablet", "size", "in memory", "files")
     )
@@ -113,9 +114,9 @@ def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo]) -> Table:
             str(each.tablet),
             row_text(schema, each.start) if each.start else "[dim]the first row[/]",
             row_text(schema, each.stop) if each.stop is not None else "[dim]the last row[/]",
-            shown_bytes(each.size_bytes),
-            shown_bytes(each.memory_bytes),
-            f"{each.files:,}",
+            size_text(each.size_bytes),
+            size_text(each.memory_bytes),
+            each.files,
             f"[{colour}]{as_shown(state)}[/]",
         )
     return table

@@ -34,6 +34,7 @@ from stelae.model.values import (
 _DECIMAL, _DATE, _MOMENT, _READING, _PAIRS, _FLOATS = range(1, 7)
 _FLOATS_MIN = 8
 _DECIMAL_TEXT_MAX = 64
+_FLOAT = frozenset((float,))
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 
 
@@ -53,9 +54,10 @@ def pack_value(value: Value) -> Any:
         case dict():
             return _pack_dict(value)
         case list():
-            if len(value) >= _FLOATS_MIN and all(type(item) is float for item in value):
+            kinds = set(map(type, value))
+            if len(value) >= _FLOATS_MIN and kinds == _FLOAT:
                 return msgspec.msgpack.Ext(_FLOATS, array("d", value).tobytes())
-            return [pack_value(item) for item in value]
+            return value if kinds <= _PLAIN else [pack_value(item) for item in value]
         case _:
             raise InvalidArgument(f"{type(value).__name__} is not the kept form of any column type")
 

@@ -11,15 +11,16 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, RLock
+from threading import Event, Lock, RLock
 
-from stelae.adapters.blobs.urls import blobs_url
+from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.unix import UnixTransport
-from stelae.adapters.threads import StepThread
+from stelae.adapters.threads import AlarmThread, StepThread
 from stelae.assembly.world import StoreSettings
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
@@ -27,7 +28,16 @@ from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, own_or_attach
 from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.local import LocalStore, shard_settings, user_name
-from stelae.model.errors import ConnectionLost, InvalidArgument, NotFound, PermissionDenied, Unavailable
+from stelae.launch.metastores import METASTORE_FILE
+from stelae.model.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from stelae.model.events import Attached
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
@@ -38,6 +48,7 @@ from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 SOCKET_FILE = "socket"
 _WRITERS = 16
 _WATCH_S = 1.0
+_ALARMS = "stelae-batches"
 _nap = Event()
 _clock = SystemClock()
 
@@ -70,6 +81,7 @@ class Opener:
         """`fragments`: the URL that the user says its fragments lie under, or None."""
         self.directory = directory
         self.fragments = fragments
+        self.tell = EventLog(str(directory))
         self._settings = settings
         self._release = release
 
@@ -84,19 +96,18 @@ class Opener:
         except BaseException:
             store.end()
             raise
-        with _opening:
+        with _noting:
             _own_stores[str(self.directory.resolve())] = store
         return store
 
     def attach(self, deadline: Deadline | None) -> RemoteStore:
         """Connected to whoever has the store: ConnectionLost if nobody answers there."""
         hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client")
+        began = _clock.monotonic_s()
         remote = _Connected(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
-        try:
+        with _closed_on_error(remote):
             remote.attach(deadline)
-        except BaseException:
-            remote.close()
-            raise
+        self.tell(Attached(_clock.monotonic_s() - began))
         return remote
 
     def own_or_attach(self, deadline: Deadline) -> Backend | RemoteStore:
@@ -129,7 +140,7 @@ class _WatchedStore(AttachedStore):
 
     def keep(self, pin: Pin) -> Pin:
         kept = super().keep(pin)
-        with _opening:
+        with _noting:
             if self._watching is None:
                 self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
         return kept
@@ -147,6 +158,8 @@ class _WatchedStore(AttachedStore):
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()
 _connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
 _opening = RLock()
+_noting = Lock()
+"""For a moment only: a store that is taken over does not wait for another that is being opened."""
 
 
 def _abandon_connections() -> None:
@@ -165,35 +178,50 @@ def open_session(
     store: str | os.PathLike[str] | None = None,
     memory_bytes: int | None = None,
     read_only: bool = False,
+    create: bool = True,
     release: str = "",
 ) -> Session:
-    """The store in a directory, which is made if it is not there (unless it is only to be read). Opened twice by one
-    process it is the same store; opened by another, it is shared. `store`: where its fragments lie; None: where they
-    do, and of a new store in the directory."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):  # type: ignore[redundant-expr]
-        raise InvalidArgument(f"a store is opened by the path of its directory, not by {path!r}")
-    directory = Path(path).absolute()
+    """The store in a directory, which is made if it is not there (unless it is only to be read, or not to be created).
+    Opened twice by one process it is the same store; opened by another, it is shared. `store`: where its fragments lie;
+    None: where they do, and of a new store in the directory."""
+    directory = store_directory(path).absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
+    if not create and not (directory / METASTORE_FILE).exists():
+        raise NotFound(
+            f"no store in {directory}: there is no {METASTORE_FILE}; name another directory, or let one be made, with "
+            "create=True"
+        )
     settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
     fragments = None if store is None else blobs_url(store)
     if fragments is not None:
         check_new_place(directory, fragments)
     opener, deadline = Opener(directory, settings, release, fragments), patience.deadline()
-    with _opening:
+    with _one_at_a_time(deadline, directory):
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
             _check_place(opener)
             local: Backend = shared.share()
-            return Session(only_read(local) if read_only else local, patience)
+            return Session(only_read(local) if read_only else local, patience, alarms=AlarmThread(_ALARMS))
         if read_only:
             return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
         opened = opener.own_or_attach(deadline)
     if isinstance(opened, RemoteStore):
         with _closed_on_error(opened):
             _check_place(opener)
-    finder = _WatchedStore(opener, opened) if isinstance(opened, RemoteStore) else None
-    return Session(opened, patience, finder)
+    finder = _WatchedStore(opener, opened, _clock, opener.tell) if isinstance(opened, RemoteStore) else None
+    return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
+
+
+@contextmanager
+def _one_at_a_time(deadline: Deadline, directory: Path) -> Iterator[None]:
+    """Stores are opened one after the other, none waiting longer than it may."""
+    if not _opening.acquire(timeout=deadline.left_s):
+        raise DeadlineExceeded(f"the store {directory}: another one was being opened for {deadline.seconds:g} s")
+    try:
+        yield
+    finally:
+        _opening.release()
 
 
 def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -> Backend:

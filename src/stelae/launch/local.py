@@ -2,6 +2,7 @@
 
     DIR/metastore.db     the catalog, the tablets' records, the root of the META tables
     DIR/log/             what is not in fragments yet
+    DIR/*.mark           how far the metastore and the log have come, for whoever finds less of them later
     DIR/fragments/       the data, as Parquet files, unless they lie elsewhere (see `fragments`)
     DIR/owner            who has the directory open
 
@@ -22,11 +23,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.descriptors import take_descriptors
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.files import memory_of_machine
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.logfiles.local import LocalLogFiles
+from stelae.adapters.logfiles.marks import LogMarks
 from stelae.adapters.ownership import Ownership
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sqlite.metastore import SqliteMetastore
@@ -35,9 +38,10 @@ from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
 from stelae.launch.copies import copied, told_of
 from stelae.launch.fragments import open_fragment_blobs
-from stelae.launch.metastores import METASTORE_FILE
+from stelae.launch.metastores import MARKS, METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.events import Listener, Listeners, tell_nobody
+from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.shard import ShardSettings
 
 LOG_DIRECTORY = "log"
@@ -85,6 +89,7 @@ class LocalStore(EmbeddedStore):
         self._ownership = ownership
         self.is_forked = False
         working = directory
+        OPEN_FILES.allow(take_descriptors())
         try:
             if ownership is not None:
                 self._ends.append(ownership.release)
@@ -96,7 +101,9 @@ class LocalStore(EmbeddedStore):
             self._ends.append(lambda: loop.run(metastore.close()))
             reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
             self._ends.append(reading.close)
-            logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX))
+            marks = LogMarks(working, SEGMENT_SUFFIX)
+            self._ends.append(marks.close)
+            logs = DeferredLogFiles(LocalLogFiles(working / LOG_DIRECTORY, SEGMENT_SUFFIX, marks))
             rng = SystemRng()
             blobs, url = open_fragment_blobs(directory, metastore, rng, loop.run, fragments, read_only=read_only)
             world = World(logs, blobs, metastore, clock, rng, loop, reading)
@@ -117,7 +124,7 @@ class LocalStore(EmbeddedStore):
         """The metastore and the log, in a directory that goes when the store is closed."""
         if not (directory / METASTORE_FILE).exists():
             raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
-        copy = copied(directory, f"{METASTORE_FILE}*", LOG_DIRECTORY)
+        copy = copied(directory, MARKS, f"{METASTORE_FILE}*", LOG_DIRECTORY)
         self._ends.append(lambda: shutil.rmtree(copy, ignore_errors=True))
         return copy
 

@@ -7,17 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
-from stelae.adapters.etcd.metastore import EtcdMetastore
-from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.launch.copies import copied, told_of
 from stelae.model.errors import NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
+if TYPE_CHECKING:
+    from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
+    from stelae.adapters.sqlite.metastore import SqliteMetastore
+
 METASTORE_FILE = "metastore.db"
+MARKS = "*.mark"
+"""How far the metastore and the log had come (`adapters.marks`). Copied before what they speak of, they never say too
+much, even if somebody writes meanwhile."""
 ETCD_NAMESPACE = "stelae/"
 
 
@@ -50,23 +54,42 @@ async def open_metastore(place: MetastorePlace, *, read_only: bool = False) -> A
             case InDirectory(path) if read_only:
                 store = await _only_read(path, held)
             case InDirectory(path):
+                from stelae.adapters.sqlite.metastore import SqliteMetastore
+
                 store = await SqliteMetastore.open(path / METASTORE_FILE, SystemClock())
             case OnEtcd(endpoints, namespace, tls, user):
+                from stelae.adapters.etcd.metastore import EtcdMetastore
+
                 store = EtcdMetastore(endpoints, namespace=namespace, tls=tls, user=user)
         held.push_async_callback(store.close)
         yield store
 
 
 async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
-    """SQLite has to write beside its file even to read it: where nobody may write, a copy is read."""
+    """SQLite has to write beside its file even to read it: where nobody may write, a copy is read. So it is of a file
+    of an older layout, which has to be carried forward."""
+    from stelae.adapters.sqlite.metastore import SqliteMetastore
+    from stelae.adapters.sqlite.schema import OutdatedLayout
+
     if not (path / METASTORE_FILE).exists():
         raise NotFound(f"no store in {path}: there is no {METASTORE_FILE}")
     try:
         return await SqliteMetastore.open(path / METASTORE_FILE, SystemClock(), read_only=True)
-    except PermissionDenied:
-        copy = copied(path, f"{METASTORE_FILE}*")
+    except (PermissionDenied, OutdatedLayout):
+        copy = copied(path, MARKS, f"{METASTORE_FILE}*")
     held.callback(shutil.rmtree, copy, ignore_errors=True)
     try:
-        return await SqliteMetastore.open(copy / METASTORE_FILE, SystemClock(), read_only=True)
+        return await _read_copy(copy / METASTORE_FILE)
     except StelaeError as error:
         raise told_of(path, copy, error) from error.__cause__
+
+
+async def _read_copy(file: Path) -> SqliteMetastore:
+    from stelae.adapters.sqlite.metastore import SqliteMetastore
+    from stelae.adapters.sqlite.schema import OutdatedLayout
+
+    try:
+        return await SqliteMetastore.open(file, SystemClock(), read_only=True)
+    except OutdatedLayout:
+        await (await SqliteMetastore.open(file, SystemClock())).close()
+        return await SqliteMetastore.open(file, SystemClock(), read_only=True)

@@ -34,6 +34,8 @@ def values_of(type_: t.ColumnType, array: pa.Array) -> list[Value]:
         case t.Timestamp() | t.TimestampNtz():
             of = datetime_of_micros if isinstance(type_, t.Timestamp) else ntz_of_micros
             return [None if micros is None else of(micros) for micros in array.view(pa.int64()).to_pylist()]
+        case t.Array(t.Bool() | t.Int() | t.Float() | t.String() | t.Binary()):
+            return array.to_pylist()
         case t.Array() | t.Struct() | t.Map():
             return [None if value is None else _from_arrow_form(type_, value) for value in array.to_pylist()]
         case _:

@@ -32,8 +32,8 @@ from stelae.model.schema import (
     GroupOptions,
     KeyColumn,
     TableSchema,
-    check_schema,
 )
+from stelae.model.schema_checks import check_schema
 from stelae.model.types import ColumnType, KeyType, parse_type_prefix
 from stelae.model.values import Value, coerce, show
 

@@ -134,6 +134,11 @@ class StaleSchema(Unavailable):
     """A block is written for another schema version than the tablet is at now: make it anew."""
 
 
+class WouldBeHidden(StelaeError):
+    """Versions with times in the future may hide what would be written. Write it with a later time. Never reaches
+    users."""
+
+
 @public("SchemaChanged")
 class SchemaChanged(Retryable):
     """A column that a running scan reads is not what it was when the scan began. Scan again."""

@@ -68,10 +68,18 @@ class TabletsJoined(msgspec.Struct, frozen=True, tag=True):
 
 
 class Collected(msgspec.Struct, frozen=True, tag=True):
-    """Files that nobody needs any more were deleted."""
+    """Files that nobody needs any more were taken away: put aside for a while, or deleted."""
 
     files: int
     size_bytes: int
+
+
+class UnknownFilesFound(msgspec.Struct, frozen=True, tag=True):
+    """There are files of tables that the catalog has never made: it has lost something, and no file is taken away.
+    `name`: one of them."""
+
+    files: int
+    name: str
 
 
 class LogCollected(msgspec.Struct, frozen=True, tag=True):
@@ -155,20 +163,17 @@ class TableForgotten(msgspec.Struct, frozen=True, tag=True):
 class Attached(msgspec.Struct, frozen=True, tag=True):
     """This process uses a store that another one has open."""
 
-    place: str
     seconds: float
 
 
 class OwnerLost(msgspec.Struct, frozen=True, tag=True):
-    """The process that had the store does not answer any more."""
-
-    place: str
+    """The process that had the store hung up, or nobody answers there. Told once for each time it was connected
+    to, and not if the store was found again before anybody noticed."""
 
 
 class TookOver(msgspec.Struct, frozen=True, tag=True):
-    """This process has opened the store that another one had."""
+    """This process has opened the store that another one had, and serves it."""
 
-    place: str
     seconds: float
 
 
@@ -179,6 +184,7 @@ Event: TypeAlias = (
     | TabletSplit
     | TabletsJoined
     | Collected
+    | UnknownFilesFound
     | LogCollected
     | StoreFilled
     | DiskRefused

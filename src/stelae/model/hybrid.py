@@ -59,6 +59,11 @@ def to_datetime(txn: Txn) -> datetime:
     return _EPOCH + timedelta(milliseconds=millis_of(txn))
 
 
+def show_txn(txn: Txn) -> str:
+    """For a message: when it was, and the number that stands for it."""
+    return f"{to_datetime(txn):%Y-%m-%d %H:%M:%S}.{millis_of(txn) % 1_000:03d}Z (txn {txn})"
+
+
 def check_txn(value: object) -> Txn:
     if type(value) is not int or not TXN_MIN <= value <= TXN_MAX:
         raise InvalidArgument(f"{show(value)} is not a txn: expected a whole number from 0 to {TXN_MAX}")

@@ -99,6 +99,30 @@ Purging: TypeAlias = PurgePolicy | Reigns | None
 """How the versions of a group are judged. Nearly all groups keep the policy they were made with, or have none."""
 
 
+@dataclass(frozen=True, slots=True)
+class ByFamily:
+    """Some families of a group have a past of their own."""
+
+    own: tuple[tuple[str, Purging], ...]
+    others: Purging
+
+    def of(self, family: str) -> Purging:
+        return next((purging for name, purging in self.own if name == family), self.others)
+
+
+def purging_at(purging: Purging, at: Txn) -> Purging:
+    """As it was at a snapshot."""
+    return purging.at(at) if isinstance(purging, Reigns) else purging
+
+
+GroupPurging: TypeAlias = Purging | ByFamily
+
+
+def purging_of(purging: GroupPurging, family: str) -> Purging:
+    """How the versions of one family are judged."""
+    return purging.of(family) if isinstance(purging, ByFamily) else purging
+
+
 def print_duration(duration_us: int) -> str:
     """In the largest unit that holds it exactly."""
     unit = next((name for name, size in _UNITS.items() if duration_us % size == 0), "us") if duration_us else "s"

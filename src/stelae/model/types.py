@@ -136,6 +136,20 @@ _SIMPLE: dict[str, KeyType] = {
     "timestamp": Timestamp(),
     "timestamp_ntz": TimestampNtz(),
 }
+_ELSEWHERE = {
+    **dict.fromkeys(("int", "integer"), "int32 or int64"),
+    **dict.fromkeys(("bigint", "long"), "int64"),
+    **dict.fromkeys(("smallint", "short"), "int16"),
+    **dict.fromkeys(("tinyint", "byte"), "int8"),
+    **dict.fromkeys(("double", "float", "real"), "float64 or float32"),
+    **dict.fromkeys(("text", "varchar", "char", "str"), "string"),
+    **dict.fromkeys(("bytes", "blob", "bytea", "varbinary"), "binary"),
+    **dict.fromkeys(("datetime", "timestamptz"), "timestamp"),
+    **dict.fromkeys(("numeric", "number"), "decimal(p, s)"),
+    "boolean": "bool",
+    "list": "array<T>",
+}
+"""What other systems call them."""
 TYPE_NAMES = (*_SIMPLE, "decimal(p, s)", "array<T>", "struct<name: T, ...>", "map<K, V>", "vector(float32, n)")
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -208,7 +222,8 @@ class _TypeParser:
             case _ if name in _SIMPLE:
                 return _SIMPLE[name]
             case _:
-                raise self._error(f"{name!r} is not a type; types are {', '.join(TYPE_NAMES)}")
+                hint = f"; say {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+                raise self._error(f"{name!r} is not a type{hint}; types are {', '.join(TYPE_NAMES)}")
 
     def _decimal(self) -> ColumnType:
         self._expect("(")

@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Inexact, InvalidOperation
 from decimal import Decimal as PyDecimal
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
@@ -48,6 +49,9 @@ _FLOAT32 = struct.Struct("<f")
 _SHOWN_MAX = 60
 _SHOWN_INT_BITS_MAX = 256
 _MISSING = ("NaTType", "NAType")
+_NONE = type(None)
+_FLOAT = t.Float(32)
+_KEPT_AS_IT_IS: dict[type, type] = {t.Float: float, t.Bool: bool, t.Binary: bytes}
 _FINER_UNITS = ("ns]", "ps]", "fs]", "as]")
 
 
@@ -259,23 +263,59 @@ def _datetime(type_: t.ColumnType, value: object, where: str) -> datetime:
 
 def _items(type_: t.ColumnType, value: Any, where: str) -> Sequence[Value]:
     if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
-        return list(value)
+        dtype = getattr(value, "dtype", None)
+        is_plain = getattr(dtype, "kind", "") in ("b", "i", "u", "f") and getattr(dtype, "itemsize", 0) <= 8
+        return cast(list[Value], value.tolist()) if is_plain else list(value)
     if not isinstance(value, list | tuple):
         raise _refuse(type_, value, where)
     return value
 
 
 def _array(type_: t.Array, value: object, where: str) -> list[Value]:
-    return [
-        None if item is None else coerce(type_.element, item, f"{where}[{i}]")
-        for i, item in enumerate(_items(type_, value, where))
-    ]
+    items = _items(type_, value, where)
+    kept = _kept_at_once(type_.element, items)
+    if kept is not None:
+        return kept
+    return [None if item is None else coerce(type_.element, item, f"{where}[{i}]") for i, item in enumerate(items)]
+
+
+def _kept_at_once(element: t.ColumnType, items: Sequence[Value]) -> list[Value] | None:
+    """What `coerce` makes of all items, where they are of the very type that is kept: there may be millions of them.
+    None if it has to look at each, to make it fit or to say which one does not."""
+    kinds = set(map(type, items))
+    there = items if _NONE not in kinds else [item for item in items if item is not None]
+    kinds.discard(_NONE)
+    kind = kinds.pop() if len(kinds) == 1 else None
+    match element:
+        case t.Int(bits) if kind is int:
+            limit = 1 << (bits - 1)
+            return list(items) if -limit <= min(there) and max(there) < limit else None
+        case t.Float(32) if kind is float and there is items:
+            rounded = array("f", items).tolist()
+            return None if math.inf in rounded or -math.inf in rounded else rounded
+        case t.String() if kind is str:
+            return list(items) if is_encodable("".join(there)) else None
+        case t.Float(64) | t.Bool() | t.Binary() if kind is _KEPT_AS_IT_IS[type(element)]:
+            return list(items)
+        case _:
+            return None
+
+
+def is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _vector(type_: t.Vector, value: object, where: str) -> list[float]:
     items = _items(type_, value, where)
     if len(items) != type_.length:
         raise _refuse(type_, value, where, f"it has {len(items)} elements")
+    kept = _kept_at_once(_FLOAT, items)
+    if kept is not None:
+        return kept
     return [coerce(t.Float(32), item, f"{where}[{i}]") for i, item in enumerate(items)]
 
 

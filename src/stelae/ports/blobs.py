@@ -90,3 +90,8 @@ class BlobStore(Protocol):
     def delete(self, name: str) -> None:
         """A name that is not there is no error."""
         ...
+
+    def move(self, name: str, to: str) -> None:
+        """Give an object another name, which nobody else uses. NotFound if it is not there. A crash, or an error, may
+        leave it under either name, or under both."""
+        ...

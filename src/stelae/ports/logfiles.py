@@ -81,3 +81,13 @@ class LogFiles(Protocol):
     def delete(self, name: str) -> None:
         """Remove, durably. A file that is not there is no error."""
         ...
+
+    def synced(self) -> LogFileInfo | None:
+        """A place that a `sync` has certainly reached, as it is remembered apart from the files: at least the last one
+        after a mere kill, an older one or None after a crash. Files are written in the order of their names, so what
+        ends before this place has lost bytes that were safe."""
+        ...
+
+    def lost(self) -> str | None:
+        """The oldest file, if it is missing and nobody has deleted it; None where that is not known."""
+        ...

@@ -74,6 +74,10 @@ class KnownTables:
         catalog = self._service.latest
         return {*catalog.tables, *catalog.dropped}
 
+    def is_known(self, table: TableId) -> bool:
+        """Whether the catalog has ever made the table, or it is one of META: no other can have data."""
+        return table < self._service.latest.next_id or table in (META0, META1)
+
     def schemas_of(self, table: TableId) -> Sequence[TableSchema]:
         """The schemas the table has had, oldest first."""
         return _META_SCHEMAS if table in (META0, META1) else self._service.schemas.of(table)

@@ -13,6 +13,7 @@ import msgspec
 
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import DeleteKey, Metastore, PutKey
+from stelae.registry.decoding import id_in_key, json_of, number_of
 from stelae.registry.meta import ROOT_CONFIG_KEY
 from stelae.storage.tablet.config import TabletConfig, decode_config, encode_config
 
@@ -41,7 +42,7 @@ async def write_root(store: Metastore, config: TabletConfig) -> None:
 async def read_log_mark(store: Metastore) -> LogMark | None:
     """None: the log was not closed in order, or somebody writes to it."""
     entry = await store.get(LOG_KEY)
-    return None if entry is None else msgspec.json.decode(entry.value, type=LogMark)
+    return None if entry is None else json_of(entry, LogMark, "where the log ended")
 
 
 async def write_log_mark(store: Metastore, mark: LogMark) -> None:
@@ -56,7 +57,7 @@ async def remove_log_mark(store: Metastore) -> None:
 async def read_horizons(store: Metastore, tables: Collection[TableId]) -> list[tuple[TableId, Txn]]:
     """Of these tables; the horizons of others are removed."""
     read = await store.range(HORIZON_PREFIX)
-    found = [(TableId(int(e.key[len(HORIZON_PREFIX) :], 16)), Txn(int(e.value))) for e in read.entries]
+    found = [(TableId(id_in_key(entry, HORIZON_PREFIX)), Txn(number_of(entry))) for entry in read.entries]
     gone = [table for table, _ in found if table not in tables]
     for at in range(0, len(gone), _CHANGES_MAX):
         await store.txn([], [DeleteKey(_horizon_key(table)) for table in gone[at : at + _CHANGES_MAX]])

@@ -7,6 +7,7 @@ import msgspec
 from stelae.model.errors import UnsupportedFormat
 from stelae.ports.metastore import IsAbsent, Metastore, PutKey
 from stelae.ports.rng import Rng
+from stelae.registry.decoding import json_of
 
 STORE_KEY = "store"
 STORE_FORMAT = 1
@@ -34,10 +35,10 @@ async def read_mark(store: Metastore) -> StoreMark:
     entry = await store.get(STORE_KEY)
     if entry is None:
         return StoreMark(STORE_FORMAT, "")
-    fields = msgspec.json.decode(entry.value, type=dict[str, object])
+    fields = json_of(entry, dict[str, object], "the store's mark")
     if fields.get("format") != STORE_FORMAT:
         raise UnsupportedFormat(
             f"the store is of format {fields.get('format')}; this release reads and writes format {STORE_FORMAT}. "
             "Open it with the release that wrote it, or a newer one"
         )
-    return msgspec.json.decode(entry.value, type=StoreMark)
+    return json_of(entry, StoreMark, "the store's mark")

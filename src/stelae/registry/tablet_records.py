@@ -18,6 +18,7 @@ from stelae.model.errors import Corruption
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.ports.metastore import Change, DeleteKey, IsAbsent, Metastore, ModRevisionIs, PutKey
+from stelae.registry.decoding import number_of
 
 TABLETS_PREFIX = "tablets/"
 NEXT_TABLET_KEY = "ids/tablet"
@@ -80,11 +81,17 @@ async def write_tablets(store: Metastore, puts: Sequence[TabletRecord], removed:
         await store.txn([], changes[at : at + _CHANGES_MAX])
 
 
+async def read_next_tablet(store: Metastore) -> TabletId | None:
+    """No tablet was ever given this id, or a larger one; None if no master has given out any here."""
+    entry = await store.get(NEXT_TABLET_KEY)
+    return None if entry is None else TabletId(number_of(entry))
+
+
 async def take_tablet_ids(store: Metastore, count: int) -> list[TabletId]:
     """Ids that nobody has been given, and nobody will be."""
     while True:
         entry = await store.get(NEXT_TABLET_KEY)
-        first = _FIRST_ID if entry is None else int(entry.value)
+        first = _FIRST_ID if entry is None else number_of(entry)
         unchanged = IsAbsent(NEXT_TABLET_KEY) if entry is None else ModRevisionIs(NEXT_TABLET_KEY, entry.mod_revision)
         outcome = await store.txn([unchanged], [PutKey(NEXT_TABLET_KEY, str(first + count).encode())])
         if outcome.succeeded:

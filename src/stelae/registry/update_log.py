@@ -45,6 +45,7 @@ from stelae.ports.metastore import (
     ValueIs,
 )
 from stelae.registry.chunks import Manifest, read_chunks, write_chunks
+from stelae.registry.decoding import json_of, number_of
 
 PREFIX = "catalog/"
 VERSION_KEY = PREFIX + "version"
@@ -117,29 +118,20 @@ async def read_head(store: Metastore) -> LogHead:
 async def _read_head(store: Metastore) -> LogHead:
     read = await store.range(VERSION_KEY, limit=1)
     revision = read.revision
-    version = _number(read.entries[0]) if read.entries and read.entries[0].key == VERSION_KEY else 0
+    version = number_of(read.entries[0]) if read.entries and read.entries[0].key == VERSION_KEY else 0
     closed = await store.get(CLOSED_KEY, revision)
     snapshot = await store.get(SNAPSHOT_KEY, revision)
     return LogHead(
         CatalogVersion(version),
-        Txn(_number(closed) if closed else 0),
+        Txn(number_of(closed) if closed else 0),
         snapshot_mark(snapshot) if snapshot else None,
         snapshot.mod_revision if snapshot else None,
         revision,
     )
 
 
-def _number(entry: Entry) -> int:
-    if not entry.value.isdigit() or len(entry.value) > 20:
-        raise Corruption(f"{entry.value[:40]!r} is not a number", entry.key)
-    return int(entry.value)
-
-
 def snapshot_mark(entry: Entry) -> SnapshotMark:
-    try:
-        return msgspec.json.decode(entry.value, type=SnapshotMark)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise Corruption(f"does not say where the snapshot is: {error}", entry.key) from None
+    return json_of(entry, SnapshotMark, "where the snapshot is")
 
 
 def number_value(number: int) -> bytes:

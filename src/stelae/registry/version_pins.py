@@ -17,6 +17,7 @@ from stelae.model.errors import SnapshotTooOld, Unavailable, UnknownOutcome
 from stelae.ports.metastore import Compare, IsAbsent, LeaseExpired, LeaseId, Metastore, ModRevisionIs, PutKey
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
+from stelae.registry.decoding import number_of
 
 PROGRESS_STEP = 64
 """A process reports how far it has come every so many versions: each report is a write."""
@@ -64,7 +65,7 @@ class VersionPins:
     async def oldest(self) -> CatalogVersion | None:
         """The oldest version anybody holds."""
         read = await self._store.range(log.IN_USE_PREFIX)
-        return min((CatalogVersion(int(entry.value)) for entry in read.entries), default=None)
+        return min((CatalogVersion(number_of(entry)) for entry in read.entries), default=None)
 
     async def keep_alive(self) -> None:
         """Until cancelled. A lease that was lost is taken anew, if compaction has not passed this process by."""
@@ -126,7 +127,7 @@ class VersionPins:
             return True
         head = await log.read_head(self._store)
         announced = await self._store.get(log.COMPACTING_KEY)
-        oldest = max(head.oldest, int(announced.value) if announced else 0)
+        oldest = max(head.oldest, number_of(announced) if announced else 0)
         if version < oldest:
             raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {oldest}")
         unchanged: Compare = (

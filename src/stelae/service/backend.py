@@ -105,6 +105,7 @@ class TabletService(BulkBackend, Protocol):
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Txn:
         """Cut at tablets' bounds and written, each part atomic per row; the largest txn. All is durable when this
@@ -112,9 +113,10 @@ class TabletService(BulkBackend, Protocol):
 
         StaleSchema: the blocks are of another schema version than the table is at now, nothing was written of those
         from the first such on; make them anew from `info`. Conflict: see `Shard.apply`; a write with `max_txn` is one
-        block of one row. Overloaded: there is no room now, and nothing was written. PartialWrite: the first
-        `durable` records or mutations of the blocks are durable, and nothing was written of those behind them, so the
-        client may go on there. UnknownOutcome: the deadline passed while it was being made durable."""
+        block of one row. WouldBeHidden: it `must_show` and might not; nothing was written. Overloaded: there is no room
+        now, and nothing was written. PartialWrite: the first `durable` records or mutations of the blocks are durable,
+        and nothing was written of those behind them, so the client may go on there. UnknownOutcome: the deadline passed
+        while it was being made durable."""
         ...
 
     def submit(
@@ -123,6 +125,7 @@ class TabletService(BulkBackend, Protocol):
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Future[Txn]:
         """As `write`, but returns at once; the future is done when all is durable, or has what `write` would raise. A
@@ -142,11 +145,6 @@ class TabletService(BulkBackend, Protocol):
         """The newest snapshot: everything acknowledged before this call is in it."""
         ...
 
-    @property
-    def visible(self) -> Txn:
-        """A snapshot that everything acknowledged so far is in, and that every read from now on is at or above."""
-        ...
-
     def newest(
         self,
         table: TableId,
@@ -155,12 +153,15 @@ class TabletService(BulkBackend, Protocol):
         at: Txn | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> Values | None:
-        """The row at a snapshot (None: now); None if it does not exist. Columns without a value have their default.
-        SnapshotTooOld if history it needs may be gone."""
+    ) -> tuple[Txn, Values | None]:
+        """The snapshot it was read at, and the row; None if it does not exist. `at` None: the newest snapshot, which
+        everything acknowledged so far is in. Read at that txn again, the row is the same. Columns without a value have
+        their default. SnapshotTooOld if history it needs may be gone."""
         ...
 
-    def newest_cached(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+    def newest_cached(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None
+    ) -> tuple[Txn, Values | None]:
         """As `newest`, but raises `NotCached` instead of reading from a file or waiting."""
         ...
 
@@ -172,8 +173,8 @@ class TabletService(BulkBackend, Protocol):
         at: Txn | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> list[Values | None]:
-        """All at one snapshot, in the order asked for."""
+    ) -> tuple[Txn, list[Values | None]]:
+        """The snapshot they were all read at, and the rows in the order asked for."""
         ...
 
     def history(
@@ -215,9 +216,9 @@ class TabletService(BulkBackend, Protocol):
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
-        """Everything into one file per tablet and group. `erase_now`: drop history without regard to retention; pinned
-        snapshots still hold it."""
+    ) -> tuple[str, ...]:
+        """Everything into one file per tablet and group. `erase_now`: what is erased or purged is in no file and not in
+        the log when this returns, without regard to retention; but for what somebody holds. Who does, in words."""
         ...
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]: ...

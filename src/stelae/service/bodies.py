@@ -3,7 +3,8 @@
 | what | bytes |
 |---|---|
 | values, versions, metrics | msgpack, column values as in `format.packing`, so each comes back as it was |
-| values of many rows | of each its length (4 bytes, little-endian; all ones: no such row) and its msgpack |
+| values of a row | the snapshot's txn (8 bytes, little-endian) and, of a row that appears, its msgpack |
+| values of many rows | the snapshot's txn; of each its length (4 bytes; all ones: no such row) and its msgpack |
 | tables and schemas | as the catalog keeps them |
 | blocks | as in the log, one after the other |
 | batches of a scan | Arrow IPC messages: the schema once, then batches of bounded size |
@@ -32,7 +33,8 @@ from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
-from stelae.model.schema import TableSchema, check_schema
+from stelae.model.schema import TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.service.backend import Values
 from stelae.service.messages import ROWS_MAX, CreateMessage, RowBytes, ScanMessage
 from stelae.service.scans import ScanAsk
@@ -102,13 +104,26 @@ def values_from(data: Bytes) -> Values:
     return read_as("values", _VALUES.decode, data)
 
 
-def maybe_values_bytes(values: Values | None) -> bytes:
-    """Nothing at all for a row that does not exist."""
-    return b"" if values is None else values_bytes(values)
+def found_bytes(found: tuple[Txn, Values | None]) -> bytes:
+    """The snapshot, and behind it nothing at all for a row that does not exist."""
+    txn, values = found
+    return _txn_bytes(txn) if values is None else _txn_bytes(txn) + values_bytes(values)
 
 
-def maybe_values_from(data: Bytes) -> Values | None:
-    return values_from(data) if data else None
+def found_from(data: Bytes) -> tuple[Txn, Values | None]:
+    txn, rest = _txn_from(data)
+    return txn, values_from(rest) if rest else None
+
+
+def _txn_bytes(txn: Txn) -> bytes:
+    return txn.to_bytes(8, "little")
+
+
+def _txn_from(data: Bytes) -> tuple[Txn, memoryview]:
+    if len(data) < 8:
+        raise MessageRefused(f"not a snapshot: {len(data)} bytes")
+    whole = memoryview(data)
+    return Txn(int.from_bytes(whole[:8], "little")), whole[8:]
 
 
 def history_bytes(found: Mapping[str, Sequence[Version]] | None) -> bytes:
@@ -140,9 +155,10 @@ def rows_from(data: Bytes) -> list[Row]:
     return read_as("rows", _ROWS.decode, data)
 
 
-def many_bytes(found: Iterable[Values | None]) -> bytes:
-    parts: list[bytes] = []
-    for values in found:
+def many_bytes(found: tuple[Txn, Iterable[Values | None]]) -> bytes:
+    txn, rows = found
+    parts = [_txn_bytes(txn)]
+    for values in rows:
         if values is None:
             parts.append(_NO_ROW.to_bytes(4, "little"))
             continue
@@ -153,8 +169,8 @@ def many_bytes(found: Iterable[Values | None]) -> bytes:
     return b"".join(parts)
 
 
-def many_from(data: Bytes) -> list[Values | None]:
-    rest, found = memoryview(data), list[Values | None]()
+def many_from(data: Bytes) -> tuple[Txn, list[Values | None]]:
+    (txn, rest), found = _txn_from(data), list[Values | None]()
     while len(rest) >= 4:
         size = int.from_bytes(rest[:4], "little")
         if size == _NO_ROW:
@@ -167,7 +183,7 @@ def many_from(data: Bytes) -> list[Values | None]:
         rest = rest[4 + size :]
     if rest:
         raise MessageRefused(f"values of {len(found)} rows, and {len(rest)} bytes that are none")
-    return found
+    return txn, found
 
 
 def pieces(data: Bytes) -> Iterator[memoryview]:

@@ -90,6 +90,7 @@ class WriteMessage(Request, frozen=True):
     sizes: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=0, le=2**32)], ...], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)
     ]
+    must_show: bool = False
 
 
 class NewestMessage(Request, frozen=True):

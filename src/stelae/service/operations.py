@@ -259,16 +259,16 @@ TRUNCATE = Operation(
     is_long=True,
 )
 NOW = Operation("now", m.NothingMessage, _ask_nothing, lambda store, _, __, until, ___: store.now(deadline=until), TXN)
-NEWEST: Operation[[TableId, Row, Selectors, Txn | None], Values | None] = Operation(
+NEWEST: Operation[[TableId, Row, Selectors, Txn | None], tuple[Txn, Values | None]] = Operation(
     "newest",
     m.NewestMessage,
     _ask_newest,
     lambda store, q, _, until, __: store.newest(
         TableId(q.table), Row(q.row), bodies.taken_columns(q.columns), _txn(q.at), deadline=until
     ),
-    Codec(bodies.maybe_values_bytes, bodies.maybe_values_from),
+    Codec(bodies.found_bytes, bodies.found_from),
 )
-NEWEST_MANY: Operation[[TableId, Sequence[Row], Selectors, Txn | None], list[Values | None]] = Operation(
+NEWEST_MANY: Operation[[TableId, Sequence[Row], Selectors, Txn | None], tuple[Txn, list[Values | None]]] = Operation(
     "newest_many",
     m.ManyMessage,
     _ask_many,
@@ -323,7 +323,7 @@ COMPACT = Operation(
     lambda store, q, _, until, tell: store.compact(
         TableId(q.table), erase_now=q.erase_now, progress=tell, deadline=until
     ),
-    NOTHING,
+    codec_of("who keeps what", tuple[str, ...]),
     changes=True,
     is_long=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from stelae.model.errors import PermissionDenied
 from stelae.service.backend import Backend
@@ -22,10 +22,6 @@ class ReadOnlyStore:
             setattr(self, name, getattr(store, name))
         for name in (*(name for name, operation in OPERATIONS.items() if operation.changes), "submit"):
             setattr(self, name, self._refuse)
-
-    @property
-    def visible(self) -> Any:
-        return self._store.visible
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise PermissionDenied(f"the store {self._store.place} was opened read-only")

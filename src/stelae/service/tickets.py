@@ -116,6 +116,8 @@ class CompactionTicket(msgspec.Struct, frozen=True):
     prefix: str
     table_bytes: bytes
     works: tuple[CompactionWork, ...]
+    kept_by: tuple[str, ...] = ()
+    """Who keeps what is to be erased from going, in words."""
 
     def schema(self) -> TableSchema:
         found: Table = CATALOG_SERIALIZERS.decode(self.table_bytes)

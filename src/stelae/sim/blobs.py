@@ -150,6 +150,23 @@ class SimBlobStore:
         if error is not None:
             raise error(f"{name}: simulated fault at delete")
 
+    def move(self, name: str, to: str) -> None:
+        """A fault that is armed for a delete is met here, too."""
+        self._effects.check_alive()
+        check_blob_name(to)
+        held = self._objects.get(check_blob_name(name))
+        if held is None:
+            raise NotFound(f"object {name} does not exist")
+        error = self._faults.due("delete")
+        if error is None or (issubclass(error, Unavailable) and self._coin()):
+            self._objects[to] = held
+            self._directories.update(_directories_of(to))
+            del self._objects[name]
+            self._deleted[name] = held
+            self._effects.happen("delete", name)
+        if error is not None:
+            raise error(f"{name}: simulated fault at delete")
+
     def crash(self) -> None:
         """The store and its clients lose power: deletes may be undone, and a commit under way happened or did not."""
         for name, held in sorted(self._deleted.items()):

@@ -103,6 +103,7 @@ class SimDisk:
         self._life = 0
         self._visible: dict[str, _Inode] = {}
         self._durable: dict[str, _Inode] = {}
+        self._synced: list[LogFileInfo | None] = [None]
 
     def fail(self, call: DiskCall, error: type[DiskFull | DiskFailed], nth: int = 1) -> None:
         """Let the nth next such call raise. An append then leaves nothing, a part or all of its bytes; a sync leaves
@@ -163,6 +164,13 @@ class SimDisk:
             raise error(f"{name}: simulated fault at delete")
         self._durable.pop(name, None)
 
+    def synced(self) -> LogFileInfo | None:
+        self._effects.check_alive()
+        return self._synced[-1]
+
+    def lost(self) -> str | None:
+        return None
+
     def crash(self) -> None:
         """Power loss: keep what was promised, and draw the fate of everything else. What is then read is durable."""
         survivors = {}
@@ -172,6 +180,7 @@ class SimDisk:
                 survivors[name] = self._surviving(inode)
         self._visible = survivors
         self._durable = dict(survivors)
+        self._synced = [self._pick(self._synced)]
         self._end_life()
 
     def kill(self) -> None:
@@ -200,6 +209,7 @@ class SimDisk:
         inode.synced = len(inode.data)
         if self._visible.get(name) is inode:
             self._durable[name] = inode
+            self._synced = [*self._synced[-2:], LogFileInfo(name, inode.synced)]
 
     def _surviving(self, inode: _Inode) -> _Inode:
         state = self._pick([inode, *inode.before])

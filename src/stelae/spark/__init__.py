@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stelae.model.errors import nearest
+
 if TYPE_CHECKING:
     from stelae.spark.driver.sessions import session
     from stelae.spark.jobs.backups import backup
@@ -54,9 +56,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt ones
 
-    if name not in _HOMES:
-        raise AttributeError(f"module 'stelae.spark' has no attribute {name!r}")
-    return getattr(import_module(f"stelae.spark.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name not in _HOMES:
+            raise AttributeError(f"module 'stelae.spark' has no attribute {name!r}{nearest(name, __all__)}")
+        return getattr(import_module(f"stelae.spark.{_HOMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

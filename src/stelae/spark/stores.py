@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.local import LocalBlobStore
-from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
+from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place, store_directory
 from stelae.client.api.database import session_of
 from stelae.client.calls.patient import patient_store
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound
-from stelae.model.values import show
 from stelae.ports.blobs import BlobStore
 from stelae.storage.offline.tablets import Fragments, open_fragments
 
@@ -47,10 +46,7 @@ def opened(path: str) -> Iterator[Database]:
 
 def absolute(directory: object) -> str:
     """Where a directory is, for processes whose current one is another."""
-    try:
-        return LocalBlobStore(directory, read_only=True).root  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgument(f"a directory is given as a path, not as {show(directory)}") from None
+    return LocalBlobStore(store_directory(directory), read_only=True).root
 
 
 def blobs_of(root: str, *, writing: bool = False) -> BlobStore:

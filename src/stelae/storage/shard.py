@@ -23,7 +23,6 @@ from stelae.format.block import encode_block
 from stelae.format.log import LogKind, LogRecord
 from stelae.model.errors import (
     Closed,
-    Conflict,
     InvalidArgument,
     NotFound,
     Overloaded,
@@ -32,7 +31,7 @@ from stelae.model.errors import (
     TabletAway,
 )
 from stelae.model.hybrid import TXN_MIN, HybridClock
-from stelae.model.ids import ClientId, Row, TableId, TabletId, Txn
+from stelae.model.ids import ClientId, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.ports.blobs import BlobStore
@@ -44,9 +43,9 @@ from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
-from stelae.storage.memory.insertion import ends_of, insert, rows_in
+from stelae.storage.memory.insertion import ends_of, insert
 from stelae.storage.memory.memory import Memory
-from stelae.storage.read.points.rows import last_txn
+from stelae.storage.read.points.conditions import check_shown, check_unchanged
 from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.tablet.config import TabletConfig, config_of
 from stelae.storage.tablet.horizons import Horizons, SnapshotPin
@@ -73,11 +72,12 @@ class ConfigStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class ShardSettings:
     """`unflushed_bytes_max`: what may be queued and in memory before writers are turned away; `reserve_bytes`: how
-    much more is let in for the writes that free memory."""
+    much more is let in for the writes that free memory. `trash_s`: how long unneeded files are kept aside."""
 
     unflushed_bytes_max: int = 512 * 2**20
     reserve_bytes: int = 32 * 2**20
     cache_bytes: int = 256 * 2**20
+    trash_s: float = 3600.0
     limits: Limits = DEFAULT_LIMITS
     log: WalSettings = field(default_factory=WalSettings)
     serializer: SerializerSettings = field(default_factory=SerializerSettings)
@@ -176,29 +176,34 @@ class Shard:
         *,
         payload: bytes | memoryview | None = None,
         max_txn: Txn | None = None,
+        must_show: bool = False,
         urgent: bool = False,
     ) -> Commit:
         """Let a block in that `check_block` has passed. It is in memory and queued when this returns, and shown to
-        nobody before it is durable. Conflict if a row it touches changed after `max_txn`; Overloaded if there is no
-        room now (`when_room` says when to try again)."""
+        nobody before it is durable. Conflict if a row it touches changed after `max_txn`, which is an UndecidedConflict
+        if that change may still be taken back; WouldBeHidden if it `must_show` and might not; Overloaded if there is no
+        room now (`when_room` says when to try)."""
         data = encode_block(block) if payload is None else payload
         if len(data) > self.settings.limits.block_bytes_max:
             limit = self.settings.limits.block_bytes_max
             raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
         while True:
-            state = self.state(tablet)
+            state: TabletState | None = None
             if max_txn is not None:
-                self._check_unchanged(state, block, max_txn)
+                visible, state = self.visible, self.state(tablet)
+                check_unchanged(state, self.fragments, block, max_txn, self.horizon(state.table), visible)
             with self.lock:
                 current = self.state(tablet)
                 if max_txn is not None:
                     if current is not state:
                         continue
-                    self._check_unchanged(current, block, max_txn, only_memory=True)
+                    check_unchanged(current, None, block, max_txn, self.horizon(current.table), self.visible)
                 self._check_open()
                 self._check_rows(current, block)
                 self._check_room(len(data), urgent)
                 txn = self.clock.tick()
+                if must_show:
+                    check_shown(current, txn)
                 before = current.active.size_bytes
                 insert(current.active, block, txn, len(data))
                 self._in_memory_bytes += current.active.size_bytes - before
@@ -252,21 +257,6 @@ class Shard:
         for row in ends_of(block, state.active):
             if row not in state.rows:
                 raise TabletAway(f"row {row!r} is not in tablet {state.tablet}, which holds {state.rows}")
-
-    def _check_unchanged(
-        self, state: TabletState, block: WrittenBlock, max_txn: Txn, *, only_memory: bool = False
-    ) -> None:
-        horizon = self.horizon(state.table)
-        if max_txn < horizon:
-            raise Conflict(f"max_txn {max_txn} is older than the history that is kept, which begins at {horizon}")
-        if state.floors and state.floors[-1] > max_txn:
-            raise Conflict(f"the table was emptied at {state.floors[-1]}, after {max_txn}")
-        for row in rows_in(block, state.active):
-            latest = max((memory.last_txn(Row(row)) for memory in state.memories), default=TXN_MIN)
-            if latest <= max_txn and not only_memory:
-                latest = last_txn(state, self.fragments, Row(row), max_txn)
-            if latest > max_txn:
-                raise Conflict(f"row {row!r} changed at {latest}, after {max_txn}")
 
     def _check_room(self, size: int, urgent: bool) -> None:
         limit = self.settings.unflushed_bytes_max + (self.settings.reserve_bytes if urgent else 0)

@@ -30,7 +30,7 @@ from stelae.model.ranges import RowRange, check_cover
 from stelae.ports.logfiles import LogFiles
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.reports import CheckReport, Problem, Progress
-from stelae.storage.files.writing import fragment_names
+from stelae.storage.files.writing import fragment_names, table_of_name
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
@@ -135,6 +135,9 @@ class StoreCheck:
                 progress(done, total)
         # Listed first: what is made meanwhile is not in the list, or is needed by the time that is asked.
         present, upkeep = fragment_names(self._shard.blobs), self._upkeep
+        for name in upkeep.unknown_files(present):
+            told = f"is of table {table_of_name(name)}, of which the catalog knows nothing"
+            self._wrong("fragment", name, f"{told}: was the metastore lost, or an older one put in its place?")
         needed_now = upkeep.needed_files()
         self._counts["unneeded fragments"] = sum(not upkeep.keeps(name) for name in set(present) - needed_now)
 

@@ -181,6 +181,8 @@ class Keeper:
             except BaseException:
                 self._garbage = True
                 raise
+        else:
+            self._upkeep.tidy_trash()
         return False
 
     def note_garbage(self) -> None:

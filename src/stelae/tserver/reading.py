@@ -8,21 +8,20 @@ it is done again on the tablet as it is now.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import pyarrow as pa
 
-from stelae.model.errors import Corruption, DeadlineExceeded, InvalidArgument, NotFound, StelaeError, Unavailable
-from stelae.model.hybrid import micros_of, millis_of, pack
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, Unavailable
+from stelae.model.hybrid import micros_of, millis_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.schema import TableSchema
 from stelae.ports.clock import Clock
 from stelae.service.backend import Values
-from stelae.service.deadlines import Deadline, left_of
+from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk, bind
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.points.rows import RowReader, reader_for
@@ -30,13 +29,12 @@ from stelae.storage.read.scans.rows import RowBatch, ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
+from stelae.tserver.writing import AHEAD_MS_MAX, wait_decided
 
 T = TypeVar("T")
 
 _NO_FLOOR = Txn(0)
 _RETRIES_MAX = 20
-AHEAD_MS_MAX = 1_000
-"""A read so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ a little."""
 
 
 class TableReader:
@@ -50,7 +48,7 @@ class TableReader:
 
     def newest(
         self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline | None
-    ) -> Values | None:
+    ) -> tuple[Txn, Values | None]:
         if at is not None:
             self.ready(table, at, deadline)
         shard = self._shard
@@ -60,13 +58,13 @@ class TableReader:
         else:
             asking = self._asking(state, at)
         try:
-            return reader_for(state, self._fragments, columns).newest(row, asking)
+            return asking.at, reader_for(state, self._fragments, columns).newest(row, asking)
         except NotFound:
-            return self._again(table, row, columns, at, ALL_TIME, RowReader.newest, state)
+            return self._again(table, row, columns, at, ALL_TIME, _newest, state)
 
     def newest_many(
         self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline | None
-    ) -> list[Values | None]:
+    ) -> tuple[Txn, list[Values | None]]:
         """All at one snapshot. Rows of one tablet share their reader."""
         with self._pinned(table, at, deadline) as txn:
             read_us = Micros(self._clock.wall_ms() * 1_000) if at is None else micros_of(txn)
@@ -82,9 +80,9 @@ class TableReader:
                 try:
                     found[place] = reader.newest(row, asking)
                 except NotFound:
-                    found[place] = self._again(table, row, columns, txn, ALL_TIME, RowReader.newest, state)
+                    _, found[place] = self._again(table, row, columns, txn, ALL_TIME, _newest, state)
                     state = None
-            return found
+            return txn, found
 
     def history(
         self,
@@ -151,16 +149,10 @@ class TableReader:
             ahead_ms = millis_of(at) - max(self._clock.wall_ms(), millis_of(shard.clock.last))
             if ahead_ms > AHEAD_MS_MAX:
                 raise InvalidArgument(
-                    f"at={at} lies {ahead_ms / 1_000:.1f} s in the future: what is written until then is not known yet"
+                    f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then "
+                    "is not known yet; leave at= out for the newest, or wait"
                 )
-        decided = shard.ready(at)
-        if decided is not None:
-            shard.drain(deadline)
-            wait_for([decided], left_of(deadline))
-            if deadline is not None and not decided.done():
-                raise DeadlineExceeded(
-                    f"what was written at or before {at} was not all on disk within the {deadline.seconds:g} s given"
-                )
+        wait_decided(shard, at, deadline)
 
     def scan(
         self,
@@ -191,6 +183,10 @@ class TableReader:
         )
         batches = TableScan(self._shard, table, binding.schema, request).batches()
         return OpenScan(batches, table, self._check_open, explained)
+
+
+def _newest(reader: RowReader, row: Row, asking: Asking) -> tuple[Txn, Values | None]:
+    return asking.at, reader.newest(row, asking)
 
 
 def now(shard: Shard, wall_ms: int) -> Txn:

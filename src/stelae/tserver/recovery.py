@@ -19,7 +19,7 @@ from stelae.model.events import Listener, Recovered
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.ports.blobs import BlobStore
-from stelae.ports.logfiles import LogFiles
+from stelae.ports.logfiles import LogFileInfo, LogFiles
 from stelae.registry.meta import META0, META1
 from stelae.registry.shard_records import (
     LogMark,
@@ -29,13 +29,13 @@ from stelae.registry.shard_records import (
     remove_log_mark,
     write_root,
 )
-from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
+from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_next_tablet, read_tablets
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.files.writing import fragment_names
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
-from stelae.storage.tablet.opening import open_shard
+from stelae.storage.tablet.opening import TAKEN_BACK, open_shard
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs, read_configs
@@ -68,10 +68,14 @@ def recover_shard(
     run, store, begun_s = ports.loop.run, ports.metastore, ports.clock.monotonic_s()
     root = run(read_root(store))
     configs = MetaConfigs(lambda config: run(write_root(store, config)), settings.name)
+    lost = ports.logs.lost()
+    if lost is not None:
+        raise Corruption("is missing, and was needed: bring it back; the data was left as it is", lost)
     if root is None:
         _check_new(ports.logs, ports.blobs)
     lives = TabletLives()
-    stages = _Stages(root, ports.blobs, tables.kept(), lives)
+    known = _Known(tables, run(read_next_tablet(store)))
+    stages = _Stages(root, ports.blobs, tables.kept(), lives, known)
     try:
         shard = open_shard(
             ports.logs,
@@ -84,6 +88,7 @@ def recover_shard(
             tables.schemas_of,
             name=settings.name,
             reading=ports.reading,
+            check_table=known.check_logged,
         )
     finally:
         stages.close()
@@ -91,6 +96,7 @@ def recover_shard(
         _check_whole(shard, stages.away, tables, run(read_tablets(store)))
         closed = run(read_log_mark(store))
         _check_end(shard, closed)
+        _check_synced(shard, ports.logs.synced())
         proved()
         run(remove_log_mark(store))
         configs.attach(shard, stages.saved)
@@ -98,6 +104,7 @@ def recover_shard(
             shard.advance_horizon(table, horizon)
         away = [config.tablet for config in stages.away]
         upkeep = Upkeep(shard, stages.saved, away, tell, ports.clock.monotonic_s)
+        upkeep.is_known = tables.is_known
         stages.open(shard, upkeep)
     except BaseException:
         shard.abandon()
@@ -166,12 +173,55 @@ def _check_end(shard: Shard, closed: LogMark | None) -> None:
         )
 
 
+def _check_synced(shard: Shard, synced: LogFileInfo | None) -> None:
+    """A log does not end before the last place that is known to have been synced: a damaged end is no torn one then."""
+    segments = shard.segments()
+    end = (segments[-1].name, segments[-1].size_bytes) if segments else ("", 0)
+    if synced is not None and end < (synced.name, synced.size_bytes):
+        raise Corruption(
+            f"was synced up to byte {synced.size_bytes} and "
+            + (f"is whole up to byte {end[1]} only" if end[0] == synced.name else "is missing or has lost its header")
+            + ": rows that were acknowledged are lost. Bring it back; the data was left as it is",
+            synced.name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the catalog and the master had given out when the store was opened. META and the log cannot know of more:
+    if they do, it is the metastore that has lost something."""
+
+    tables: Tables
+    next_tablet: TabletId | None
+
+    def check_logged(self, table: TableId) -> None:
+        if not self.tables.is_known(table):
+            raise Corruption(
+                f"the log has rows of table {table}, of which it knows nothing: {TAKEN_BACK}", "the catalog"
+            )
+
+    def check_configs(self, configs: Sequence[TabletConfig]) -> None:
+        for config in configs:
+            if not self.tables.is_known(config.table):
+                told = f"META has tablet {config.tablet} of table {config.table}, of which it knows nothing"
+                raise Corruption(f"{told}: {TAKEN_BACK}", "the catalog")
+            if self.next_tablet is not None and config.tablet >= self.next_tablet:
+                told = f"META has tablet {config.tablet}, and the next to be made is {self.next_tablet}"
+                raise Corruption(f"{told}: {TAKEN_BACK}", "the metastore")
+
+
 class _Stages:
     """Configs as `open_shard` asks for them, and the lives of their tablets, which are loaded stage by stage."""
 
     def __init__(
-        self, root: TabletConfig | None, blobs: BlobStore, tables: Collection[TableId], lives: TabletLives
+        self,
+        root: TabletConfig | None,
+        blobs: BlobStore,
+        tables: Collection[TableId],
+        lives: TabletLives,
+        known: _Known,
     ) -> None:
+        self._known = known
         self._waiting: list[TableId | None] = [META1, META0, None]
         self._root = root
         self._fragments = Fragments(blobs, BlockCache(_META_CACHE_BYTES))
@@ -191,6 +241,7 @@ class _Stages:
             found = [] if self._root is None else [self._root]
         else:
             found = read_configs([state for state in states if state.table == table], self._fragments)
+        self._known.check_configs(found)
         self.saved += found
         kept = [config for config in found if config.table in self._tables]
         self.away += [config for config in kept if not config.log]

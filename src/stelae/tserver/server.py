@@ -44,7 +44,7 @@ from stelae.tserver.lives import Life
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
-from stelae.tserver.troubles import Troubles
+from stelae.tserver.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 from stelae.tserver.writing import TableWriter, wait_durable
@@ -66,7 +66,7 @@ class TabletServer:
         self.shard: Shard = found.shard
         self.upkeep: Upkeep = found.upkeep
         self.visits = visits
-        self._troubles = Troubles(found.shard, tell)
+        self._troubles = Troubles(found.shard, tell, found.upkeep.empty_trash)
         self._ports = ports
         self._tables = tables
         self._closing = RLock()
@@ -104,6 +104,7 @@ class TabletServer:
             self.control,
             self._reader.ready,
             self._by_hand.move_horizon,
+            self._by_hand.empty_log,
         )
         self.hold, self.renew, self.release = tickets.hold, tickets.renew, tickets.release
         self.begin_load, self.commit_load = tickets.begin_load, tickets.commit_load
@@ -164,7 +165,7 @@ class TabletServer:
     # -- steps
 
     def flush_step(self) -> bool:
-        with self._troubles.watch("a flush"):
+        with self._troubles.watch(FLUSH):
             return self.keeper.flush_step()
 
     def compact_step(self) -> bool:
@@ -187,18 +188,18 @@ class TabletServer:
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Txn:
         if self.visits.is_over:
             self.visits.check()
         try:
-            txn = self._writer.write(table, blocks, max_txn, deadline)
+            txn = self._writer.write(table, blocks, max_txn, must_show, deadline)
         except (TabletAway, Closed) as error:
             raise self.visits.explained(table, error) from None
         except StelaeError as error:
-            self._troubles.tell_refused(error)
-            raise
-        self._troubles.is_full = False
+            raise self._troubles.tell_refused(error) from error.__cause__
+        self._troubles.is_full = self._troubles.is_log_refused = False
         if self.shard.unflushed_bytes() > self._full_bytes:
             self.wakes.full()
         return txn
@@ -209,17 +210,18 @@ class TabletServer:
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,  # noqa: ARG002 - whoever waits for the future goes by it
     ) -> Future[Txn]:
         self.visits.check()
         try:
-            future = self._writer.submit(table, blocks, max_txn)
+            future = self._writer.submit(table, blocks, max_txn, must_show)
         except (TabletAway, Closed) as error:
             future = Future()
             future.set_exception(self.visits.explained(table, error))
             return future
         if future.done() and (refused := future.exception()) is not None:
-            self._troubles.tell_refused(refused)
+            future = self._troubles.refuse(refused)
         self.wakes.log()
         if self.shard.unflushed_bytes() > self._full_bytes:
             self.wakes.full()
@@ -246,10 +248,6 @@ class TabletServer:
 
     # -- reading
 
-    @property
-    def visible(self) -> Txn:
-        return self.shard.visible
-
     def now(self, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002 - it never waits
         self.visits.check()
         return now(self.shard, self._ports.clock.wall_ms())
@@ -262,7 +260,7 @@ class TabletServer:
         at: Txn | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> Values | None:
+    ) -> tuple[Txn, Values | None]:
         if self.visits.is_over:
             self.visits.check()
         try:
@@ -270,7 +268,9 @@ class TabletServer:
         except TabletAway as error:
             raise self.visits.explained(table, error) from None
 
-    def newest_cached(self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None) -> Values | None:
+    def newest_cached(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None
+    ) -> tuple[Txn, Values | None]:
         with only_cached():
             if at is not None and at > self.shard.visible:
                 raise NotCached("the snapshot is not there yet")
@@ -284,7 +284,7 @@ class TabletServer:
         at: Txn | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> list[Values | None]:
+    ) -> tuple[Txn, list[Values | None]]:
         self.visits.check()
         try:
             return self._reader.newest_many(table, rows, columns, at, deadline)
@@ -342,9 +342,10 @@ class TabletServer:
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
+    ) -> tuple[str, ...]:
         with self.visits.visit(table):
             self._by_hand.compact(self.visits.info(table), erase_now, progress, deadline)
+            return self._tickets.kept_by(table) if erase_now else ()
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:  # noqa: ARG002
         return self._by_hand.tablets(self.visits.info(table).id)

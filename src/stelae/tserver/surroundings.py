@@ -66,6 +66,10 @@ class Tables(Protocol):
         """The tables whose data stays: those that are there, and those that were dropped and can be recalled."""
         ...
 
+    def is_known(self, table: TableId) -> bool:
+        """Whether there ever was such a table; of META tables too. No other can have data."""
+        ...
+
     def schemas_of(self, table: TableId) -> Sequence[TableSchema]:
         """The schemas the table has had, oldest first; of META tables too."""
         ...

@@ -79,18 +79,63 @@ class TableUpkeep:
             if progress is not None:
                 progress(min(done, total), total)
 
-        for state in states:
-            self._compact_tablet(state.tablet, count)
-        upkeep.save()
-        upkeep.collect_files()
         if erase_now:
-            # What was erased is in the log, too, as long as anything in it is needed.
-            self._flushing.flush_down_to(0)
-        upkeep.collect_log()
-        self._shard.drain()
+            self._rewrite_all(table, count, deadline)
+        else:
+            for state in states:
+                self._compact_tablet(state.tablet, count)
+        upkeep.save()
+        upkeep.collect_files(for_good=erase_now)
+        if erase_now:
+            self.empty_log()
         upkeep.collect_log()
         if progress is not None:
             progress(total, total)
+
+    def empty_log(self) -> None:
+        """What was erased is in the log, too, as long as anything in it is needed."""
+        self._flushing.flush_down_to(0)
+        self._upkeep.collect_log()
+        self._shard.drain()
+        self._upkeep.collect_log()
+
+    def _rewrite_all(self, table: TableId, count: Callable[[int], None], deadline: Deadline | None) -> None:
+        """Every group of every tablet that may hold what is to go. What others are merging is waited for, and what is
+        split or joined meanwhile is looked at again."""
+        done: set[tuple[TabletId, GroupId]] = set()
+        while True:
+            left = [state.tablet for state in self._shard.of_table(table)]
+            is_over = True
+            for tablet in left:
+                try:
+                    is_over &= self._rewrite_tablet(tablet, done, count)
+                except TabletAway:
+                    is_over = False
+            if is_over:
+                return
+            self._check_open()
+            nap_s = _NAP_S
+            if deadline is not None:
+                nap_s = min(nap_s, deadline.check("files of the table are being merged, or its tablets move"))
+            self._waiting.wait(nap_s)
+
+    def _rewrite_tablet(
+        self, tablet: TabletId, done: set[tuple[TabletId, GroupId]], count: Callable[[int], None]
+    ) -> bool:
+        """Whether that was all."""
+        upkeep = self._upkeep
+        upkeep.drop_hidden(tablet)
+        while True:
+            self._check_open()
+            groups = {group for each, group in done if each == tablet}
+            found = upkeep.pick_compaction(tablet, whole_group=True, must_drop=True, without=groups)
+            if found is None:
+                return not upkeep.is_busy(tablet)
+            upkeep.compact(tablet, *found, progress=count)
+            if any(ref.file.name in found[1].files for ref in self._shard.state(tablet).refs(found[0]) if ref.file):
+                return False
+            done.add((tablet, found[0]))
+            upkeep.save()
 
     def _compact_tablet(self, tablet: TabletId, count: Callable[[int], None]) -> None:
         upkeep = self._upkeep

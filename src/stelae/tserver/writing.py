@@ -9,18 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from dataclasses import replace
 
 from stelae.format.block import Block, SmallBlock
-from stelae.model.errors import Overloaded, PartialWrite, StaleSchema, StelaeError, TabletAway, UnknownOutcome
-from stelae.model.hybrid import TXN_MAX
+from stelae.model.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    PartialWrite,
+    StaleSchema,
+    StelaeError,
+    TabletAway,
+    UnknownOutcome,
+)
+from stelae.model.hybrid import TXN_MAX, millis_of
 from stelae.model.ids import Row, TableId, Txn
 from stelae.service.blocks import OrderedBlock, split_blocks
-from stelae.service.deadlines import Deadline
+from stelae.service.deadlines import Deadline, left_of
+from stelae.storage.read.points.conditions import UndecidedConflict
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.opening import SchemasOf, brought_up
 
 _ROUTES_MAX = 100
+AHEAD_MS_MAX = 1_000
+"""What names a txn so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ."""
 
 
 class TableWriter:
@@ -31,30 +44,33 @@ class TableWriter:
         self._schemas_of = schemas_of
 
     def write(
-        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, deadline: Deadline | None
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None,
+        must_show: bool,
+        deadline: Deadline | None,
     ) -> Txn:
         """Durable when it returns; the largest txn, or the newest if there is nothing to write."""
-        if len(blocks) == 1 and blocks[0].count == 1:
-            durable = self._let_row_in(table, blocks[0], max_txn).durable
+        if _is_row(blocks, max_txn):
+            durable = self._let_row_in(table, blocks[0], max_txn, must_show, deadline).durable
             self._shard.drain(deadline)
             try:
                 return durable.result(None if deadline is None else 0)
             except TimeoutError:
                 return wait_durable(durable, deadline)
-        commits, error = self._let_in(table, blocks, max_txn)
+        commits, error = self._let_in(table, blocks)
         self._shard.drain(deadline)
         return self._outcome(commits, error, deadline)
 
-    def submit(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Future[Txn]:
+    def submit(
+        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool
+    ) -> Future[Txn]:
         """Let in now; somebody must drain the log for the future to be done."""
+        if _is_row(blocks, max_txn):
+            return self._submit_row(table, blocks[0], max_txn, must_show)
         done: Future[Txn] = Future()
-        if len(blocks) == 1 and blocks[0].count == 1:
-            try:
-                return self._let_row_in(table, blocks[0], max_txn).durable
-            except StelaeError as refused:
-                done.set_exception(refused)
-                return done
-        commits, error = self._let_in(table, blocks, max_txn)
+        commits, error = self._let_in(table, blocks)
         last = commits[-1][1] if commits else None
         if last is None:
             if error is not None:
@@ -73,28 +89,53 @@ class TableWriter:
         last.durable.add_done_callback(finish)
         return done
 
-    def _let_row_in(self, table: TableId, block: OrderedBlock, max_txn: Txn | None) -> Commit:
-        """A block of one row is of one tablet, and is in or not."""
+    def _let_row_in(
+        self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool, deadline: Deadline | None
+    ) -> Commit:
+        """A block of one row is of one tablet, and is in or not. A conflict with what is not decided yet is waited for:
+        whoever is told of one can read what caused it."""
         while True:
-            commit = self._apply(table, block, max_txn, is_first=True)
-            if commit is not None:
-                return commit
+            try:
+                commit = self._apply(table, block, max_txn, must_show, is_first=True)
+            except UndecidedConflict as undecided:
+                wait_decided(self._shard, undecided.txn, deadline)
+            else:
+                if commit is not None:
+                    return commit
+
+    def _submit_row(self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool) -> Future[Txn]:
+        """As `_let_row_in`, but what waits is the future."""
+        done: Future[Txn] = Future()
+        while True:
+            try:
+                commit = self._apply(table, block, max_txn, must_show, is_first=True)
+            except UndecidedConflict as undecided:
+                decided = self._shard.ready(undecided.txn)
+                if decided is not None:
+                    decided.add_done_callback(
+                        lambda _: _pass_on(self._submit_row(table, block, max_txn, must_show), done)
+                    )
+                    return done
+            except StelaeError as refused:
+                done.set_exception(refused)
+                return done
+            else:
+                if commit is not None:
+                    return commit.durable
 
     def _let_in(
-        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None
+        self, table: TableId, blocks: Sequence[OrderedBlock]
     ) -> tuple[list[tuple[int, Commit]], StelaeError | None]:
         """The commits, with how many rows each has, and what stopped the rest."""
         commits: list[tuple[int, Commit]] = []
         try:
             for block in blocks:
-                self._let_block_in(table, block, max_txn, commits)
+                self._let_block_in(table, block, commits)
         except StelaeError as error:
             return commits, error
         return commits, None
 
-    def _let_block_in(
-        self, table: TableId, ordered: OrderedBlock, max_txn: Txn | None, commits: list[tuple[int, Commit]]
-    ) -> None:
+    def _let_block_in(self, table: TableId, ordered: OrderedBlock, commits: list[tuple[int, Commit]]) -> None:
         count = ordered.count
         if not count:
             return
@@ -105,21 +146,25 @@ class TableWriter:
             starts = [each.rows.start for each in self._shard.of_table(table)][1:]
             parts = [part for _, part in split_blocks(ordered, starts)]
         for part in parts:
-            commit = self._apply(table, part, max_txn, is_first=not commits)
+            commit = self._apply(table, part, None, False, is_first=not commits)
             if commit is None:
                 # A tablet was split in between: cut anew.
-                self._let_block_in(table, part, max_txn, commits)
+                self._let_block_in(table, part, commits)
             else:
                 commits.append((part.count, commit))
 
-    def _apply(self, table: TableId, part: OrderedBlock, max_txn: Txn | None, *, is_first: bool) -> Commit | None:
+    def _apply(
+        self, table: TableId, part: OrderedBlock, max_txn: Txn | None, must_show: bool, *, is_first: bool
+    ) -> Commit | None:
         """Let a part into its tablet; None if that does not hold all of its rows any more. The bytes a block came as
         are those that are logged, unless it had to be changed."""
         first, block, data = part.first, part.block, part.data
+        if max_txn is not None and max_txn > self._shard.clock.last:
+            self._follow(max_txn)
         for _ in range(_ROUTES_MAX):
             state = self._shard.state_at(table, first)
             try:
-                return self._shard.apply(state.tablet, block, payload=data, max_txn=max_txn)
+                return self._shard.apply(state.tablet, block, payload=data, max_txn=max_txn, must_show=must_show)
             except StaleSchema:
                 # Whoever wrote it checks it again, unless part of it is in already: then the rest follows as it would
                 # if it had come a moment earlier.
@@ -136,6 +181,18 @@ class TableWriter:
                 if now is state:
                     raise
         raise Overloaded(f"the tablet of row {first!r} kept moving; try again")
+
+    def _follow(self, max_txn: Txn) -> None:
+        """Let the clock pass a txn that it has not given out, if it is a little ahead; what it says of a row is then
+        decided. InvalidArgument if it lies further in the future, where nobody can have seen the row."""
+        clock = self._shard.clock
+        ahead_ms = millis_of(max_txn) - millis_of(clock.tick())
+        if ahead_ms > AHEAD_MS_MAX:
+            raise InvalidArgument(
+                f"if_unchanged_since={max_txn} lies {ahead_ms / 1_000:.1f} s in the future: give the txn of a row that "
+                "was read, row.txn"
+            )
+        clock.merge(max_txn)
 
     def _bring_up(self, table: TableId, first: Row, block: Block) -> Block:
         """The block under the schema that the tablet has now, which the catalog may be ahead of."""
@@ -165,6 +222,43 @@ class TableWriter:
         if not durable:
             raise error
         raise PartialWrite(f"{durable} rows are durable, the rest is not: {error}", durable) from error
+
+
+def _is_row(blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> bool:
+    """Whether all of it is about one row, as whatever is conditioned on a row must be."""
+    if len(blocks) == 1 and blocks[0].count == 1:
+        return True
+    if max_txn is None:
+        return False
+    if len(blocks) != 1 or not blocks[0].count or blocks[0].first != blocks[0].last:
+        raise InvalidArgument("a write with max_txn is one block of one row")
+    return True
+
+
+def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None) -> None:
+    """Until all at or below the txn is on disk, or has failed."""
+    decided = shard.ready(txn)
+    if decided is None:
+        return
+    shard.drain(deadline)
+    wait_for([decided], left_of(deadline))
+    if deadline is not None and not decided.done():
+        raise DeadlineExceeded(
+            f"what was written at or before {txn} was not all on disk within the {deadline.seconds:g} s given"
+        )
+
+
+def _pass_on(future: Future[Txn], to: Future[Txn]) -> None:
+    """What becomes of a write is what becomes of another."""
+
+    def finish(done: Future[Txn]) -> None:
+        error = done.exception()
+        if error is None:
+            to.set_result(done.result())
+        else:
+            to.set_exception(error)
+
+    future.add_done_callback(finish)
 
 
 def wait_durable(durable: Future[Txn], deadline: Deadline | None) -> Txn:

@@ -5,6 +5,7 @@ Between any two steps everything may be flushed, compacted, or the store opened 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -233,3 +234,45 @@ def test_an_old_handle_writes_through_changes_of_groups(db: stelae.Database, use
     wanted = {"id": "ann", "name": "Anna", "age": 3, "score": 0.5, "click:z": b"1", "any:x": b"2"}
     assert users.get("ann", list(wanted)[1:]) == wanted
     assert [row["name"] for row in users.scan('score = 0.5 and name = "Anna"')] == ["Anna"]
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("how", ["add_families", "add_groups"])
+@pytest.mark.parametrize(("wild", "own"), [("max-history=1", None), ("max-age=1h", None), (None, "max-history=2")])
+def test_a_family_that_is_declared_keeps_the_past_it_had_under_the_wildcard(
+    tmp_path: Path, between: str, how: str, wild: str | None, own: str | None
+) -> None:
+    """What the wildcard's policy purged does not come back, whatever was compacted by then; what is written from now on
+    is judged by the group's policy, and older snapshots read as they did."""
+    store = Store(tmp_path / "s", between)
+    store.alter(add_groups=[stelae.cells("wild", purge=wild)])
+    if how == "add_families":
+        store.alter(purge={"events": own or "none"})
+    now_us = time.time_ns() // 1_000
+    for value, ago_s in ((b"old", 7_200), (b"first", 20), (b"second", 10)):
+        store.table.put({"id": "ann", "fa:q": value, "fb:q": value}, ts=now_us - ago_s * 1_000_000)
+        store.pause()
+
+    def shown(at: object = None) -> list[Any]:
+        row, versions = store.table.get("ann", at=at), store.table.history("ann", limit=None, at=at)
+        (scanned,) = [dict(each.items()) for each in store.table.scan(at=at) if each["id"] == "ann"]
+        assert row == scanned
+        assert row is not None
+        return [row.get("fa:q"), [each.value for each in versions.get("fa:q", [])]]
+
+    before = shown()
+    assert before[1] == {"max-history=1": [b"second"], "max-age=1h": [b"second", b"first"]}.get(
+        wild or "", [b"second", b"first", b"old"]
+    )
+    then = store.table.get("ann")
+    assert then is not None
+    if how == "add_families":
+        store.alter(add_families={"events": ["fa"]})
+    else:
+        store.alter(add_groups=[stelae.cells("late", ["fa"], purge=own)])
+    assert shown() == [b"second", before[1][: 2 if own else None]]
+    assert shown(then.txn) == before
+    store.put(id="ann", **{"fa:q": b"third"})
+    assert shown() == [b"third", [b"third", *before[1]][: 2 if own else None]]
+    assert [each.value for each in store.table.history("ann", limit=None)["fb:q"]] == before[1]
+    store.db.close()

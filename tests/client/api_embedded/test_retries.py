@@ -103,6 +103,24 @@ def test_writes_are_tried_again_if_nothing_happened(
     assert not users.exists("bob")
 
 
+def test_a_full_disk_is_told_at_once(db: stelae.Database, users: stelae.Table) -> None:
+    """Waiting would make no room."""
+    failing = put_before(db)
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: users.put({"id": "ann"}),
+        lambda: users.put_many([{"id": "ann"}]),
+        lambda: users.increment("ann", {"age": 1}),
+        lambda: users.erase("ann"),
+    )
+    for call in calls:
+        failing.plans["write"] = [stelae.DiskFull("full")]
+        before = failing.calls["write"]
+        with pytest.raises(stelae.DiskFull) as caught:
+            call()
+        assert failing.calls["write"] == before + 1
+        assert not hasattr(caught.value, "__notes__")
+
+
 @pytest.mark.parametrize("error", [stelae.UnknownOutcome("lost"), stelae.PartialWrite("half", 1)], ids=repr)
 def test_writes_that_may_have_happened_are_not(
     db: stelae.Database, users: stelae.Table, error: stelae.StelaeError

@@ -11,6 +11,7 @@ import pytest
 
 import stelae
 from stelae.model.hybrid import to_datetime
+from tests.client.api_embedded.worlds import put_before
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 CLOCK = datetime(2026, 5, 1, 12)  # noqa: DTZ001 - a reading of a wall clock
@@ -295,3 +296,30 @@ def test_repeated_puts_of_cells_do_not_grow_without_end(users: stelae.Table) -> 
         users._known.view.put_blocks({"id": "ann", f"click:{number}": b""}, None)
     assert len(puts._names._met) <= 10_000
     assert len(puts._plain._cells) <= 4_096
+
+
+@pytest.mark.parametrize("reads", ["get", "get_many", "columns", "aged"])
+def test_the_txn_of_a_row_is_of_the_read_itself(db: stelae.Database, reads: str) -> None:
+    """Somebody writes the row after the call began, before it is read: the row shows that, and so does its txn."""
+    group = stelae.columns("g", {"v": "int64"}, purge="max-age=1d" if reads == "aged" else None)
+    table = db.create_table("t", key={"id": "string"}, groups=[group])
+    table.put({"id": "a", "v": 1})
+    failing = put_before(db)
+    waiting = [2]
+    for name in ("newest", "newest_many"):
+        setattr(failing, name, _after_a_put(table, waiting, getattr(failing.behind, name)))
+    (row,) = table.get_many(["a"]) if reads == "get_many" else [table.get("a", ["v"] if reads == "columns" else None)]
+    assert row == {"id": "a", "v": 1 if reads == "aged" else 2}
+    assert table.get("a", at=row.txn) == row
+    db.session.backend = failing.behind
+    if reads != "aged":
+        table.put({"id": "a", "v": 3}, if_unchanged_since=row.txn)
+
+
+def _after_a_put(table: stelae.Table, waiting: list[int], read: Callable[..., Any]) -> Callable[..., Any]:
+    def reading(*args: Any, **given: Any) -> Any:
+        if waiting:
+            table.put({"id": "a", "v": waiting.pop()})
+        return read(*args, **given)
+
+    return reading

@@ -326,6 +326,8 @@ def test_everything_is_closed_with_the_database(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(stelae.Closed):
             call()
+    with pytest.warns(RuntimeWarning, match="was forgotten with 1 change"):
+        del calls, call, batch
     snapshot.close()
     with stelae.open(tmp_path / "s") as again:
         assert again.table("t").exists("ann")
@@ -361,4 +363,4 @@ def test_the_public_names() -> None:
     for name in stelae.__all__:
         assert getattr(stelae, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
-        _ = stelae.nothing
+        _ = stelae.nothing  # type: ignore[attr-defined]

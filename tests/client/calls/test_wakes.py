@@ -14,7 +14,9 @@ from stelae.model.errors import UnknownOutcome
 from stelae.service.deadlines import Deadline
 from stelae.sim.clock import SimClock
 
-LATER = Deadline(SystemClock(), 600)
+
+def later() -> Deadline:
+    return Deadline(SystemClock(), 600)
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
@@ -51,7 +53,7 @@ def test_a_group_wakes_the_loop_once_and_each_gets_its_own() -> None:
         wakes: Wakes[int] = Wakes()
         for turn in (1, 2):
             futures: list[Future[int]] = [Future() for _ in range(9)]
-            waiting = [wakes.awaited(future, LATER) for future in futures]
+            waiting = [wakes.awaited(future, later()) for future in futures]
             settled(futures)
             assert not any(each.done() for each in waiting)
             found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
@@ -69,7 +71,7 @@ def test_results_of_another_thread_are_never_missed() -> None:
         total = 0
         for _ in range(300):
             futures: list[Future[int]] = [Future() for _ in range(4)]
-            waiting = [wakes.awaited(future, LATER) for future in futures]
+            waiting = [wakes.awaited(future, later()) for future in futures]
             done = loop.run_in_executor(None, lambda futures=futures: [future.set_result(1) for future in futures])  # type: ignore[misc]
             total += sum(await asyncio.wait_for(asyncio.gather(*waiting), 60))
             await done
@@ -82,7 +84,7 @@ def test_who_waits_no_longer_is_passed_over() -> None:
     async def play() -> int:
         wakes: Wakes[int] = Wakes()
         futures: list[Future[int]] = [Future() for _ in range(3)]
-        gone, failed, kept = [wakes.awaited(future, LATER) for future in futures]
+        gone, failed, kept = [wakes.awaited(future, later()) for future in futures]
         gone.cancel()
         failed.cancel()
         futures[0].set_result(1)
@@ -101,8 +103,8 @@ def test_a_loop_that_was_closed_is_not_waited_for_and_the_next_one_is() -> None:
     late: Future[int] = Future()
 
     async def leave() -> None:
-        wakes.awaited(early, LATER)
-        wakes.awaited(late, LATER)
+        wakes.awaited(early, later())
+        wakes.awaited(late, later())
         early.set_result(1)  # the call that this makes is never answered
 
     run(asyncio.new_event_loop(), leave())
@@ -110,7 +112,7 @@ def test_a_loop_that_was_closed_is_not_waited_for_and_the_next_one_is() -> None:
 
     async def stay() -> int:
         future: Future[int] = Future()
-        waiting = wakes.awaited(future, LATER)
+        waiting = wakes.awaited(future, later())
         future.set_result(3)
         return await asyncio.wait_for(waiting, 60)
 
@@ -148,7 +150,7 @@ def test_those_that_came_are_not_watched_any_more() -> None:
         wakes: Wakes[int] = Wakes()
         for _ in range(100):
             future: Future[int] = Future()
-            waiting = wakes.awaited(future, LATER)
+            waiting = wakes.awaited(future, later())
             future.set_result(1)
             await waiting
         assert wakes._calls is not None

@@ -27,16 +27,8 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.model.mutation import Mutation
-from stelae.model.schema import (
-    CellsGroup,
-    Column,
-    ColumnsGroup,
-    Family,
-    Group,
-    KeyColumn,
-    TableSchema,
-    check_schema,
-)
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, KeyColumn, TableSchema
+from stelae.model.schema_checks import check_schema
 from stelae.storage.checks.rules import required_columns
 from tests.strategies import column_types, key_types, key_values, values
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from threading import Event
+from threading import Event as Flag
 from typing import ParamSpec, TypeVar
 
 from stelae.assembly.embedded import EmbeddedStore
@@ -21,6 +21,7 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, own_or_attach
+from stelae.model.events import Event
 from stelae.ports.transport import Address
 from stelae.service.deadlines import Deadline
 from stelae.sim.blocking import run_blocking
@@ -67,6 +68,7 @@ class Program:
         self._world = world
         self.process: SimProcess = world.loop.spawn(name, asyncio.Event().wait())
         self.attached: AttachedStore | None = None
+        self.heard: list[Event] = []
 
     @property
     def is_alive(self) -> bool:
@@ -92,7 +94,7 @@ class Program:
         patience = Patience(world.clock, world.machine.chance, TIMEOUT_S)
         store = own_or_attach(self, patience.deadline(), world.pass_s)
         if isinstance(store, RemoteStore):
-            self.attached = AttachedStore(self, store)
+            self.attached = AttachedStore(self, store, world.clock, self.heard.append)
         return Database(Session(store, patience, self.attached, pause=world.pause))
 
     def own(self) -> EmbeddedStore | None:
@@ -150,7 +152,7 @@ class SharedStore:
         run_blocking(self.loop, listen())
         return store
 
-    def pause(self, event: Event, seconds: float) -> bool:
+    def pause(self, event: Flag, seconds: float) -> bool:
         """Of a program that waits: in virtual time."""
         self.pass_s(seconds)
         return event.is_set()

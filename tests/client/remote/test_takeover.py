@@ -12,6 +12,7 @@ import pytest
 import stelae
 from stelae.client.api.database import Database
 from stelae.model.errors import UnknownOutcome
+from stelae.model.events import Event, OwnerLost, TookOver
 from stelae.sim.effects import SimCrash
 from tests.client.remote.shared_store import Program, SharedStore
 from tests.effort import tries
@@ -233,14 +234,14 @@ def one_of_each(world: SharedStore, program: Program, db: Database) -> None:
     program.run(snapshot.close)
 
 
+def find_k5(db: Database) -> Any:
+    return db.table("t").get("k5")
+
+
 @pytest.mark.parametrize("how", ["step", "effect"])
 def test_an_owner_killed_at_every_step(how: str) -> None:
     """The calls of an attached program all come to their end, and what was acknowledged is there."""
     number, is_over = 0, False
-
-    def find_k5(db: Database) -> Any:
-        return db.table("t").get("k5")
-
     while not is_over:
         number += 1
         world = SharedStore(number)
@@ -259,3 +260,25 @@ def test_an_owner_killed_at_every_step(how: str) -> None:
         finally:
             world.end()
     assert number > (20 if how == "step" else 4)
+
+
+def test_who_listens_hears_of_the_owner_and_of_the_takeover() -> None:
+    world = SharedStore(1)
+    owner, first, second = world.start(), world.start(), world.start()
+    try:
+        owner.run(make_table, owner.open())
+        programs = [(first, first.open()), (second, second.open())]
+
+        def ask() -> list[list[type[Event]]]:
+            for program, db in programs:
+                assert program.run(find_k5, db) is None
+            return [[type(event) for event in program.heard] for program in (first, second)]
+
+        assert ask() == [[], []]
+        world.kill(owner)
+        assert ask() == ask() == [[OwnerLost, TookOver], [OwnerLost]]
+        world.kill(first)
+        del programs[0]
+        assert ask() == ask() == [[OwnerLost, TookOver], [OwnerLost, OwnerLost, TookOver]]
+    finally:
+        world.end()

@@ -61,7 +61,7 @@ from stelae.service.tickets import CompactionTicket, CompactionWork, HeldTable, 
 from stelae.storage.read.asking import Version
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX
 from stelae.wire.faults import InternalFault
-from tests.client.fake_backend import FakeBackend, StoreWorld, served, table_info, until
+from tests.client.fake_backend import READ_AT, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import EVERYTHING, HASHED, PAIR, STRICT, USERS, WILD, every_type
 from tests.effort import tries
 
@@ -214,7 +214,8 @@ def test_each_call_says_and_gives_the_same(which: str, world: StoreWorld) -> Non
     world.backend.answers[method] = answer
     plain = call(world.backend)
     over_socket = call(world.attach())
-    assert over_socket == plain == (None if method == "compact" else answer)
+    assert over_socket == plain
+    assert (plain[1] if method.startswith("newest") else plain) == (("a snapshot",) if method == "compact" else answer)
     assert repr(over_socket) == repr(plain)
     assert len(world.backend.calls) == 2
     assert world.backend.calls[0] == world.backend.calls[1]
@@ -223,7 +224,7 @@ def test_each_call_says_and_gives_the_same(which: str, world: StoreWorld) -> Non
 def test_no_operation_is_left_out() -> None:
     """A store has a method for each operation of the table, and nothing else that is asked over a connection."""
     every = {*vars(Backend), *vars(TableService), *vars(TabletService), *vars(BulkBackend)}
-    methods = {name for name in every if not name.startswith("_")} - {"is_local", "place", "visible"}
+    methods = {name for name in every if not name.startswith("_")} - {"is_local", "place"}
     assert methods <= set(dir(RemoteStore))
     assert methods - OPERATIONS.keys() == {"close", "newest_cached", "submit", "wait_for_room"}
     assert OPERATIONS.keys() - methods == {"unpin"}
@@ -244,14 +245,14 @@ def test_a_remote_backend_is_a_backend(world: StoreWorld) -> None:
 
 def test_a_cached_row_is_read_without_a_thread(world: StoreWorld) -> None:
     world.backend.answers |= {"newest_cached": VALUES, "newest": InvalidArgument("not needed")}
-    assert world.attach().newest(TABLE, Row(b"x"), SOME, Txn(4)) == VALUES
+    assert world.attach().newest(TABLE, Row(b"x"), SOME, Txn(4)) == (Txn(4), VALUES)
     assert world.backend.calls == [("newest_cached", TABLE, Row(b"x"), SOME, Txn(4))]
 
 
 def test_a_backend_that_is_not_local_is_asked_in_threads_only(world: StoreWorld) -> None:
     world.backend.is_local = False
     world.backend.answers |= {"newest_cached": InvalidArgument("would block the loop"), "newest": VALUES}
-    assert world.attach().newest(TABLE, Row(b"x"), SOME) == VALUES
+    assert world.attach().newest(TABLE, Row(b"x"), SOME) == (READ_AT, VALUES)
 
 
 ERRORS: list[StelaeError] = [
@@ -344,9 +345,9 @@ def test_a_row_too_large_for_a_frame_comes_in_pieces(world: StoreWorld) -> None:
     assert sum(map(len, big.values())) > 64 * 2**20 > ANSWER_BYTES_MAX
     world.backend.answers |= {"newest_cached": big, "newest": big, "newest_many": [big, None]}
     remote = world.attach()
-    assert remote.newest(TABLE, Row(b"x"), SOME, Txn(3)) == big
+    assert remote.newest(TABLE, Row(b"x"), SOME, Txn(3)) == (Txn(3), big)
     assert world.backend.calls[-1] == ("newest", TABLE, Row(b"x"), SOME, Txn(3))
-    assert remote.newest_many(TABLE, [Row(b"x"), Row(b"y")], SOME, Txn(3)) == [big, None]
+    assert remote.newest_many(TABLE, [Row(b"x"), Row(b"y")], SOME, Txn(3)) == (Txn(3), [big, None])
 
 
 def test_history_and_names_too_large_for_a_frame(world: StoreWorld) -> None:
@@ -382,14 +383,14 @@ def test_many_rows_are_asked_for_at_one_snapshot(world: StoreWorld, monkeypatch:
     }
     rows = [Row(b"%d" % n) for n in range(8)]
     remote = world.attach()
-    assert remote.newest_many(TABLE, rows, SOME) == [{"row": row} for row in rows]
+    assert remote.newest_many(TABLE, rows, SOME) == (Txn(77), [{"row": row} for row in rows])
     asked = [call for call in world.backend.calls if call[0] == "newest_many"]
     assert [len(call[2]) for call in asked] == [3, 3, 2]
     assert {call[4] for call in asked} == {77}
     assert not world.backend.pins
-    assert remote.newest_many(TABLE, rows, SOME, Txn(5)) == [{"row": row} for row in rows]
+    assert remote.newest_many(TABLE, rows, SOME, Txn(5)) == (Txn(5), [{"row": row} for row in rows])
     assert {call[4] for call in world.backend.calls[-3:]} == {5}
-    assert remote.newest_many(TABLE, [], SOME) == []
+    assert remote.newest_many(TABLE, [], SOME) == (READ_AT, [])
 
 
 @given(st.binary(max_size=40))

@@ -47,6 +47,7 @@ from tests.client import peers
 from tests.client.asked import ASK, ASKED, BLOCKS, TABLE
 from tests.client.fake_backend import CLIENT, FakeBackend, served, table_info, until
 from tests.client.samples import USERS
+from tests.processes import stop
 from tests.tserver.serving.test_hostile import answers
 from tests.tserver.serving.test_life import RawPeer
 
@@ -169,7 +170,7 @@ def test_an_owner_that_is_stopped(tmp_path: Path) -> None:
             lines = [remote._lines.take(Deadline(CLOCK, GUARD_S)) for _ in ASKED]
             for line in lines:
                 remote._lines.give(line)
-            os.kill(process.pid, signal.SIGSTOP)
+            stop(process)
             return ends_of(remote, seconds)
 
         check_by_the_table(ends_in)
@@ -451,6 +452,6 @@ def test_writes_of_a_connection_keep_their_order_when_one_of_them_gives_up(tmp_p
 
 
 def _write_frame(number: int, left_ms: int | None) -> Frame:
-    group = next(write_groups(TABLE, BLOCKS, None))
+    group = next(write_groups(TABLE, BLOCKS, None, must_show=False))
     message = msgspec.structs.replace(group.message, left_ms=left_ms)
     return WRITE.method.ask(RequestId(number), message, group.body)

@@ -55,8 +55,8 @@ from tests.wire.samples import mutated
 
 TABLE = TableId(7)
 ROWS = [row | {"id": 10 * n + at} for n in range(3) for at, row in enumerate(every_type())]
-SMALL = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS), None))
-COLUMNAR = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS, small_rows_max=0), Txn(5)))
+SMALL = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS), None, must_show=False))
+COLUMNAR = next(write_groups(TABLE, blocks_of(EVERYTHING, ROWS, small_rows_max=0), Txn(5), must_show=True))
 CREATE = bodies.create_parts(CreateAsk("x.y", USERS, (Row(b"a"), Row(b"b")), "z"))
 SCAN = bodies.scan_parts(TABLE, ScanAsk(plan(parse('"a" <= row < "n" and (age > 3 or name = "x")')), Txn(4)))
 COLUMNS = (ColumnSelector("age", is_prefix=False), ColumnSelector("click:", is_prefix=True))
@@ -301,7 +301,8 @@ BODIES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "small": (bytes(SMALL.body), lambda data: read_block(EVERYTHING, data)),
     "columnar": (bytes(COLUMNAR.body), lambda data: read_block(EVERYTHING, data)),
     "values": (bodies.values_bytes(ROWS[0]), bodies.values_from),
-    "many": (bodies.many_bytes([*ROWS[:2], None]), bodies.many_from),
+    "found": (bodies.found_bytes((Txn(7), ROWS[0])), bodies.found_from),
+    "many": (bodies.many_bytes((Txn(7), [*ROWS[:2], None])), bodies.many_from),
     "table": (bodies.info_bytes(table_info(EVERYTHING)), bodies.info_from),
     "files": (FILES, bodies.files_from),
     "file": (bodies.file_bytes(FILE), bodies.file_from),

@@ -44,7 +44,7 @@ from stelae.tserver.serving.jobs import HeldPins
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
-from stelae.wire.hello import Hello, hello_frame
+from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello, hello_frame
 from tests.client.asked import ASK, ASKED, BLOCKS, TABLE
 from tests.client.fake_backend import CLIENT, OWNER, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import USERS
@@ -352,8 +352,8 @@ def test_many_threads_get_their_own_answers(world: StoreWorld) -> None:
         rounds = tries(40)
         for i in range(rounds):
             row = Row(b"%d-%d" % (number, i))
-            assert remote.newest(TableId(number), row, ALL_COLUMNS) == {"t": number, "r": row}
-            assert remote.newest_many(TABLE, [row, row], ALL_COLUMNS) == [{"r": row}] * 2
+            assert remote.newest(TableId(number), row, ALL_COLUMNS)[1] == {"t": number, "r": row}
+            assert remote.newest_many(TABLE, [row, row], ALL_COLUMNS)[1] == [{"r": row}] * 2
             assert remote.write(TABLE, BLOCKS, Txn(number * 1000 + i)) == number * 1000 + i
             if i % 5 == 0:
                 batches = list(remote.scan(TableId(number), ASK))
@@ -385,7 +385,7 @@ def test_more_requests_than_jobs_wait_their_turn(tmp_path: Path) -> None:
         flushes = [pool.submit(remote.flush, TABLE) for n in range(5)]
         until(lambda: len(backend.calls) >= 3, world.loop)
         for _ in range(20):
-            assert remote.newest(TABLE, Row(b"x"), ALL_COLUMNS) == {"a": 1}
+            assert remote.newest(TABLE, Row(b"x"), ALL_COLUMNS)[1] == {"a": 1}
         assert len([call for call in backend.calls if call[0] == "find"]) == 2
         assert len([call for call in backend.calls if call[0] == "flush"]) == 1
         go.set()
@@ -516,8 +516,8 @@ def test_an_id_is_one_requests(world: StoreWorld, peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     ("hello", "error", "words"),
     [
-        (Hello(2, 3, "9.0", "a-store", "client"), ProtocolError, "no protocol version in common"),
-        (Hello(1, 1, "0.1.0", "another", "client"), Unavailable, "another store"),
+        (Hello(8, 9, "9.0", "a-store", "client"), ProtocolError, "no protocol version in common"),
+        (Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "another", "client"), Unavailable, "another store"),
     ],
     ids=["version", "store"],
 )

@@ -182,6 +182,15 @@ class LocalBlobStore:
         with os_errors(name), suppress(NotADirectoryError, IsADirectoryError):
             _unlink_if_there(path)
 
+    def move(self, name: str, to: str) -> None:
+        path, new_path = self._path(name), self._path(to)
+        self._check_writable(name)
+        with os_errors(name):
+            if not os.path.isfile(path):
+                raise NotFound(f"object {name} does not exist")
+            os.makedirs(os.path.dirname(new_path), exist_ok=True)
+            os.rename(path, new_path)
+
     def _path(self, name: str) -> str:
         return os.path.join(self._root, check_blob_name(name))
 

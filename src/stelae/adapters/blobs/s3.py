@@ -226,6 +226,15 @@ class S3BlobStore:
             except FileNotFoundError:
                 return
 
+    def move(self, name: str, to: str) -> None:
+        """Copied by the store, then deleted."""
+        check_blob_name(to)
+        check_blob_name(name)
+        self._check_writable(name)
+        with self._errors(name):
+            self._obstore.copy(self._requests, name, to)
+        self.delete(name)
+
     def _check_writable(self, name: str) -> None:
         if self._read_only:
             raise PermissionDenied(f"{name}: the store at {self._url} was opened read-only")

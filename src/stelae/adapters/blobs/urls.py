@@ -1,4 +1,4 @@
-"""Where blobs lie, as a URL, and the store that is there.
+"""Where blobs lie, as a URL, and the store that is there; and where a store's own directory is.
 
     file:///DIR, or a plain path     a directory of this machine, or one that all machines see
     s3://BUCKET/PREFIX               a part of a bucket of S3, or of a store that speaks its protocol
@@ -22,6 +22,8 @@ from stelae.ports.blobs import BlobStore
 
 SERVED = "file:///DIR, s3://BUCKET/PREFIX, or a plain path"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|s3):")
+_LIKE_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""Also of what went through a `Path`, which makes one of two slashes."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -34,13 +36,35 @@ def blobs_url(place: object) -> str:
     found = _SCHEME.match(text) if isinstance(place, str) else None
     match (found[1] or found[2]).lower() if found is not None else None:
         case None:
-            return Path(os.path.abspath(text)).as_uri()
+            return Path(os.path.abspath(_with_home(text))).as_uri()
         case "file":
             return _file_url(text)
         case "s3":
             return _s3_url(text)
         case scheme:
             raise InvalidArgument(f"{text}: nothing is served under {scheme}: here; say {SERVED}")
+
+
+def store_directory(place: object) -> Path:
+    """The directory that a store is opened by: a path, in which ~ is the user's home, or file:///DIR. InvalidArgument
+    of all else: taken for a path, it would be made as a directory of that name."""
+    if not isinstance(place, str | os.PathLike) or not os.fspath(place) or isinstance(os.fspath(place), bytes):
+        raise InvalidArgument(f"a store is opened by the path of its directory, not by {show(place)}")
+    text = os.fspath(place)
+    found = _LIKE_SCHEME.match(text)
+    if found is None:
+        return Path(_with_home(text))
+    if found[1].lower() == "file":
+        return Path(_path_of(urlsplit(_file_url(text)).path))
+    hint = f"; for its data proper, stelae.open(DIR, store={text!r})" if found[1].lower() == "s3" else ""
+    raise InvalidArgument(f"{text}: a store is opened by a directory of this machine, not under {found[1]}:{hint}")
+
+
+def _with_home(path: str) -> str:
+    whole = os.path.expanduser(path)
+    if whole.startswith("~"):
+        raise InvalidArgument(f"{path}: there is no such user; of a directory that is called so write ./{path}")
+    return whole
 
 
 def _file_url(text: str) -> str:

@@ -65,3 +65,9 @@ class DeferredLogFiles:
             self._files.delete(name)
         else:
             self._deleted[check_log_name(name)] = None
+
+    def synced(self) -> LogFileInfo | None:
+        return self._files.synced()
+
+    def lost(self) -> str | None:
+        return self._files.lost()

@@ -11,6 +11,7 @@ about half the time of one that does, since the file system has nothing to say a
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from io import FileIO
 from stat import S_ISREG
@@ -27,6 +28,7 @@ from stelae.adapters.files import (
     sync_directory,
     sync_file,
 )
+from stelae.adapters.logfiles.marks import LogMarks
 from stelae.model.errors import Closed, InvalidArgument
 from stelae.ports.logfiles import LogFileInfo
 from stelae.ports.names import check_log_name
@@ -39,8 +41,10 @@ _LARGE_BYTES = _AHEAD_BYTES // 8
 class LocalLogFile:
     """One file open for appending; made by `LocalLogFiles.create`."""
 
-    def __init__(self, file: FileIO, name: str, directory: str) -> None:
+    def __init__(self, file: FileIO, name: str, directory: str, note: Callable[[int], None] | None = None) -> None:
+        """`note` is told the size after each sync."""
         self._file = file
+        self._note = note
         self._name = name
         self._directory = directory
         self._size_bytes = 0
@@ -101,6 +105,8 @@ class LocalLogFile:
                     self._name_durable = True
             except OSError as error:
                 raise stelae_error(error, self._name) from error
+            if self._note is not None:
+                self._note(self._size_bytes)
 
     def close(self) -> None:
         with self._lock, os_errors(self._name):
@@ -128,8 +134,10 @@ def _sync_data(fd: int) -> None:
 class LocalLogFiles:
     """A directory, made if it is not there. Other files in it, whose names break the rule, are left alone."""
 
-    def __init__(self, directory: str | os.PathLike[str], suffix: str = "") -> None:
-        """`suffix`: only files with such names are listed; others in the directory are somebody else's."""
+    def __init__(self, directory: str | os.PathLike[str], suffix: str = "", marks: LogMarks | None = None) -> None:
+        """`suffix`: only files with such names are listed; others in the directory are somebody else's. `marks`: where
+        it is remembered what there must be; names must then be those of log segments."""
+        self._marks = marks
         self._directory = os.path.abspath(directory)
         self._suffix = suffix
         self._written: WeakValueDictionary[str, LocalLogFile] = WeakValueDictionary()
@@ -140,7 +148,8 @@ class LocalLogFiles:
         path = self._path(name)
         with os_errors(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory)
+        note = None if self._marks is None else self._marks.noting(name)
+        file = self._written[name] = LocalLogFile(FileIO(fd, "w"), name, self._directory, note)
         return file
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -180,9 +189,25 @@ class LocalLogFiles:
     def delete(self, name: str) -> None:
         path = self._path(name)
         with os_errors(path):
+            if self._marks is not None:
+                self._keep_others(name, self._marks)
             with suppress(FileNotFoundError):
                 os.unlink(path)
             sync_directory(self._directory)
+
+    def _keep_others(self, name: str, marks: LogMarks) -> None:
+        """Before the oldest file goes: the next one is the oldest that must be there, and it will be."""
+        names = [info.name for info in self.list()]
+        if names[:1] == [name]:
+            sync_directory(self._directory)
+            marks.keep_from(names[1] if len(names) > 1 else None)
+
+    def synced(self) -> LogFileInfo | None:
+        return None if self._marks is None else self._marks.synced()
+
+    def lost(self) -> str | None:
+        oldest = None if self._marks is None else self._marks.oldest()
+        return None if oldest is None or os.path.exists(self._path(oldest)) else oldest
 
     def _size_bytes(self, name: str, on_disk_bytes: int) -> int:
         """Without the room that is taken ahead."""

@@ -24,9 +24,11 @@ from math import ceil
 from typing import TypeVar
 
 from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.marks import Mark
 from stelae.adapters.sqlite import tables as tables
 from stelae.adapters.sqlite.leases import LeaseWatcher
-from stelae.adapters.sqlite.schema import open_connection, reading, sqlite_errors, writing
+from stelae.adapters.sqlite.proving import mark_of, reached_by
+from stelae.adapters.sqlite.schema import open_connection, prepare_file, reading, sqlite_errors, writing
 from stelae.adapters.watches import BatchWatch
 from stelae.model.errors import Closed, PermissionDenied, Retryable, StelaeError
 from stelae.ports.clock import Clock
@@ -54,12 +56,17 @@ _MS_PER_S = 1000
 
 
 class _Worker:
-    """A connection, and the one thread that uses it."""
+    """A connection, and the one thread that uses it. What it commits it notes in the mark."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mark: Mark) -> None:
         self._path = path
+        self._mark = mark
         self._executor = ThreadExecutor(1, QUEUED_MAX)
         self._connection: sqlite3.Connection | None = None
+
+    async def prepare(self, *, read_only: bool) -> None:
+        """The first of the workers sees whether the file is whole."""
+        await asyncio.wrap_future(self._executor.submit(prepare_file, self._path, self._mark, read_only=read_only))
 
     async def open(self, *, read_only: bool) -> None:
         def connect() -> None:
@@ -77,7 +84,10 @@ class _Worker:
     async def write(self, job: Job[T]) -> T:
         def run() -> T:
             with writing(self._opened(), self._path):
-                return job(self._opened())
+                result = job(self._opened())
+                revision, _, digest = tables.read_store(self._opened())
+            self._mark.note(reached_by(revision, digest))
+            return result
 
         return await asyncio.wrap_future(self._executor.submit(run))
 
@@ -90,8 +100,12 @@ class _Worker:
 
         return await asyncio.wrap_future(self._executor.submit(run))
 
+    async def sync_mark(self) -> None:
+        await asyncio.wrap_future(self._executor.submit(self._mark.sync))
+
     async def close(self) -> None:
         def end() -> None:
+            self._mark.close()
             if self._connection is not None:
                 self._connection.close()
 
@@ -128,8 +142,10 @@ class SqliteMetastore:
         Raises Corruption, UnsupportedFormat (a newer release wrote it), PermissionDenied: nothing was changed.
         """
         place = os.path.abspath(path)
-        workers = [_Worker(place)] if read_only else [_Worker(place), _Worker(place)]
+        mark = mark_of(place)
+        workers = [_Worker(place, mark)] if read_only else [_Worker(place, mark), _Worker(place, mark)]
         try:
+            await workers[-1].prepare(read_only=read_only)
             for worker in reversed(workers):
                 await worker.open(read_only=read_only)
         except BaseException:
@@ -249,11 +265,16 @@ class SqliteMetastore:
                     interval_s = _POLL_S_MIN
                     self._wake()
                 await self._end_leases()
+                if interval_s >= self._poll_s_max() and self._writer_or_none is not None:
+                    await self._writer_or_none.sync_mark()  # while nothing else is to be written
             except StelaeError:  # the watches meet it too, and tell
                 self._wake()
                 interval_s = _POLL_S_MAX
-            interval_s = min(interval_s * _POLL_GROWTH, _POLL_S_MAX_WATCHED if self._watching else _POLL_S_MAX)
+            interval_s = min(interval_s * _POLL_GROWTH, self._poll_s_max())
             await self._pause(interval_s)
+
+    def _poll_s_max(self) -> float:
+        return _POLL_S_MAX_WATCHED if self._watching else _POLL_S_MAX
 
     async def _pause(self, seconds: float) -> None:
         until_lease_s = self._leases.until_next_s()

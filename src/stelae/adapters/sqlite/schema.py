@@ -1,14 +1,12 @@
-"""The metastore's SQLite file: its layout (version 1), how it is opened, and what SQLite's refusals mean.
-
-    store       one row: the newest revision, and the one up to which history was compacted
-    change      every change since then: `version` counts a key's changes since it was created; 0 is a deletion
-    live        each key there is now, its newest change, and the lease it is bound to
-    superseded  changes that no revision from this one on can see: what a compaction deletes
-    lease       `renewals` counts keep-alives; `elapsed_ms` is a lower bound of the time since the last one
+"""How the metastore's SQLite file is opened, and what SQLite's refusals mean.
 
 WAL mode lets readers of all processes go on beside one writer. With synchronous=FULL a commit returns after its bytes
 were synced: it survives power loss, for one fsync. A process killed at any instant leaves a log that the next one reads
 up to its last whole commit.
+
+Whoever opens the file first looks at all of it, by a connection that cannot write (`proving`): SQLite writes its log
+into the file, and deletes the log, as soon as one that can write is closed. What is not ours, or damaged, is not
+touched.
 """
 
 from __future__ import annotations
@@ -17,11 +15,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from stelae.adapters.files import make_directories, os_errors, sync_directory
+from stelae.adapters.marks import Mark, Reached
+from stelae.adapters.sqlite.layout import OLDER_VERSION, carry_forward, create_tables, layout_version
+from stelae.adapters.sqlite.proving import check_missing, prove
+from stelae.adapters.sqlite.sums import DamagedRow
+from stelae.adapters.sqlite.tables import LAYOUT_VERSION
 from stelae.model.errors import (
     Corruption,
     DiskFailed,
@@ -32,52 +35,75 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
     UnknownOutcome,
-    UnsupportedFormat,
 )
 
 T = TypeVar("T")
 
-LAYOUT_VERSION = 1
 LOCK_WAIT_S = 10.0
 
-_APPLICATION_ID = 1398033477  # "STLE" as four bytes
 _LOG_BYTES_KEPT_MAX = 64 << 20
 _RETRY_S = 0.01
-
-_LAYOUT = """
-CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL, compacted INTEGER NOT NULL);
-INSERT INTO store VALUES (1, 1, 0);
-CREATE TABLE change (
-    id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, key BLOB NOT NULL, version INTEGER NOT NULL,
-    create_revision INTEGER NOT NULL, lease INTEGER, value BLOB NOT NULL);
-CREATE UNIQUE INDEX change_by_key ON change (key, revision, version);
-CREATE INDEX change_by_revision ON change (revision, key);
-CREATE TABLE live (key BLOB PRIMARY KEY, change INTEGER NOT NULL, lease INTEGER) WITHOUT ROWID;
-CREATE INDEX live_by_lease ON live (lease) WHERE lease IS NOT NULL;
-CREATE TABLE superseded (revision INTEGER, change INTEGER, PRIMARY KEY (revision, change)) WITHOUT ROWID;
-CREATE TABLE lease (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, ttl_ms INTEGER NOT NULL, renewals INTEGER NOT NULL,
-    elapsed_ms INTEGER NOT NULL);
-PRAGMA application_id = 1398033477;
-PRAGMA user_version = 1;
-"""
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
 # The statements are fixed and were tried: only a file whose tables are not ours makes SQLite call one an ERROR.
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
+_DAMAGED = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_TOOBIG,
+}
 
 
-def open_connection(path: str, *, read_only: bool) -> sqlite3.Connection:
-    """A connection to a file of our layout, made if it is not there. What is not ours is not touched."""
-    if not os.path.exists(path):
+def prepare_file(path: str, mark: Mark, *, read_only: bool) -> None:
+    """See that the file is whole and of this layout; it is made if it is not there, and carried forward if it is of an
+    older one. Read-only, NotFound and OutdatedLayout say so instead. Blocking."""
+    marked = mark.read()  # first: others may commit and note it while this looks
+    if not (os.path.exists(path) and os.path.getsize(path)):  # SQLite would delete the log of an empty file
+        check_missing(path, marked)
         if read_only:
             raise NotFound(f"{path}: there is no metastore to read")
         with os_errors(path):
             make_directories(os.path.dirname(path))
+        version = 0
+    else:
+        version = _patiently(path, lambda: _proved(path, marked))
+    if version != LAYOUT_VERSION:
+        if read_only:
+            raise NotFound(f"{path}: there is no metastore to read") if not version else OutdatedLayout(path)
+        _patiently(path, lambda: _make_layout(path))
+
+
+class OutdatedLayout(Exception):
+    """The file is of an older layout, and whoever opened it may not change it."""
+
+
+def _proved(path: str, marked: Reached | None) -> int:
+    with closing(_connect(path, read_only=True)) as connection, reading(connection, path):
+        return prove(connection, path, marked)
+
+
+def _make_layout(path: str) -> None:
+    with closing(_connect(path, read_only=False)) as connection:
+        _set_wal(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")
+        with writing(connection, path):
+            match layout_version(connection, path):
+                case 0:
+                    create_tables(connection)
+                case _ as version if version == OLDER_VERSION:
+                    carry_forward(connection)
+    with os_errors(path):
+        sync_directory(os.path.dirname(path))
+
+
+def open_connection(path: str, *, read_only: bool) -> sqlite3.Connection:
+    """A connection to a file that `prepare_file` has looked at."""
     connection = _patiently(path, lambda: _connect(path, read_only))
     try:
-        _patiently(path, lambda: _prepare(connection, path, read_only))
+        if not read_only:
+            _patiently(path, lambda: _prepare(connection, path))
     except BaseException:
         connection.close()
         raise
@@ -90,6 +116,8 @@ def sqlite_errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(error, path) from error
+    except (DamagedRow, UnicodeError) as error:  # what SQLite calls text is not
+        raise Corruption(str(error), path) from error
 
 
 @contextmanager
@@ -135,50 +163,12 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
     return sqlite3.connect(url, uri=True, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
 
 
-def _prepare(connection: sqlite3.Connection, path: str, read_only: bool) -> None:
-    if _is_empty(connection, path):
-        if read_only:
-            raise NotFound(f"{path}: there is no metastore to read")
-        _create(connection, path)
-        _is_empty(connection, path)
-    if not read_only:
-        _set_wal(connection, path)
-        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_KEPT_MAX}")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA fullfsync = ON")
-        connection.execute("PRAGMA checkpoint_fullfsync = ON")
-
-
-def _is_empty(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether nothing was ever put into the file. Raises if what was put there is not ours, or is newer than we."""
-    with reading(connection, path):
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if not (application or version or tables):
-        return True
-    if application != _APPLICATION_ID:
-        raise InvalidArgument(f"{path} is an SQLite file of another program, not a metastore")
-    if version != LAYOUT_VERSION:
-        raise UnsupportedFormat(
-            f"{path} has layout version {version}; this release reads version {LAYOUT_VERSION}: use a newer release"
-        )
-    return False
-
-
-def _create(connection: sqlite3.Connection, path: str) -> None:
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
     _set_wal(connection, path)
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_KEPT_MAX}")
     connection.execute("PRAGMA synchronous = FULL")
-    with writing(connection, path):
-        if _is_still_empty(connection):
-            for statement in filter(str.strip, _LAYOUT.split(";")):
-                connection.execute(statement)
-    with os_errors(path):
-        sync_directory(os.path.dirname(path))
-
-
-def _is_still_empty(connection: sqlite3.Connection) -> bool:
-    return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("PRAGMA fullfsync = ON")
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")
 
 
 def _set_wal(connection: sqlite3.Connection, path: str) -> None:

@@ -5,7 +5,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from stelae.adapters.sqlite.sums import (
+    DamagedRow,
+    Digest,
+    check_change,
+    check_lease,
+    shown_key,
+    sum_of_change,
+    sum_of_lease,
+    sum_of_store,
+    with_sum,
+    without_sum,
+)
 from stelae.ports.metastore import (
     Change,
     Compacted,
@@ -28,6 +41,9 @@ from stelae.ports.metastore import (
 )
 from stelae.ports.metastore_rules import check_not_ahead, key_bytes, prefix_bytes, prefix_end
 
+LAYOUT_VERSION = 2
+"""It is part of the sum of `store`: a row of another layout is not taken for one of this."""
+
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 4 << 20
 COMPACT_ROWS_MAX = 1000
@@ -35,8 +51,10 @@ COMPACT_ROWS_MAX = 1000
 _PAST_ALL = b"\xff"  # greater than any UTF-8
 _NO_LIMIT = -1
 
-_COLUMNS = "change.key, change.value, change.create_revision, change.revision, change.version, change.lease"
+_COLUMNS = "change.key, change.value, change.create_revision, change.revision, change.version, change.lease, change.sum"
 _LIVE_ONE = f"SELECT {_COLUMNS} FROM live JOIN change ON change.id = live.change WHERE live.key = ?"  # noqa: S608
+LIVE = f"SELECT live.key, live.lease, {_COLUMNS} FROM live LEFT JOIN change ON change.id = live.change"  # noqa: S608
+"""Every live key, also one whose change is missing."""
 _LIVE_RANGE = f"""
 SELECT {_COLUMNS} FROM live CROSS JOIN change ON change.id = live.change
 WHERE live.key >= ? AND live.key < ? ORDER BY live.key LIMIT ?"""  # noqa: S608
@@ -50,6 +68,14 @@ SELECT {_COLUMNS} FROM (
 _CHANGES = f"""
 SELECT {_COLUMNS} FROM change INDEXED BY change_by_revision
 WHERE revision >= ? AND key >= ? AND key < ? ORDER BY revision, key"""  # noqa: S608
+_NEWEST = """
+SELECT id, version, create_revision, sum FROM change WHERE id = (SELECT change FROM live WHERE key = ?)"""
+_ADD_CHANGE = """
+INSERT INTO change (revision, key, version, create_revision, lease, value, sum) VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_LEASES = "SELECT id, ttl_ms, renewals, elapsed_ms, sum FROM lease"
+
+ChangeRow: TypeAlias = tuple[bytes, bytes, int, int, int, int | None, int]
+"""As `_COLUMNS` are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +111,7 @@ def read_range(
 
 def read_batches(db: sqlite3.Connection, prefix: str, from_revision: Revision) -> tuple[list[WatchBatch], Revision]:
     """Some of the batches at or after the revision, whole ones, and the revision from which to read on."""
-    newest, compacted = _store(db)
+    newest, compacted, _ = read_store(db)
     if from_revision <= compacted:
         raise Compacted(from_revision, Revision(compacted + 1))
     batches: list[WatchBatch] = []
@@ -98,9 +124,10 @@ def read_batches(db: sqlite3.Connection, prefix: str, from_revision: Revision) -
                 events = []
             if rows_read >= BATCH_ROWS_MAX or bytes_read >= BATCH_BYTES_MAX:
                 return batches, Revision(revision + 1)
-        revision = Revision(row[3])
-        bytes_read += len(row[1])
-        events.append(KeyPut(_entry(row)) if row[4] else KeyDeleted(row[0].decode()))
+        entry = _entry(row)
+        revision = entry.mod_revision
+        bytes_read += len(entry.value)
+        events.append(KeyPut(entry) if entry.version else KeyDeleted(entry.key))
     if events:
         batches.append(WatchBatch(revision, tuple(events)))
     return batches, max(from_revision, Revision(newest + 1))
@@ -108,7 +135,7 @@ def read_batches(db: sqlite3.Connection, prefix: str, from_revision: Revision) -
 
 def run_txn(db: sqlite3.Connection, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
     if not all(_holds(db, compare) for compare in compares):
-        return TxnOutcome(False, _store(db)[0])
+        return TxnOutcome(False, read_store(db)[0])
     puts = [change for change in changes if isinstance(change, PutKey)]
     for put in puts:
         if put.lease is not None:
@@ -119,16 +146,16 @@ def run_txn(db: sqlite3.Connection, compares: Sequence[Compare], changes: Sequen
 
 def begin_compaction(db: sqlite3.Connection, revision: Revision) -> None:
     """From here on nothing older can be asked for; the rows go by `compact_some`."""
-    newest, compacted = _store(db)
+    newest, compacted, digest = read_store(db)
     check_not_ahead(revision, newest)
     if revision > compacted:
-        db.execute("UPDATE store SET compacted = ?", (revision,))
+        write_store(db, newest, revision, digest)
 
 
 def compact_some(db: sqlite3.Connection) -> bool:
     """Delete some of what was compacted away; whether there may be more. Oldest first: a deletion goes after the
     change that it undid, which could be read again otherwise."""
-    _, compacted = _store(db)
+    _, compacted, _ = read_store(db)
     rows = db.execute(
         "SELECT revision, change FROM superseded WHERE revision <= ? ORDER BY revision, change LIMIT ?",
         (compacted, COMPACT_ROWS_MAX),
@@ -139,50 +166,82 @@ def compact_some(db: sqlite3.Connection) -> bool:
 
 
 def add_lease(db: sqlite3.Connection, ttl_ms: int) -> LeaseId:
-    made = db.execute("INSERT INTO lease (ttl_ms, renewals, elapsed_ms) VALUES (?, 0, 0)", (ttl_ms,))
-    return LeaseId(made.lastrowid or 0)
+    made = db.execute("INSERT INTO lease (ttl_ms, renewals, elapsed_ms, sum) VALUES (?, 0, 0, 0)", (ttl_ms,))
+    lease = LeaseId(made.lastrowid or 0)
+    _write_lease(db, LeaseRow(lease, ttl_ms, renewals=0, elapsed_ms=0))
+    return lease
 
 
 def lease_row(db: sqlite3.Connection, lease: LeaseId) -> LeaseRow:
-    row = db.execute("SELECT id, ttl_ms, renewals, elapsed_ms FROM lease WHERE id = ?", (lease,)).fetchone()
+    row = db.execute(f"{_LEASES} WHERE id = ?", (lease,)).fetchone()
     if row is None:
         raise LeaseExpired(f"lease {lease} is not there: it ran out, was revoked, or never was")
-    return LeaseRow(*row)
+    check_lease(row)
+    return LeaseRow(*row[:4])
 
 
 def lease_rows(db: sqlite3.Connection) -> list[LeaseRow]:
-    return [LeaseRow(*row) for row in db.execute("SELECT id, ttl_ms, renewals, elapsed_ms FROM lease")]
+    rows = db.execute(_LEASES).fetchall()
+    for row in rows:
+        check_lease(row)
+    return [LeaseRow(*row[:4]) for row in rows]
 
 
 def renew_lease(db: sqlite3.Connection, lease: LeaseId) -> LeaseRow:
-    db.execute("UPDATE lease SET renewals = renewals + 1, elapsed_ms = 0 WHERE id = ?", (lease,))
-    return lease_row(db, lease)
+    before = lease_row(db, lease)
+    renewed = LeaseRow(lease, before.ttl_ms, before.renewals + 1, elapsed_ms=0)
+    _write_lease(db, renewed)
+    return renewed
 
 
 def age_lease(db: sqlite3.Connection, row: LeaseRow, elapsed_ms: int) -> None:
     """Remember that at least this time has passed since that renewal."""
-    db.execute(
-        "UPDATE lease SET elapsed_ms = max(elapsed_ms, ?) WHERE id = ? AND renewals = ?",
-        (elapsed_ms, row.id, row.renewals),
-    )
+    try:
+        now = lease_row(db, row.id)
+    except LeaseExpired:
+        return
+    if now.renewals == row.renewals and now.elapsed_ms < elapsed_ms:
+        _write_lease(db, LeaseRow(row.id, now.ttl_ms, now.renewals, elapsed_ms))
 
 
 def end_lease(db: sqlite3.Connection, lease: LeaseId, renewals: int | None = None) -> None:
     """Delete the lease and its keys, in one revision; only if it was not renewed since, where `renewals` is given."""
-    row = db.execute("SELECT renewals FROM lease WHERE id = ?", (lease,)).fetchone()
-    if row is None or renewals not in (None, row[0]):
+    try:
+        row = lease_row(db, lease)
+    except LeaseExpired:
+        return
+    if renewals not in (None, row.renewals):
         return
     _commit(db, [], _keys(db, "SELECT key FROM live WHERE lease = ?", lease))
     db.execute("DELETE FROM lease WHERE id = ?", (lease,))
 
 
-def _store(db: sqlite3.Connection) -> tuple[Revision, Revision]:
-    revision, compacted = db.execute("SELECT revision, compacted FROM store").fetchone()
-    return Revision(revision), Revision(compacted)
+def _write_lease(db: sqlite3.Connection, row: LeaseRow) -> None:
+    numbers = (row.ttl_ms, row.renewals, row.elapsed_ms)
+    db.execute(
+        "UPDATE lease SET ttl_ms = ?, renewals = ?, elapsed_ms = ?, sum = ? WHERE id = ?",
+        (*numbers, sum_of_lease(row.id, *numbers), row.id),
+    )
+
+
+def read_store(db: sqlite3.Connection) -> tuple[Revision, Revision, Digest]:
+    """The newest revision, the one up to which history was compacted, and the digest of what is live."""
+    rows = db.execute("SELECT revision, compacted, digest, sum FROM store").fetchall()
+    if len(rows) != 1 or any(type(number) is not int for number in rows[0]):
+        raise DamagedRow("it does not say at which revision it is")
+    revision, compacted, digest, sum_ = rows[0]
+    if sum_of_store(LAYOUT_VERSION, revision, compacted, digest) != sum_:
+        raise DamagedRow("the revision that it is at does not have its checksum")
+    return Revision(revision), Revision(compacted), digest
+
+
+def write_store(db: sqlite3.Connection, revision: Revision, compacted: Revision, digest: Digest) -> None:
+    sum_ = sum_of_store(LAYOUT_VERSION, revision, compacted, digest)
+    db.execute("UPDATE store SET revision = ?, compacted = ?, digest = ?, sum = ?", (revision, compacted, digest, sum_))
 
 
 def _readable(db: sqlite3.Connection, revision: Revision | None) -> Revision:
-    newest, compacted = _store(db)
+    newest, compacted, _ = read_store(db)
     if revision is not None:
         check_not_ahead(revision, newest)
         if revision < compacted:
@@ -226,44 +285,45 @@ def _keys(db: sqlite3.Connection, query: str, *arguments: bytes | int) -> list[b
 
 
 def _commit(db: sqlite3.Connection, puts: list[PutKey], gone: list[bytes]) -> Revision:
-    newest, _ = _store(db)
+    newest, compacted, digest = read_store(db)
     if not puts and not gone:
         return newest
     revision = Revision(newest + 1)
     for put in puts:
-        _put(db, put, revision)
+        digest = _put(db, put, revision, digest)
     for key in gone:
-        _delete(db, key, revision)
-    db.execute("UPDATE store SET revision = ?", (revision,))
+        digest = _delete(db, key, revision, digest)
+    write_store(db, revision, compacted, digest)
     return revision
 
 
-def _put(db: sqlite3.Connection, put: PutKey, revision: Revision) -> None:
+def _put(db: sqlite3.Connection, put: PutKey, revision: Revision, digest: Digest) -> Digest:
     key = key_bytes(put.key)
-    before = db.execute(
-        "SELECT id, version, create_revision FROM change WHERE id = (SELECT change FROM live WHERE key = ?)", (key,)
-    ).fetchone()
-    change, version, create_revision = before or (None, 0, revision)
+    change, version, create_revision, sum_before = db.execute(_NEWEST, (key,)).fetchone() or (None, 0, revision, 0)
     if change is not None:
         db.execute("INSERT INTO superseded VALUES (?, ?)", (revision, change))
-    made = db.execute(
-        "INSERT INTO change (revision, key, version, create_revision, lease, value) VALUES (?, ?, ?, ?, ?, ?)",
-        (revision, key, version + 1, create_revision, put.lease, put.value),
-    )
+    sum_ = sum_of_change(key, put.value, create_revision, revision, version + 1, put.lease)
+    made = db.execute(_ADD_CHANGE, (revision, key, version + 1, create_revision, put.lease, put.value, sum_))
     db.execute("INSERT OR REPLACE INTO live VALUES (?, ?, ?)", (key, made.lastrowid, put.lease))
+    return with_sum(without_sum(digest, sum_before), sum_)
 
 
-def _delete(db: sqlite3.Connection, key: bytes, revision: Revision) -> None:
+def _delete(db: sqlite3.Connection, key: bytes, revision: Revision, digest: Digest) -> Digest:
     """The deletion itself is superseded at once: it is kept for watches only."""
-    made = db.execute(
-        "INSERT INTO change (revision, key, version, create_revision, value) VALUES (?, ?, 0, 0, x'')", (revision, key)
-    )
-    db.execute("INSERT INTO superseded SELECT ?, change FROM live WHERE key = ?", (revision, key))
+    before = db.execute(_NEWEST, (key,)).fetchone()
+    if before is None:
+        raise DamagedRow(f"the value of key {shown_key(key)} is missing")
+    change, _, _, sum_before = before
+    sum_ = sum_of_change(key, b"", 0, revision, 0, None)
+    made = db.execute(_ADD_CHANGE, (revision, key, 0, 0, None, b"", sum_))
+    db.execute("INSERT INTO superseded VALUES (?, ?)", (revision, change))
     db.execute("INSERT INTO superseded VALUES (?, ?)", (revision, made.lastrowid))
     db.execute("DELETE FROM live WHERE key = ?", (key,))
+    return without_sum(digest, sum_before)
 
 
-def _entry(row: tuple[bytes, bytes, int, int, int, int | None]) -> Entry:
-    key, value, create_revision, revision, version, lease = row
+def _entry(row: ChangeRow) -> Entry:
+    check_change(row)
+    key, value, create_revision, revision, version, lease, _ = row
     bound = None if lease is None else LeaseId(lease)
     return Entry(key.decode(), value, Revision(create_revision), Revision(revision), version, bound)

@@ -32,7 +32,8 @@ from stelae.model.declare import ColumnSpec, GroupSpec, group_of
 from stelae.model.errors import InvalidSchema, NotFound, nearest
 from stelae.model.ids import ColumnId
 from stelae.model.purge import parse_purge
-from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, check_schema
+from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions
+from stelae.model.schema_checks import check_schema
 from stelae.model.types import ColumnType, widens
 
 PAST_POLICIES_MAX = 32
@@ -270,10 +271,6 @@ class AddGroup:
         added = group_of(self.group, count(table.schema.last_id + 1))
         if isinstance(added, ColumnsGroup):
             _check_defaults(self.table, added.columns)
-        elif added.families:
-            for group in table.schema.groups:
-                if isinstance(group, CellsGroup) and group.wildcard:
-                    _check_same_purge(self.table, "its families cannot be taken", group, added)
         return (GroupAdded(table.id, added),)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from stelae.catalog.entries import (
     Entry,
-    IndexRemoved,
     TableCreated,
     TableDropped,
     TableForgotten,
@@ -15,12 +14,14 @@ from stelae.catalog.entries import (
     TableRenamed,
     TableZoneSet,
 )
+from stelae.catalog.index_entries import IndexRemoved
 from stelae.catalog.objects import DroppedTable, Table, TableProperties, check_object_name, check_properties
 from stelae.catalog.value import DEFAULT_NAMESPACE, Catalog, name_key, qualified
 from stelae.model.errors import AlreadyExists, InvalidArgument, InvalidSchema, NotFound, nearest
 from stelae.model.ids import TableId
 from stelae.model.purge import parse_duration
-from stelae.model.schema import TableSchema, check_schema
+from stelae.model.schema import TableSchema
+from stelae.model.schema_checks import check_schema
 
 PROPERTIES = ("retention", "comment")
 

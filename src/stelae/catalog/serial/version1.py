@@ -13,6 +13,7 @@ from typing import Any, get_args
 import msgspec
 
 from stelae.catalog import entries as e
+from stelae.catalog import index_entries as i
 from stelae.catalog import objects as o
 from stelae.catalog.serial.registry import ObjectType, Serializer, SerializerRegistry
 from stelae.catalog.serial.version2 import SINCE_VERSION_1
@@ -194,9 +195,9 @@ _ENTRIES: Sequence[Serializer] = (
     _of(T.GROUP_ADDED, e.GroupAdded, table=NUMBER, group=GROUP),
     _of(T.GROUP_DROPPED, e.GroupDropped, table=NUMBER, group=NUMBER),
     _of(T.GROUP_OPTIONS_SET, e.GroupOptionsSet, table=NUMBER, group=NUMBER, options=_object(s.GroupOptions)),
-    _of(T.INDEX_CREATED, e.IndexCreated, index=_object(o.Index)),
-    _of(T.INDEX_STATUS_SET, e.IndexStatusSet, index=NUMBER, status=STATUS),
-    _of(T.INDEX_REMOVED, e.IndexRemoved, index=NUMBER),
+    _of(T.INDEX_CREATED, i.IndexCreated, index=_object(o.Index)),
+    _of(T.INDEX_STATUS_SET, i.IndexStatusSet, index=NUMBER, status=STATUS),
+    _of(T.INDEX_REMOVED, i.IndexRemoved, index=NUMBER),
 )
 
 

@@ -3,6 +3,9 @@
 `GroupOptions`: with the past purge policies of the group, each as its text and its last txn. Groups that never changed
 their policy are still written in version 1.
 
+`Family`: with the past purge policies that its cells were under before it was declared. Families without are still
+written in version 1.
+
 `Zone`: with the racks that its replicas are spread over. Zones without are still written in version 1.
 """
 
@@ -14,8 +17,9 @@ from typing import Any
 from stelae.catalog.objects import Placement, Zone, ZoneId
 from stelae.catalog.serial.registry import ObjectType, Serializer
 from stelae.model.hybrid import check_txn
+from stelae.model.ids import ColumnId
 from stelae.model.purge import PastPolicy, PurgePolicy, parse_purge
-from stelae.model.schema import GroupOptions
+from stelae.model.schema import Family, GroupOptions
 
 _SINCE = "0.1.0"
 
@@ -35,15 +39,32 @@ def _write_options(options: GroupOptions) -> list[Any]:
         options.in_memory,
         options.bloom,
         _text(options.purge),
-        [[_text(each.policy), each.until] for each in options.past],
+        _write_past(options.past),
     ]
+
+
+def _write_past(past: Sequence[PastPolicy]) -> list[Any]:
+    return [[_text(each.policy), each.until] for each in past]
+
+
+def _read_past(stored: list[Any]) -> tuple[PastPolicy, ...]:
+    return tuple(PastPolicy(_policy(text), check_txn(until)) for text, until in stored)
+
+
+def _write_family(family: Family) -> list[Any]:
+    return [family.id, family.name, _write_past(family.past)]
+
+
+def _read_family(stored: list[Any]) -> Family:
+    id_, name, past = stored
+    _check_kinds((id_, name, past), (int, str, list))
+    return Family(ColumnId(id_), name, _read_past(past))
 
 
 def _read_options(stored: list[Any]) -> GroupOptions:
     compression, block_bytes, in_memory, bloom, purge, past = stored
     _check_kinds((compression, block_bytes, in_memory, bloom, past), (str, int, bool, bool, list))
-    policies = tuple(PastPolicy(_policy(text), check_txn(until)) for text, until in past)
-    return GroupOptions(compression, block_bytes, in_memory, bloom, _policy(purge), policies)
+    return GroupOptions(compression, block_bytes, in_memory, bloom, _policy(purge), _read_past(past))
 
 
 def _check_kinds(fields: Sequence[Any], expected: Sequence[type]) -> None:
@@ -82,6 +103,15 @@ SINCE_VERSION_1: Sequence[Serializer] = (
         _write_options,
         _read_options,
         is_needed=lambda options: bool(options.past),
+    ),
+    Serializer(
+        ObjectType.FAMILY,
+        2,
+        _SINCE,
+        Family,
+        _write_family,
+        _read_family,
+        is_needed=lambda family: bool(family.past),
     ),
     Serializer(ObjectType.ZONE, 2, _SINCE, Zone, _write_zone, _read_zone, is_needed=lambda zone: bool(zone.racks)),
 )

@@ -1,4 +1,8 @@
-"""The plots of the demo's report: SVG made by hand, coloured by the page's own variables."""
+"""The plots of the demo's report, made by hand and coloured by the page's own variables.
+
+Bars are HTML, which fits itself to any screen, a phone's too. The plot over time is SVG with letters large enough for a
+screen of half its width; narrower ones scroll it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from typing import NamedTuple
 from stelae.cli.demo.stage import Latency, StepTaken, short_time
 from stelae.cli.demo.traffic import slices
 
-_WIDTH = 920
+_WIDTH = 680
 _SLICE_S = 0.5
-_TEXT = 'font-size="12" class="soft"'
+_TEXT = 'font-size="13" class="soft"'
 
 
 class PairedBar(NamedTuple):
@@ -38,14 +42,14 @@ def latency_chart(latencies: Sequence[Latency], scans: Sequence[tuple[float, flo
     if scans:
         legend.append(("band", "Spark scans the table"))
         parts.append(f'<text x="{frame.x(scans[0][0]) + 8:.1f}" y="30" {_TEXT}>Spark scans</text>')
-    return _svg(frame.height + 30, [*parts, *_legend(legend, frame.height + 18)])
+    return f"{_legend(legend)}{_svg(frame.height, parts)}"
 
 
 class _Frame:
     """Seconds to the right, time taken upwards."""
 
-    height = 300
-    _left, _top, _bottom = 64, 14, 34
+    height = 330
+    _left, _top, _bottom = 84, 14, 58
 
     def __init__(self, end_s: float, took: Sequence[float]) -> None:
         positive = [value for value in took if value > 0] or [1e-3]
@@ -73,10 +77,16 @@ class _Frame:
             parts.append(f'<line x1="{self._left}" x2="{_WIDTH - 12}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
             label = short_time(10.0**power).replace(".0 ", " ")
             parts.append(f'<text x="{self._left - 8}" y="{y + 4:.1f}" text-anchor="end" {_TEXT}>{label}</text>')
+        middle = self._top + (self.height - self._top - self._bottom) / 2
+        turned = f'transform="rotate(-90 14 {middle:.0f})" text-anchor="middle" {_TEXT}'
+        parts.append(f'<text x="14" y="{middle:.0f}" {turned}>time of one request</text>')
+        across = (self._left + _WIDTH - 12) / 2
+        below = f'x="{across:.0f}" y="{self.height - 8}" text-anchor="middle" {_TEXT}'
+        parts.append(f"<text {below}>seconds since the first request</text>")
         every = max(1, ceil(self._end_s / 10))
         for second in range(0, int(self._end_s) + 1, every):
             x, y = self.x(second), self.height - self._bottom + 18
-            parts.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle" {_TEXT}>{second} s</text>')
+            parts.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle" {_TEXT}>{second}</text>')
         return parts
 
     def line(self, points: Sequence[tuple[float, float]], kind: str) -> str:
@@ -84,49 +94,39 @@ class _Frame:
         return f'<polyline points="{drawn}" class="line {kind}"/>'
 
 
-def paired_chart(bars: Sequence[PairedBar], names: tuple[str, str]) -> str:
-    """Two bars under each other for each label."""
+def paired_chart(bars: Sequence[PairedBar], names: tuple[str, str], of: str) -> str:
+    """Two bars under each other for each label. `of`: what they count."""
     most = max((max(bar.before, bar.after) for bar in bars), default=0) or 1
-    room, left, height = 620, 130, 42
-    parts = []
-    for place, bar in enumerate(bars):
-        y = 6 + place * height
-        parts.append(f'<text x="{left - 10}" y="{y + 21}" text-anchor="end" {_TEXT}>{escape(bar.label)}</text>')
-        for at, (value, kind) in enumerate(((bar.before, "then"), (bar.after, "now"))):
-            top, length = y + at * 17, max(1.0, room * value / most)
-            parts.append(f'<rect x="{left}" y="{top}" width="{length:.1f}" height="14" rx="3" class="{kind}"/>')
-            parts.append(f'<text x="{left + length + 7:.1f}" y="{top + 11}" {_TEXT}>{value:,}</text>')
-    bottom = 6 + len(bars) * height
-    return _svg(bottom + 22, [*parts, *_legend([("then", names[0]), ("now", names[1])], bottom + 10)])
+    parts = [_legend([("then", names[0]), ("now", names[1])]), f'<div class="axis">{escape(of)}</div>']
+    for bar in bars:
+        pair = "".join(
+            f'<div class="bar"><i class="{kind}" style="width:{length:.1f}%"></i><s>{value:,}</s></div>'
+            for value, kind in ((bar.before, "then"), (bar.after, "now"))
+            for length in [max(0.3, 78 * value / most)]
+        )
+        parts.append(f'<div class="pair"><span>{escape(bar.label)}</span><div>{pair}</div></div>')
+    return "\n".join(parts)
 
 
 def steps_chart(steps: Sequence[StepTaken]) -> str:
     """One behind the other, as they came."""
     total = sum(step.seconds for step in steps) or 1.0
-    room, left, height, start = 330, 470, 26, 0.0
-    parts = []
-    for place, step in enumerate(steps):
-        y, x = 4 + place * height, left + room * start / total
-        length = max(2.0, room * step.seconds / total)
-        parts.append(f'<text x="0" y="{y + 13}" font-size="12.5" class="ink">{place + 1}. {escape(step.title)}</text>')
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{length:.1f}" height="16" rx="3" class="now"/>')
-        parts.append(f'<text x="{x + length + 7:.1f}" y="{y + 12}" {_TEXT}>{short_time(step.seconds)}</text>')
+    parts, start = ['<div class="axis">time, one step after the other</div>'], 0.0
+    for place, step in enumerate(steps, 1):
+        before, length = 75 * start / total, max(0.4, 75 * step.seconds / total)
+        took = f"<s>{short_time(step.seconds)}</s>"
+        bar = f'<i class="now" style="margin-left:{before:.1f}%;width:{length:.1f}%"></i>{took}'
+        parts.append(f'<div class="step"><span>{place}. {escape(step.title)}</span><div class="bar">{bar}</div></div>')
         start += step.seconds
-    return _svg(4 + len(steps) * height, parts)
+    return "\n".join(parts)
 
 
-def _legend(entries: Sequence[tuple[str, str]], y: float) -> list[str]:
-    parts, x = [], 64.0
-    for kind, label in entries:
-        if kind == "dot":
-            parts.append(f'<circle cx="{x + 6}" cy="{y - 4}" r="3" class="dot"/>')
-        else:
-            parts.append(f'<rect x="{x}" y="{y - 9}" width="12" height="10" rx="2" class="key {kind}"/>')
-        parts.append(f'<text x="{x + 18}" y="{y}" {_TEXT}>{escape(label)}</text>')
-        x += 40 + 6.6 * len(label)
-    return parts
+def _legend(entries: Sequence[tuple[str, str]]) -> str:
+    keys = "".join(f'<span><i class="key {kind}"></i>{escape(label)}</span>' for kind, label in entries)
+    return f'<div class="legend">{keys}</div>'
 
 
 def _svg(height: float, parts: Sequence[str]) -> str:
-    size = f'viewBox="0 0 {_WIDTH} {height:.0f}" width="100%"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">', *parts, "</svg>"])
+    size = f'viewBox="0 0 {_WIDTH} {height:.0f}"'
+    drawn = "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">', *parts, "</svg>"])
+    return f'<div class="plot">{drawn}</div>'

@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.markup import escape
 
-from stelae.cli.bulk import quiet_interrupts
 from stelae.cli.demo.fleet import FLEET, NEW_FIRMWARE, ROLLED_OUT, TABLETS, device, fleet_frame, make_fleet
 from stelae.cli.demo.stage import DemoStage, halves_and_worst, percentile, short_time
 from stelae.cli.demo.traffic import Traffic, TrafficPanel
+from stelae.cli.jobs.starting import quiet_interrupts
 from stelae.client.api.display import shown_bytes
 from stelae.model.errors import Corruption
 

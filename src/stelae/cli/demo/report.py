@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
 import stelae
 from stelae.cli.demo.charts import PairedBar, latency_chart, paired_chart, steps_chart
-from stelae.cli.demo.stage import DemoFigure, DemoStory
+from stelae.cli.demo.stage import DemoFigure, DemoStory, rounded
+from stelae.model.values import datetime_of_micros
 
 _STYLE = """
 :root { --ink: #17212b; --soft: #5d6b78; --paper: #f6f4ef; --card: #ffffff; --edge: #e3ded3; --now: #0d7c78;
@@ -30,21 +32,36 @@ p { margin: 0 0 14px; color: var(--soft); max-width: 70ch; }
 .card b { display: block; font-size: 30px; letter-spacing: -.02em; color: var(--now); white-space: nowrap; }
 .card span { color: var(--soft); font-size: 13.5px; }
 section { padding: 24px 26px; margin: 18px 0; }
-svg { display: block; margin-top: 10px; max-width: 100%; font-family: system-ui, sans-serif; }
+.plot { overflow-x: auto; }
+svg { display: block; margin-top: 6px; width: 100%; min-width: 540px; font-family: system-ui, sans-serif; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13.5px; color: var(--soft); margin: 6px 0; }
+.legend .key { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; }
+.axis { font-size: 13.5px; color: var(--soft); margin: 8px 0; }
+.pair { display: flex; gap: 12px; align-items: center; margin: 8px 0; font-size: 14px; }
+.pair > span { flex: 0 0 92px; text-align: right; overflow-wrap: anywhere; color: var(--soft); }
+.pair > div { flex: 1 1 auto; min-width: 0; }
+.step { margin: 10px 0; font-size: 15px; }
+.bar { display: flex; align-items: center; gap: 8px; height: 19px; }
+.bar i { display: block; height: 14px; border-radius: 3px; flex: none; }
+.bar s { text-decoration: none; font-size: 13px; color: var(--soft); white-space: nowrap; }
+pre { overflow-x: auto; margin: 6px 0 0; padding: 12px 14px; border-radius: 8px; background: var(--paper);
+  border: 1px solid var(--edge); font-size: 13.5px; line-height: 1.7; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 td { padding: 7px 0; border-bottom: 1px solid var(--edge); }
 td:last-child { text-align: right; font-weight: 600; }
 footer { color: var(--soft); font-size: 13.5px; margin-top: 24px; }
 code { background: var(--paper); border: 1px solid var(--edge); border-radius: 5px; padding: 1px 5px; font-size: 90%; }
 .ink { fill: var(--ink); } .soft { fill: var(--soft); } .grid { stroke: var(--edge); } .band { fill: var(--band); }
-.now { fill: var(--now); } .then { fill: var(--then); } .dot { fill: var(--dot); }
+.now, .half.key { background: var(--now); } .then { background: var(--then); }
+.dot { fill: var(--dot); } .dot.key { background: var(--dot); } .worst.key { background: var(--worst); }
+.band.key { background: var(--band); border: 1px solid var(--edge); }
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
 .half { stroke: var(--now); } .worst { stroke: var(--worst); }
-.key.half { fill: var(--now); } .key.worst { fill: var(--worst); } .key.band { stroke: var(--edge); }
+@media (max-width: 560px) { main { padding: 24px 12px 48px; } section { padding: 18px 14px; } h1 { font-size: 27px; }
+  .card { flex-basis: 100%; } .pair > span { flex-basis: 64px; font-size: 13px; } }
 """
 
 
-_LONG_NUMBER = re.compile(r"\d{2,3}(,\d{3})+|\d(,\d{3}){2,}")
 _ONE_COPY = "One directory of Parquet files; Spark jobs and single rows on the same data."
 
 
@@ -61,7 +78,8 @@ def report_text(story: DemoStory) -> str:
             f'<div class="cards">{"".join(_card(each) for each in story.figures if each.head)}</div>',
             *_sections(story),
             _section("All figures", "Of this machine, with everything else that it was doing.", _figures(story)),
-            f"<footer>{escape(', '.join(_machine()))}</footer>",
+            *([_section("Go on from here", "The store is still there.", _commands(story))] if story.store else []),
+            f"<footer>{escape(', '.join(_machine(story)))}</footer>",
         ]
     )
     return (
@@ -71,9 +89,48 @@ def report_text(story: DemoStory) -> str:
     )
 
 
-def _machine() -> list[str]:
-    system = f"{platform.system()} on {platform.machine()}"
-    return [f"stelae {stelae.__version__}", f"Python {platform.python_version()}", system, f"{os.cpu_count()} cores"]
+def _machine(story: DemoStory) -> list[str]:
+    """When and on what it was: figures mean little without."""
+    day = f"{datetime_of_micros(story.taken_ms * 1_000):%Y-%m-%d %H:%M} UTC" if story.taken_ms else ""
+    hardware = [_processor(), f"{os.cpu_count()} cores", _memory()]
+    system = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    software = [f"stelae {stelae.__version__}", f"Python {platform.python_version()}", system]
+    return [each for each in (day, *hardware, *software) if each]
+
+
+def _processor() -> str:
+    """As Linux names it; elsewhere nothing."""
+    try:
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""
+
+
+def _memory() -> str:
+    try:
+        size_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return ""
+    return f"{size_bytes / 2**30:.0f} GiB of memory"
+
+
+def _commands(story: DemoStory) -> str:
+    return f"<pre>{escape(chr(10).join(next_commands(story)))}</pre>"
+
+
+def next_commands(story: DemoStory) -> list[str]:
+    """What to try on the store that the demo has left."""
+    place = shlex.quote(story.store)
+    code = f'import stelae; print(stelae.open("{story.store}").table("fleet").count())'
+    return [
+        f"export STELAE_PATH={place}",
+        "stelae table describe fleet",
+        "stelae scan fleet \"city = 'Oslo'\" --limit 5",
+        "stelae get fleet dev-00000007 --history 3",
+        "stelae stats fleet",
+        f"python -c {shlex.quote(code)}",
+    ]
 
 
 def _sections(story: DemoStory) -> Iterator[str]:
@@ -88,14 +145,20 @@ def _sections(story: DemoStory) -> Iterator[str]:
         yield _section(
             "The table before and after an upsert",
             "One Spark job changed these rows at one txn. Both moments stay readable: <code>at=</code> chooses.",
-            paired_chart([PairedBar(*each) for each in story.firmware], ("before, with at=", "now")),
+            paired_chart(
+                [PairedBar(*each) for each in story.firmware], ("before, with at=", "now"), "devices by their firmware"
+            ),
         )
     if story.tablets:
         yield _section(
             "Files of each tablet, before and after compaction",
             "The table is cut by key into tablets. Updates and upserts add sorted Parquet files; compacting merges "
             "them, while reading and writing go on.",
-            paired_chart([PairedBar(*each) for each in story.tablets], ("before", "compacted")),
+            paired_chart(
+                [PairedBar(*each) for each in story.tablets],
+                ("before", "compacted"),
+                "files of each tablet, by where it begins",
+            ),
         )
     yield _section("What happened, and how long it took", "", steps_chart(story.steps))
 
@@ -106,15 +169,11 @@ def _section(title: str, words: str, inside: str) -> str:
 
 def _card(figure: DemoFigure) -> str:
     """Of percentiles the worse; many digits are for the table below."""
-    value = _LONG_NUMBER.sub(_rounded, figure.value.rpartition(", p99 ")[2])
+    value = rounded(figure.value.rpartition(", p99 ")[2])
     return f'<div class="card"><b>{escape(value)}</b><span>{escape(figure.head)}</span></div>'
 
 
-def _rounded(number: re.Match[str]) -> str:
-    value = int(number[0].replace(",", ""))
-    return f"{value / 1e6:.1f} million" if value >= 1_000_000 else f"{value // 1_000},000"
-
-
 def _figures(story: DemoStory) -> str:
-    lines = "".join(f"<tr><td>{escape(each.name)}</td><td>{escape(each.value)}</td></tr>" for each in story.figures)
+    values = [(each.name, rounded(each.value)) for each in story.figures]
+    lines = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in values)
     return f"<table>{lines}</table>"

@@ -17,9 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from stelae.cli.demo import on_spark, store
-from stelae.cli.demo.fleet import FLEET
-from stelae.cli.demo.report import write_report
-from stelae.cli.demo.stage import DemoStage
+from stelae.cli.demo.report import next_commands, write_report
+from stelae.cli.demo.stage import DemoStage, rounded
 from stelae.model.errors import AlreadyExists, InvalidArgument, Unavailable
 
 ROWS_WITH_SPARK, ROWS_WITHOUT = 2_000_000, 300_000
@@ -113,9 +112,10 @@ def _close(stage: DemoStage, report: Path) -> None:
     stage.console.print()
     table = Table("figures of this machine", "", show_header=True)
     for figure in stage.story.figures:
-        table.add_row(figure.name, figure.value)
+        table.add_row(figure.name, rounded(figure.value))
     stage.console.print(table)
     stage.say(f"The report, with plots:  [bold]{escape(str(report))}[/]")
-    place = shlex.quote(str(stage.store))
-    stage.say(escape(f"Look at the store:       stelae scan {FLEET} \"city = 'Oslo'\" --limit 5 --path {place}"))
-    stage.say(escape(f"Remove all of it:        rm -r {shlex.quote(str(stage.directory))}"))
+    stage.say("Go on from here:")
+    for command in next_commands(stage.story):
+        stage.say(escape(f"    {command}"))
+    stage.say(escape(f"Remove all of it:    rm -r {shlex.quote(str(stage.directory))}"))

@@ -6,6 +6,7 @@ writer whose reader is gone ends by its broken pipe.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +54,8 @@ class Latency:
 @dataclass(slots=True)
 class DemoStory:
     """What the report is made of. `scans`: from when to when Spark was scanning. `firmware`: devices by version, before
-    and after the upsert. `tablets`: where each begins, and its files before and after the compaction."""
+    and after the upsert. `tablets`: where each begins, and its files before and after the compaction. `store`: the
+    directory that is left. `taken_ms`: when it was."""
 
     rows: int
     figures: list[DemoFigure] = field(default_factory=list)
@@ -62,6 +64,8 @@ class DemoStory:
     scans: list[tuple[float, float]] = field(default_factory=list)
     firmware: list[tuple[str, int, int]] = field(default_factory=list)
     tablets: list[tuple[str, int, int]] = field(default_factory=list)
+    store: str = ""
+    taken_ms: int = 0
 
 
 class DemoStage:
@@ -70,7 +74,7 @@ class DemoStage:
         self.rows = rows
         self.console = console
         self.clock = SystemClock()
-        self.story = DemoStory(rows)
+        self.story = DemoStory(rows, store=str(self.store), taken_ms=self.clock.wall_ms())
         self.db: stelae.Database
         self.fleet: TableHandle
 
@@ -167,3 +171,16 @@ def short_time(seconds: float) -> str:
 
 def halves_and_worst(took: Sequence[float]) -> str:
     return f"p50 {short_time(percentile(took, 0.5))}, p99 {short_time(percentile(took, 0.99))}"
+
+
+_LONG_NUMBER = re.compile(r"\d{2,3}(,\d{3})+|\d(,\d{3}){2,}")
+
+
+def rounded(text: str) -> str:
+    """With long numbers in it as people say them: the other digits are of this run alone."""
+    return _LONG_NUMBER.sub(_round, text)
+
+
+def _round(number: re.Match[str]) -> str:
+    value = int(number[0].replace(",", ""))
+    return f"{value / 1e6:.1f} million" if value >= 1_000_000 else f"{value // 1_000},000"

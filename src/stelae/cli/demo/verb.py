@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from stelae.cli.places import MACHINE_PANEL
 from stelae.cli.screens import verb_help
@@ -41,6 +40,8 @@ def show_demo(
     up, restores and verifies, and leaves a report with plots. Everything is in one directory, which it names; if it is
     interrupted, a temporary one is removed.
     """
+    from rich.console import Console
+
     from stelae.cli.demo.show import run
 
     run(rows, spark, directory, Console(), report)

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakMethod, finalize
 
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.calls.gathering import Gathering
 from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Steps
-from stelae.model.errors import Closed
+from stelae.model.errors import Closed, PartialWrite, StelaeError, UnknownOutcome
 from stelae.model.public import public
 
 
 @public("Batch")
-class Batch:
+class Batch(OfThisProcess):
     """Many puts and erasures, written in large parts.
 
         with users.batch() as batch:
             for number in range(100_000):
                 batch.put({"id": f"user-{number}"})
 
-    A part is written out when enough is gathered or the oldest has waited long enough; all is durable when the `with`
-    is left. If it is left by an exception, what is not written yet is discarded; what is, stays. A batch is not atomic,
-    and may be used by one thread at a time.
+    A part is written out when enough is gathered or the oldest has waited long enough, by a thread if no call comes;
+    all is durable when the `with` is left. If it is left by an exception, what is not written yet is discarded; what
+    is, stays. A batch that is forgotten with changes in it warns. A batch is not atomic, and may be used by one thread
+    at a time.
     """
 
     def __init__(self, session: Session, gathering: Gathering) -> None:
         self._session = session
         self._gathering = gathering
         self._is_closed = False
+        self._is_alarmed = False
+        self._failed: StelaeError | None = None
+        self._lock = Lock()
+        self._forgotten = finalize(self, warn_of_forgotten, gathering)
 
     def put(self, row: Mapping[str, Any], *, ts: int | None = None) -> None:
         """As `Table.put`, later. A row that could not be written is refused here."""
@@ -47,12 +56,57 @@ class Batch:
         """Flush, and take no more. Closing twice is no error."""
         if not self._is_closed:
             self.flush()
-            self._is_closed = True
+            self._end()
 
     def _run(self, steps: Steps[None]) -> None:
-        if self._is_closed:
-            raise Closed("the batch is closed: begin another")
-        self._session.run(steps)
+        with self._lock:
+            if self._is_closed:
+                raise Closed("the batch is closed: begin another")
+            failed, self._failed = self._failed, None
+            if failed is not None:
+                raise failed
+            self._session.run(steps)
+            if not self._is_alarmed:
+                self._set_alarm(self._gathering.due_in_s)
+
+    def _set_alarm(self, seconds: float | None) -> None:
+        """One at a time; the alarm does not keep a batch that was forgotten."""
+        alarms = self._session.alarms
+        if seconds is None or alarms is None:
+            return
+        flush = WeakMethod(self._flush_due)
+
+        def ring() -> None:
+            found = flush()
+            if found is not None:
+                found()
+
+        self._is_alarmed = True
+        alarms.call_later(max(0.0, seconds), ring)
+
+    def _flush_due(self) -> None:
+        """Write what has waited long enough. What fails stays gathered, and is tried again after as long; an outcome
+        that nobody can know is told by the next call."""
+        with self._lock:
+            self._is_alarmed = False
+            due_in_s = self._gathering.due_in_s
+            if self._is_closed or due_in_s is None:
+                return
+            try:
+                if due_in_s <= 0:
+                    self._session.run(self._gathering.flush())
+            except (UnknownOutcome, PartialWrite) as error:
+                self._failed = error
+            except StelaeError:
+                self._set_alarm(self._gathering.seconds_max)
+            else:
+                self._set_alarm(self._gathering.due_in_s)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._gathering.discard()
+            self._is_closed = True
+            self._forgotten.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +114,20 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.close()
-        self._gathering.discard()
-        self._is_closed = True
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self._end()
+
+
+def warn_of_forgotten(gathering: Gathering) -> None:
+    """When nobody refers to a batch any more that was not closed, or the program ends."""
+    if gathering.count:
+        changes = "1 change that is" if gathering.count == 1 else f"{gathering.count} changes that are"
+        warnings.warn(
+            f"a batch of table {gathering.table!r} was forgotten with {changes} not written: "
+            "leave it by `with table.batch() as batch:`, or close it",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from stelae.client.api.display import Description, database_html, database_line, described
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.snapshot import Snapshot
 from stelae.client.api.table import TableHandle
 from stelae.client.arguments.declarations import alter_ask, create_ask
@@ -28,7 +29,7 @@ from stelae.service.spaces import (
 
 
 @public("Database")
-class Database:
+class Database(OfThisProcess):
     """An open database, from `stelae.open` or `stelae.connect`. Safe for threads.
 
         with stelae.open("data") as db:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -12,6 +12,8 @@ from stelae.service.tables import TableInfo, TableStats
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TABLES_SHOWN_MAX = 50
+SHOWN_ROWS_MAX = 20
+_CELL_MAX = 80
 
 
 class Description(dict[str, Any]):
@@ -109,3 +111,24 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]])
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def rows_html(caption: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The first rows under the names of all their columns, in the order in which they come."""
+    shown = rows[:SHOWN_ROWS_MAX]
+    names = list(dict.fromkeys(name for row in shown for name in row))
+    more = f"the first {len(shown)} rows" if len(rows) > len(shown) else f"{len(shown)} rows"
+    return html_table(f"{caption}; {more}", names, ([_cell(row, name) for name in names] for row in shown))
+
+
+def row_html(row: Mapping[str, Any], caption: str) -> str:
+    return html_table(caption, ("column", "value"), ((name, _cell(row, name)) for name in row))
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    """What is not there is empty, NULL says so."""
+    if name not in row:
+        return ""
+    value = row[name]
+    text = "NULL" if value is None else value if isinstance(value, str) else str(value)
+    return text if len(text) <= _CELL_MAX else text[: _CELL_MAX - 3] + "..."

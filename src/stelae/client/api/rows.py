@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.model.arrow_values import values_of
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Micros, Txn
 from stelae.model.public import public
 from stelae.model.schema import WILDCARD, ColumnsGroup, TableSchema
@@ -31,6 +32,11 @@ class FoundRow(dict[str, Value]):
 
     def __repr__(self) -> str:
         return f"Row({super().__repr__()}, txn={getattr(self, 'txn', None)})"
+
+    def _repr_html_(self) -> str:
+        from stelae.client.api.display import row_html
+
+        return row_html(self, f"Row at {show_txn(self.txn)}" if hasattr(self, "txn") else "Row")
 
 
 @public("Version")

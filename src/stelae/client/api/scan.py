@@ -11,8 +11,11 @@ from weakref import finalize
 
 import pyarrow as pa
 
+from stelae.client.api.display import SHOWN_ROWS_MAX, rows_html
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, pandas_of, polars_of, table_of
 from stelae.client.arguments.predicates import predicate_of
+from stelae.client.calls.brief import told_briefly
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import ALL_ROWS, KnownTable, TableView
@@ -76,6 +79,7 @@ class PinnedScan:
         return f"<Scan of {self.plan.view.name!r} at {self.txn}: {self.plan.predicate.to_text()}{told}>"
 
 
+@told_briefly
 def open_scan(
     session: Session,
     known: KnownTable,
@@ -127,7 +131,7 @@ def _view_now(session: Session, known: KnownTable) -> TableView:
 
 
 @public("Scan")
-class Scan:
+class Scan(OfThisProcess):
     """Rows of a table at one moment: iterate it, page through it, or take it all as a frame.
 
         for row in users.scan(stelae.col("age") > 30):
@@ -175,6 +179,15 @@ class Scan:
         """All rows as a polars frame."""
         return polars_of(self._pinned.table())
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Arrow's way from one library to another: DuckDB, polars and pandas take the scan as it is, batch by batch.
+
+        import polars
+        polars.DataFrame(users.scan(columns=["name"]))
+        """
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
     def page(self, count: int) -> tuple[list[FoundRow], str | None]:
         """The first `count` rows, and a token to go on with; None if there are no more.
 
@@ -201,3 +214,8 @@ class Scan:
 
     def __repr__(self) -> str:
         return repr(self._pinned)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the first rows."""
+        found = [row for chunk in self._pinned.run(SHOWN_ROWS_MAX + 1).rows() for row in chunk]
+        return rows_html(repr(self), found)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from stelae.client.api.handles import OfThisProcess
 from stelae.model.errors import Closed
-from stelae.model.hybrid import to_datetime
+from stelae.model.hybrid import show_txn, to_datetime
 from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.service.backend import Pin
 
 
 @public("Snapshot")
-class Snapshot:
+class Snapshot(OfThisProcess):
     """A pinned moment, to be given as `at=` to any read.
 
         with db.snapshot() as s:
@@ -31,7 +32,9 @@ class Snapshot:
     def txn(self) -> Txn:
         """The snapshot as a number. `Closed` once it is let go: it may not be readable any more."""
         if self._is_closed:
-            raise Closed(f"the snapshot at {self._pin.txn} is closed; at={self._pin.txn} may still be readable")
+            raise Closed(
+                f"the snapshot of {show_txn(self._pin.txn)} is closed; at={self._pin.txn} may still be readable"
+            )
         return self._pin.txn
 
     def __int__(self) -> int:

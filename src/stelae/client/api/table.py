@@ -11,8 +11,10 @@ from typing import Any
 
 from stelae.client.api.batch import Batch
 from stelae.client.api.display import described, table_line
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.api.scan import Scan, open_scan
+from stelae.client.arguments.keys import check_bounded
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.session import Session
@@ -26,7 +28,7 @@ from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
 
 @public("Table")
-class TableHandle:
+class TableHandle(OfThisProcess):
     """A table of an open database, from `db.table(name)`. Safe for threads.
 
         users = db.table("users")
@@ -269,7 +271,9 @@ class TableHandle:
             users.erase_range("a", "c")
 
         The rows there are now are looked up and erased in parts, so others may see some of them gone before the rest.
+        Without bounds, or with an empty prefix, it is refused: `db.truncate_table` empties a table.
         """
+        check_bounded(self.schema, self._known.view.name, start, stop, prefix)
         erased = 0
         with self.scan(
             start=start, stop=stop, prefix=prefix, columns=list(self._known.view.schema.codec.names)
@@ -285,8 +289,9 @@ class TableHandle:
             users.update("ann", lambda row: {"age": row["age"] + 1})
 
         The function gets a copy of the row, or None if there is none, and returns the columns to write, or None to
-        write nothing. It must be pure: on a conflict it is called again. What it returns is seen afterwards: where a
-        version with a time in the future would hide a value, that gets the next time after it.
+        write nothing; to change the copy alone is an error. It must be pure: on a conflict it is called again. What it
+        returns is seen afterwards: where a version with a time in the future would hide a value, that gets the next
+        time after it.
         """
         return self._session.run(self._rows.update(key, function))
 
@@ -321,11 +326,17 @@ class TableHandle:
         """Write what is in memory to files. Nothing needs it to be durable."""
         self._session.ask(lambda backend, until: backend.flush(self._id, deadline=until))
 
-    def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
-        """Merge all files into one for each tablet and group. With `erase_now=True`, erased and outdated versions are
-        dropped for good, whatever the table's retention; open snapshots still hold them. `progress` is called with how
-        much is done, and of how much."""
-        self._session.ask(
+    def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> tuple[str, ...]:
+        """Merge all files into one for each tablet and group.
+
+            for who in users.compact(erase_now=True):
+                print("still kept:", who)
+
+        With `erase_now=True`, what was erased or purged is in no file and not in the log when this returns, whatever
+        the table's retention, except for what open snapshots and jobs hold: those are what is returned, each in words.
+        Backups have what they had. `progress` is called with how much is done, and of how much.
+        """
+        return self._session.ask(
             lambda backend, until: backend.compact(self._id, erase_now=erase_now, progress=progress, deadline=until)
         )
 

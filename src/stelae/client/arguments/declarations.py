@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from stelae.catalog.objects import TableProperties
 from stelae.client.arguments.keys import cuts_of
+from stelae.client.calls.brief import told_briefly
 from stelae.client.intake.frames import is_frame, part_of_frame
 from stelae.model.arrow import from_arrow
 from stelae.model.declare import CellsSpec, ColumnsSpec, GroupSpec, columns, declare
@@ -22,6 +23,7 @@ LIKE_GROUP = "data"
 """What the single group of a table made `like` something is called."""
 
 
+@told_briefly
 def create_ask(
     name: str,
     key: Mapping[str, str] | Sequence[str] | str | None,
@@ -122,6 +124,7 @@ def _type_of(name: str, given: Any) -> pa.DataType:
         raise InvalidSchema(f"column {name!r}: its values are of no one type: {error}") from None
 
 
+@told_briefly
 def alter_ask(
     *,
     add: Mapping[str, Mapping[str, str]] | None,

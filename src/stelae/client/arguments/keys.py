@@ -123,6 +123,24 @@ def bounds_of(schema: TableSchema, start: object, stop: object, prefix: object) 
     return (rows if first is None else rows.intersect(prefixed(codec.encode_prefix(first)))), None
 
 
+def check_bounded(schema: TableSchema, name: str, start: object, stop: object, prefix: object) -> None:
+    """Before a range is erased: InvalidArgument if its bounds leave nothing out, as they do when a variable that was
+    to hold them is empty."""
+    if prefix is None:
+        is_whole = stop is None and (start is None or _is_empty(_leading(schema, start, "start")))
+    else:
+        is_whole = len(schema.key) == 1 and _is_empty(_leading(schema, prefix, "prefix"))
+    if is_whole:
+        raise InvalidArgument(
+            f"table {name!r}: start={show(start)}, stop={show(stop)}, prefix={show(prefix)} bound no range of rows: "
+            f"say which to erase; db.truncate_table({name!r}) erases all of them"
+        )
+
+
+def _is_empty(values: Key) -> bool:
+    return all(value in ("", b"") for value in values)
+
+
 def _leading(schema: TableSchema, given: object, what: str) -> Key:
     """Checked values of the first key columns."""
     names, types = schema.codec.names, schema.codec.types

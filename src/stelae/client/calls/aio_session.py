@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, cast
 
+from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.order import Turn, WriteOrder
 from stelae.client.calls.retries import Attempts
 from stelae.client.calls.session import Session
@@ -83,6 +84,8 @@ class AsyncSession:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
+        except MISTAKES as error:
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
         finally:
             writing.end()
 
@@ -191,7 +194,7 @@ class _Writing:
 
     async def _submit(self, step: Write, backend: Backend, deadline: Deadline) -> Future[Txn]:
         def submit() -> Future[Txn]:
-            return backend.submit(step.table, step.blocks, step.max_txn, deadline=deadline)
+            return backend.submit(step.table, step.blocks, step.max_txn, must_show=step.must_show, deadline=deadline)
 
         if not (self._is_large and backend.is_local):
             future = self._last = submit()

@@ -1,16 +1,14 @@
 """What `update` and `increment` do where a version of the row has a time in the future.
 
-Versions are ordered by their times, so a value written at the commit's own time stands behind such a version and is not
-seen. It is written once more, at the first time after it. Times are looked for only when a value is not seen: to ask
-for them takes as long as the row has versions.
+Versions are ordered by their times, so a value written at the commit's own time would stand behind such a version and
+not be seen. It is written at the first time after it instead, in the same commit as the rest. Times are looked for only
+where the row's tablet has any of the future: to ask for them takes as long as the row has versions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-from stelae.client.api.rows import FoundRow
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.model.ids import TS_MAX, ColumnId, Micros, Row
 from stelae.model.mutation import Cell, Mutation, Put, PutCell, WholeFamily
@@ -18,15 +16,6 @@ from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_se
 from stelae.model.schema import Column, ColumnsGroup, KeyColumn, TableSchema
 from stelae.model.values import Value
 from stelae.storage.checks.rules import required_columns
-
-
-def is_shown(schema: TableSchema, change: Mapping[str, Any], row: FoundRow) -> bool:
-    """Whether the row has the values of a change for certain: those in another form than they are kept in, and maps of
-    cells, are not recognized."""
-    for place, value in zip(_places(schema, change), change.values(), strict=True):
-        if place is not None and (type(row.get(place.text)) is not type(value) or row[place.text] != value):
-            return False
-    return True
 
 
 def written_columns(schema: TableSchema, change: Iterable[str]) -> Selectors:
@@ -49,32 +38,33 @@ def _places(schema: TableSchema, change: Iterable[str]) -> Iterator[ColumnSelect
                 yield ColumnSelector("" if whole == OTHER_CELLS else f"{whole.family}:", is_prefix=True)
 
 
-def put_later(schema: TableSchema, mutations: Iterable[Mutation], later: Mapping[str, Micros]) -> list[Mutation]:
-    """Of puts of one row, those that `later` has times for, each after its time."""
+def put_after(schema: TableSchema, mutations: Iterable[Mutation], later: Mapping[str, Micros]) -> list[Mutation]:
+    """Puts of one row, in which what `later` has times for comes after those; the rest has the commit's time."""
     found: list[Mutation] = []
     for each in mutations:
         match each:
             case Put(row, values):
-                found += _later_put(schema, row, values, later)
+                found += _put_columns(schema, row, values, later)
             case PutCell(row, family, qualifier, value) if f"{family}:{qualifier}" in later:
                 found.append(PutCell(row, family, qualifier, value, _after(later[f"{family}:{qualifier}"])))
             case _:
-                pass
+                found.append(each)
     return found
 
 
-def _later_put(
+def _put_columns(
     schema: TableSchema, row: Row, values: Sequence[tuple[ColumnId, Value]], later: Mapping[str, Micros]
 ) -> list[Mutation]:
     groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
     names = {column.id: column.name for group in groups for column in group.columns}
     hidden = tuple(each for each in values if names[each[0]] in later)
     if not hidden:
-        return []
+        return [Put(row, tuple(values))]
     time = _after(max(later[names[id_]] for id_, _ in hidden))
     # A part of a put could lack a column that every put must have.
-    is_whole = any(required_columns(group) for group in groups)
-    return [Put(row, tuple(values) if is_whole else hidden, time)]
+    if len(hidden) == len(values) or any(required_columns(group) for group in groups):
+        return [Put(row, tuple(values), time)]
+    return [Put(row, tuple(each for each in values if each not in hidden)), Put(row, hidden, time)]
 
 
 def _after(time: Micros) -> Micros:

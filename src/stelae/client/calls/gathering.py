@@ -1,7 +1,10 @@
 """Many small writes gathered into few large ones, as steps (see `steps`).
 
 What is said of one row stays in order, so a batch says what its calls would have said one by one. It is written out
-when so many mutations or bytes are waiting, or the oldest has waited so long; that is looked at whenever more is said.
+when so many mutations or bytes are waiting, or the oldest has waited so long: that is looked at whenever more is said,
+and by whoever holds this when `due_in_s` have passed. One call at a time: a flush that waits for the store must not be
+overtaken.
+
 A table that is altered meanwhile is no obstacle: what was gathered names columns by id, and is checked once more
 against the new schema.
 """
@@ -50,6 +53,24 @@ class Gathering:
     def txn(self) -> Txn | None:
         """Of the last part that was written."""
         return self._last_txn
+
+    @property
+    def table(self) -> str:
+        return self._known.view.name
+
+    @property
+    def count(self) -> int:
+        """How many mutations are gathered and not written."""
+        return self._count
+
+    @property
+    def seconds_max(self) -> float:
+        return self._seconds_max
+
+    @property
+    def due_in_s(self) -> float | None:
+        """When what is gathered has waited long enough; None if nothing waits."""
+        return self._since_s + self._seconds_max - self._clock.monotonic_s() if self._said else None
 
     def discard(self) -> None:
         """Forget what is not written."""

@@ -15,12 +15,12 @@ from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock, blocks_behind
 
 
-def write_blocks(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Steps[Txn]:
+def write_blocks(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool) -> Steps[Txn]:
     """The txn of the last part. If the rest fails in the end, the error says how many rows are durable."""
     rest, durable = blocks, 0
     while True:
         try:
-            txn: Txn = yield Write(table, rest, max_txn)
+            txn: Txn = yield Write(table, rest, max_txn, must_show)
             return txn
         except StaleSchema:
             # The caller makes all of them anew.

@@ -1,14 +1,14 @@
 """When to try again, and for how long: jittered waits that double, within the caller's deadline.
 
 There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
-something Retryable, which says that nothing happened.
+something Retryable, which says that nothing happened. Only a full disk is told at once: it takes people to mend that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stelae.model.errors import InvalidArgument, StelaeError
+from stelae.model.errors import DiskFull, InvalidArgument, StelaeError
 from stelae.model.values import show
 from stelae.ports.clock import Clock
 from stelae.ports.rng import Rng
@@ -39,7 +39,7 @@ class Patience:
 
 class Attempts:
     """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
-    deadline has passed."""
+    deadline has passed; at once if the disk is full, since waiting makes no room."""
 
     __slots__ = ("_deadline", "_rng", "_wait_s")
 
@@ -49,6 +49,8 @@ class Attempts:
         self._wait_s = _WAIT_S_MIN
 
     def delay_s(self, error: StelaeError) -> float:
+        if isinstance(error, DiskFull):
+            raise error
         left_s = self._deadline.left_s
         if left_s <= 0:
             error.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")

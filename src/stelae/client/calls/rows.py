@@ -6,8 +6,8 @@
   happened to the row in between is a Conflict, after which `update`, `increment` and `put(if_absent=True)` start again.
 - Where a purge policy goes by age, a read has the time of its snapshot, which is taken first: what it found is what is
   found at `row.txn` ever after.
-- What `update` and `increment` write is what the row then shows: a value that a version with a time in the future
-  hides is written once more, with a time after that (`changing`).
+- What `update` and `increment` write is what the row then shows, in one commit: where the store says that versions with
+  times in the future might hide it, those are looked for, and what they hide is written with a later time (`changing`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.arguments.keys import txn_of
-from stelae.client.calls.changing import is_shown, put_later, written_columns
+from stelae.client.calls.changing import put_after, written_columns
 from stelae.client.calls.having import rows_having
 from stelae.client.calls.remainders import write_blocks
 from stelae.client.calls.steps import Again, Ask, Read, Steps
@@ -36,6 +36,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
     UnknownOutcome,
+    WouldBeHidden,
 )
 from stelae.model.hybrid import check_txn, micros_of
 from stelae.model.ids import Micros, Row, Txn
@@ -46,7 +47,8 @@ from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
-UpdateFunction: TypeAlias = Callable[[FoundRow | None], Mapping[str, Any] | None]
+UpdateFunction: TypeAlias = Callable[[Any], Mapping[str, Any] | None]
+"""Of a row, or None if there is none. `Any`: who knows that the row is there need not say so to a type checker."""
 
 
 class Missed:
@@ -59,7 +61,7 @@ _MISSED = Missed()
 def quick_get(
     view: TableView,
     backend: Backend,
-    newest: Callable[..., Values | None],
+    newest: Callable[..., tuple[Txn, Values | None]],
     key: object,
     columns: Sequence[str] | None,
     at: object,
@@ -69,11 +71,9 @@ def quick_get(
         shape = view.whole if columns is None else view.shape(columns)
         row = view.row_of(key)
         if at is None and not view.has_ages:
-            txn = backend.visible
-            values = newest(view.id, row, shape.selectors)
+            txn, values = newest(view.id, row, shape.selectors)
         else:
-            txn = backend.now() if at is None else txn_of(at)
-            values = newest(view.id, row, shape.selectors, txn)
+            txn, values = newest(view.id, row, shape.selectors, backend.now() if at is None else txn_of(at))
     except (InvalidArgument, Retryable, NotCached, SnapshotTooOld):
         return _MISSED
     if values is None:
@@ -100,19 +100,21 @@ class Rows:
         return found
 
     def _read(self, key: object, columns: Sequence[str] | None, at: object) -> Steps[tuple[Txn, FoundRow | None]]:
-        """The row, and a txn after which nothing of it was missed."""
+        """The snapshot that was read, and the row at it."""
         while True:
             shape, row = yield from self._known.prepared(lambda view: (view.shape(columns), view.row_of(key)))
             view = self._known.view
             wanted = None if at is None else txn_of(at)
-            txn: Txn = (yield Ask(lambda backend, until: backend.now(deadline=until))) if wanted is None else wanted
+            aged = wanted is None and view.has_ages
+            now: Txn | None = (yield Ask(lambda backend, until: backend.now(deadline=until))) if aged else wanted
             try:
-                values: Values | None = yield Read(view.id, row, shape.selectors, txn if view.has_ages else wanted)
+                found_at: tuple[Txn, Values | None] = yield Read(view.id, row, shape.selectors, now)
             except SnapshotTooOld as error:
                 if wanted is not None:
                     raise
                 yield Again(error)
                 continue
+            txn, values = found_at
             found = None if values is None else shape.found(view.started(key, row, txn), values)
             is_settled = found is not None or values is None
             if is_settled and not shape.is_doubtful(values):
@@ -171,6 +173,7 @@ class Rows:
         make: Callable[[TableView], Sequence[OrderedBlock]],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         is_large: bool = False,
     ) -> Steps[Txn]:
         """Blocks that are made anew for as long as the table's schema is another when they get there."""
@@ -180,7 +183,7 @@ class Rows:
                 txn: Txn = yield Ask(lambda backend, until: backend.now(deadline=until))
                 return txn
             try:
-                return (yield from write_blocks(self._known.id, blocks, max_txn))
+                return (yield from write_blocks(self._known.id, blocks, max_txn, must_show))
             except StaleSchema as error:
                 if not (yield from self._known.refreshed()):
                     yield Again(error)
@@ -239,12 +242,13 @@ class Rows:
     def update(self, key: object, function: UpdateFunction) -> Steps[FoundRow | None]:
         if not callable(function):
             raise InvalidArgument(f"update takes a function of the row, not {show(function)}")
-        change, row, txn = yield from self._changed(key, None, function)
-        if change is not None and row is None:
-            try:
-                _, row = yield from self._read(key, None, txn)
-            except Retryable as error:
-                raise _written(error) from error
+        change, before, txn = yield from self._changed(key, None, function)
+        if change is None:
+            return before
+        try:
+            _, row = yield from self._read(key, None, txn)
+        except StelaeError as error:
+            raise UnknownOutcome(f"the change is written, and could not be seen: {error}") from error
         return row
 
     def increment(self, key: object, by: Any) -> Steps[dict[str, Any]]:
@@ -260,56 +264,48 @@ class Rows:
     def _changed(
         self, key: object, columns: Sequence[str] | None, function: UpdateFunction
     ) -> Steps[tuple[Mapping[str, Any] | None, FoundRow | None, Txn]]:
-        """What the function made of the row, the row with it if that is known, and when it was written. If nothing
-        was: None, and the row as it is."""
+        """What the function made of the row, the row before it, and when the change was written. If nothing was: None,
+        and the row as it is."""
         while True:
             txn, before = yield from self._read(key, columns, None)
-            change = function(deepcopy(before))
+            given = deepcopy(before)
+            change = function(given)
             if change is None:
+                _check_untouched(before, given)
                 return None, before, txn
             if not isinstance(change, Mapping):
                 raise InvalidArgument(f"an update's function returns a dict of columns, or None; not {show(change)}")
             try:
-                written = yield from self.write(_made(key, change, {}), txn)
-                row, later = yield from self._hiding(key, columns, change, written)
-                if later:
-                    return change, None, (yield from self._write_later(_made(key, change, later), written))
-                return change, row, written
-            except Conflict as error:
+                try:
+                    return change, before, (yield from self.write(_made(key, change, {}), txn, must_show=True))
+                except WouldBeHidden:
+                    later = yield from self._later_times(key, change, txn)
+                    return change, before, (yield from self.write(_made(key, change, later), txn))
+            except (Conflict, SnapshotTooOld) as error:
                 yield Again(error)
 
-    def _write_later(self, make: Callable[[TableView], Sequence[OrderedBlock]], written: Txn) -> Steps[Txn]:
-        try:
-            return (yield from self.write(make, written))
-        except Retryable as error:
-            raise _written(error) from error
-
-    def _hiding(
-        self, key: object, columns: Sequence[str] | None, change: Mapping[str, Any], txn: Txn
-    ) -> Steps[tuple[FoundRow | None, Mapping[str, Micros]]]:
-        """The row after a change; and the times of versions that hide some of it, by their names. What cannot be read
-        is taken for seen: the change is written, and an error would say that it is not."""
-        try:
-            _, row = yield from self._read(key, columns, txn)
-            view = self._known.view
-            if row is not None and is_shown(view.schema, change, row):
-                return row, {}
-            encoded, written, time = (
-                view.row_of(key),
-                written_columns(view.schema, change),
-                TimeRange(micros_of(txn) + 1),
-            )
-            found = yield Ask(
-                lambda backend, until: backend.history(view.id, encoded, written, 1, txn, time, deadline=until)
-            )
-            return row, {name: versions[0].ts for name, versions in (found or {}).items()}
-        except StelaeError:
-            return None, {}
+    def _later_times(self, key: object, change: Mapping[str, Any], txn: Txn) -> Steps[Mapping[str, Micros]]:
+        """Of the columns and cells of a change, by their names, the latest time of those that have one after the
+        snapshot's."""
+        view = self._known.view
+        row, written, time = view.row_of(key), written_columns(view.schema, change), TimeRange(micros_of(txn) + 1)
+        found = yield Ask(lambda backend, until: backend.history(view.id, row, written, 1, txn, time, deadline=until))
+        return {name: versions[0].ts for name, versions in (found or {}).items()}
 
 
-def _written(error: StelaeError) -> UnknownOutcome:
-    """What failed after a change was written does not say that nothing happened."""
-    return UnknownOutcome(f"the change is written, and could not be seen: {error}")
+def _check_untouched(before: FoundRow | None, given: FoundRow | None) -> None:
+    """An update's function that changed its copy of the row, and returned nothing, meant to write what it changed."""
+    changed = [] if before is None or given is None else [n for n in {**before, **given} if _differs(n, before, given)]
+    if changed:
+        raise InvalidArgument(
+            f"an update's function changed {', '.join(map(repr, changed))} in its copy of the row and returned None, "
+            "which writes nothing: return the columns to write, as in "
+            f"lambda row: {{{changed[0]!r}: ...}}"
+        )
+
+
+def _differs(name: str, before: FoundRow, given: FoundRow) -> bool:
+    return (name in before, before.get(name)) != (name in given, given.get(name))
 
 
 class _Given:
@@ -338,8 +334,8 @@ def _made(
         others = {name: value for name, value in change.items() if name not in given}
         if not later:
             return view.put_blocks({**keys, **others}, None)
-        hidden = put_later(view.schema, mutations_of(view.schema, {**keys, **others}), later)
-        return view.blocks([view.weighed(hidden)])
+        puts = put_after(view.schema, mutations_of(view.schema, {**keys, **others}), later)
+        return view.blocks([view.weighed(puts)])
 
     return made
 
@@ -348,14 +344,10 @@ def _newest_many(
     view: TableView, rows: Sequence[Row], shape: RowShape, at: Txn | None
 ) -> Callable[[Backend, Deadline], tuple[Txn, list[Values | None]]]:
     def read(backend: Backend, until: Deadline) -> tuple[Txn, list[Values | None]]:
-        if at is not None:
-            return at, backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
-        if not view.has_ages:
-            txn = backend.visible if backend.is_local else backend.now(deadline=until)
-            return txn, backend.newest_many(view.id, rows, shape.selectors, deadline=until)
-        txn = backend.now(deadline=until)
+        if at is not None or not view.has_ages:
+            return backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
         try:
-            return txn, backend.newest_many(view.id, rows, shape.selectors, txn, deadline=until)
+            return backend.newest_many(view.id, rows, shape.selectors, backend.now(deadline=until), deadline=until)
         except SnapshotTooOld as error:
             raise Unavailable(f"table {view.name!r}: its history was dropped just now: {error}") from None
 

@@ -26,6 +26,7 @@ from stelae.client.calls.tokens import PageToken, read_token
 from stelae.client.calls.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
 from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
 from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.vector import encode_arrays
@@ -126,7 +127,9 @@ def snapshot_of(plan: ScanPlan, at: object) -> Txn | None:
     if plan.token is None:
         return wanted
     if wanted is not None and wanted != plan.token.txn:
-        raise InvalidArgument(f"at= {wanted}: the token is of a scan at {plan.token.txn}; leave at= out")
+        raise InvalidArgument(
+            f"at= {show_txn(wanted)}: the token is of a scan at {show_txn(Txn(plan.token.txn))}; leave at= out"
+        )
     return Txn(plan.token.txn)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
+from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.retries import Attempts, Patience
 from stelae.client.calls.steps import Again, Step, Steps, ask
 from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
@@ -40,6 +41,18 @@ class Finder(Protocol):
         ...
 
 
+class Alarms(Protocol):
+    """Calls jobs at their time, on a thread of its own."""
+
+    def call_later(self, seconds: float, job: Callable[[], None]) -> None:
+        """Call the job once, so many seconds from now; never, if this is closed before."""
+        ...
+
+    def close(self) -> None:
+        """The job under way is the last one."""
+        ...
+
+
 class _ClosedBackend:
     """Stands where the store was: whatever is asked of it raises Closed."""
 
@@ -57,13 +70,16 @@ class Session:
         patience: Patience,
         finder: Finder | None = None,
         pause: Callable[[Event, float], bool] = Event.wait,
+        alarms: Alarms | None = None,
     ) -> None:
-        """`pause` waits until an event is set or so many seconds have passed; whether it is set."""
+        """`pause` waits until an event is set or so many seconds have passed; whether it is set. `alarms`: by which
+        batches are written out when their time has come; None: they are when more is said."""
         self.backend = backend
         self.patience = patience
         self.place = backend.place
         self._finder = finder
         self._pause = pause
+        self.alarms = alarms
         self._ended = Event()
         self._lock = Lock()
 
@@ -93,6 +109,8 @@ class Session:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
+        except MISTAKES as error:
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
     def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline) -> Any:
         """Repeated after what is Retryable, unless only the call itself can do that."""
@@ -151,3 +169,5 @@ class Session:
             backend.close()
         else:
             self._finder.close()
+        if self.alarms is not None:
+            self.alarms.close()

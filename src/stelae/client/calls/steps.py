@@ -27,7 +27,8 @@ _Kinds: TypeAlias = tuple[type[StelaeError], ...]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The newest values of a row, or None. `at` None: now, by the clock too, which max-age goes by."""
+    """The snapshot a row was read at, and its newest values, or None. `at` None: now, by the clock too, which max-age
+    goes by."""
 
     table: TableId
     row: Row
@@ -46,10 +47,11 @@ class Write:
     table: TableId
     blocks: Sequence[OrderedBlock]
     max_txn: Txn | None = None
+    must_show: bool = False
     handles: ClassVar[_Kinds] = (StaleSchema,)
 
     def carry_out(self, backend: Backend, deadline: Deadline) -> Any:
-        return backend.write(self.table, self.blocks, self.max_txn, deadline=deadline)
+        return backend.write(self.table, self.blocks, self.max_txn, must_show=self.must_show, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)

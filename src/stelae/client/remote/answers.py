@@ -50,8 +50,8 @@ class ItemStream:
         self._line, self._request = lines.ask(operation, message, body, deadline=deadline)
 
     def next_item(self) -> tuple[Item | None, Bytes] | None:
-        """The next item with its body; without an item, the whole answer; None after the last. Whoever has understood the
-        last drops the stream. What the other side raised is raised."""
+        """The next item with its body; without an item, the whole answer; None after the last. Whoever understood it
+        drops the stream. What the other side raised is raised."""
         line = self._line
         if line is None:
             return None

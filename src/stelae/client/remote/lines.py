@@ -162,6 +162,8 @@ class Lines:
         self._idle: list[Line] = []
         self._lines: set[Line] = set()
         self._opening = 0
+        self.made = 0
+        """How many were ever opened."""
         self._is_closed = False
         self._is_abandoned = False
 
@@ -198,6 +200,7 @@ class Lines:
             with self._change:
                 self._check_open(line)
                 self._lines.add(line)
+                self.made += 1
         finally:
             with self._change:
                 self._opening -= 1

@@ -27,15 +27,14 @@ class RemoteScan(Iterator[pa.RecordBatch]):
         while (found := self._next_whole()) is not None:
             kind, data = found
             try:
-                match kind:
-                    case ItemKind.SCHEMA:
-                        self._schema = schema_from(data)
-                    case ItemKind.BATCH if self._schema is not None:
-                        return batch_from(self._schema, data)
-                    case _:
-                        raise ProtocolError(f"{kind.name} where it has no place")
+                if kind is ItemKind.SCHEMA:
+                    self._schema = schema_from(data)
+                elif kind is ItemKind.BATCH and self._schema is not None:
+                    return batch_from(self._schema, data)
+                else:
+                    raise self._broken(f"{kind.name} where it has no place")
             except ProtocolError as error:
-                raise self._broken(str(error)) from error
+                raise self._items.refuse(error) from error
         self._items.drop()
         raise StopIteration
 

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import chain
 from threading import Condition, Event
 from typing import Any, ParamSpec, TypeVar
 
 from stelae.client.remote.answers import ItemStream, receive_result
 from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
 from stelae.client.remote.pins import RemotePin, RemotePins
+from stelae.client.remote.reads import row_groups
 from stelae.client.remote.scans import RemoteScan
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order
 from stelae.format.fragment.footer import FragmentFile
@@ -53,8 +55,6 @@ from stelae.wire.hello import Hello
 P = ParamSpec("P")
 R = TypeVar("R")
 
-ROWS_BYTES_MAX = 16 * 1024 * 1024
-
 
 class RemoteStore:
     """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
@@ -85,6 +85,11 @@ class RemoteStore:
     def connections(self) -> int:
         """How many are open now."""
         return self._lines.count
+
+    @property
+    def connections_made(self) -> int:
+        """How many were ever open."""
+        return self._lines.made
 
     def attach(self, deadline: Deadline | None = None) -> None:
         """Connect, if no connection is open: ConnectionLost if nobody has the store, or nobody answers."""
@@ -149,16 +154,17 @@ class RemoteStore:
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Txn:
         with self._counted():
-            return self._write(table, blocks, max_txn, self._until(deadline))
+            return self._write(write_groups(table, blocks, max_txn, must_show), self._until(deadline))
 
-    def _write(self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, deadline: Deadline) -> Txn:
+    def _write(self, groups: Iterator[WriteGroup], deadline: Deadline) -> Txn:
         def write_group(group: WriteGroup) -> Txn:
             return self._receive(ops.WRITE, group.message, group.body, deadline, None)
 
-        return write_in_order(write_groups(table, blocks, max_txn), write_group)
+        return write_in_order(groups, write_group)
 
     def submit(
         self,
@@ -166,11 +172,13 @@ class RemoteStore:
         blocks: Sequence[OrderedBlock],
         max_txn: Txn | None = None,
         *,
+        must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Future[Txn]:
         self._begin_change()
         try:
-            future = self._executor.submit(self._write, table, blocks, max_txn, self._until(deadline))
+            groups = write_groups(table, blocks, max_txn, must_show)
+            future = self._executor.submit(self._write, groups, self._until(deadline))
         except BaseException:
             self._end_change()
             raise
@@ -186,16 +194,12 @@ class RemoteStore:
 
     # -- reading
 
-    @property
-    def visible(self) -> Txn:
-        return self.now()
-
     def now(self, *, deadline: Deadline | None = None) -> Txn:
         return self._ask(ops.NOW, deadline)
 
     def newest(
         self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None, *, deadline: Deadline | None = None
-    ) -> Values | None:
+    ) -> tuple[Txn, Values | None]:
         return self._ask(ops.NEWEST, deadline, table, row, columns, at)
 
     def newest_cached(
@@ -204,7 +208,7 @@ class RemoteStore:
         row: Row,
         columns: Selectors,  # noqa: ARG002 - the interface's
         at: Txn | None = None,  # noqa: ARG002
-    ) -> Values | None:
+    ) -> tuple[Txn, Values | None]:
         raise NotCached(f"row {row!r} of table {table}: nothing is cached of {self.place}: another process has it")
 
     def newest_many(
@@ -215,11 +219,14 @@ class RemoteStore:
         at: Txn | None = None,
         *,
         deadline: Deadline | None = None,
-    ) -> list[Values | None]:
+    ) -> tuple[Txn, list[Values | None]]:
         until = self._until(deadline)
-        groups = list(_row_groups(rows))
-        if len(groups) < 2 or at is not None:
-            return [values for group in groups for values in self._newest_group(table, group, columns, at, until)]
+        groups = list(row_groups(rows))
+        if len(groups) < 2:
+            return self._newest_group(table, rows, columns, at, until)
+        if at is not None:
+            found = [self._newest_group(table, group, columns, at, until)[1] for group in groups]
+            return at, list(chain.from_iterable(found))
         pin = self.pin(deadline=until)
         try:
             return self.newest_many(table, rows, columns, pin.txn, deadline=until)
@@ -228,11 +235,11 @@ class RemoteStore:
 
     def _newest_group(
         self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline
-    ) -> list[Values | None]:
-        found = self._ask(ops.NEWEST_MANY, deadline, table, rows, columns, at)
+    ) -> tuple[Txn, list[Values | None]]:
+        txn, found = self._ask(ops.NEWEST_MANY, deadline, table, rows, columns, at)
         if len(found) != len(rows):
             raise ProtocolError(f"{self.place}: values of {len(found)} rows, where {len(rows)} were asked for")
-        return found
+        return txn, found
 
     def history(
         self,
@@ -268,8 +275,8 @@ class RemoteStore:
         erase_now: bool = False,
         progress: Progress | None = None,
         deadline: Deadline | None = None,
-    ) -> None:
-        self._watch(ops.COMPACT, deadline, progress, table, erase_now)
+    ) -> tuple[str, ...]:
+        return self._watch(ops.COMPACT, deadline, progress, table, erase_now)
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
         return self._ask(ops.TABLETS, deadline, table)
@@ -384,15 +391,3 @@ class RemoteStore:
         with self._change:
             self._changes -= 1
             self._change.notify_all()
-
-
-def _row_groups(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """As many as can be asked for at once."""
-    start = size = 0
-    for at, row in enumerate(rows):
-        if at - start == m.ROWS_MAX or (at > start and size + len(row) > ROWS_BYTES_MAX):
-            yield rows[start:at]
-            start, size = at, 0
-        size += len(row)
-    if start < len(rows):
-        yield rows[start:]

@@ -18,7 +18,9 @@ from weakref import WeakSet
 from stelae.client.remote.pins import RemotePin
 from stelae.client.remote.store import RemoteStore
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
+from stelae.model.events import Listener, OwnerLost, TookOver, tell_nobody
 from stelae.model.ids import Txn
+from stelae.ports.clock import Clock
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 
@@ -79,11 +81,14 @@ class KeptPin:
 
 class AttachedStore:
     """What finds a store again (a `Finder` of `calls.session`). Safe for threads. `watch_pins` is to be called every
-    second or so by whoever has a thread for it."""
+    second or so by whoever has a thread for it. `tell` hears of owners that are lost, and of the take-over."""
 
-    def __init__(self, place: StorePlace, remote: RemoteStore) -> None:
+    def __init__(self, place: StorePlace, remote: RemoteStore, clock: Clock, tell: Listener = tell_nobody) -> None:
         self._place = place
         self._remote = remote
+        self._clock = clock
+        self._tell = tell
+        self._told_of = 0
         self._current: Backend = remote
         self._lock = RLock()
         self._pins: WeakSet[KeptPin] = WeakSet()
@@ -97,13 +102,21 @@ class AttachedStore:
     def find_again(self, lost: Backend, deadline: Deadline | None) -> Backend:
         """Own the store, if nobody has it. Only one thread does that; others wait for it, until their deadline."""
         with self._locked(deadline):
-            if self._current is lost and not self._is_closed:
-                own = self._place.own()
-                if own is not None:
-                    self._current = own
-                    for pin in list(self._pins):
-                        pin.pin_again(own, deadline)
-            return self._current
+            if self._current is not lost or self._is_closed:
+                return self._current
+            began = self._clock.monotonic_s()
+            own = self._place.own()
+            is_news, self._told_of = self._remote.connections_made > self._told_of, self._remote.connections_made
+            if own is not None:
+                self._current = own
+                for pin in list(self._pins):
+                    pin.pin_again(own, deadline)
+            current = self._current
+        if is_news:
+            self._tell(OwnerLost())
+        if own is not None:
+            self._tell(TookOver(self._clock.monotonic_s() - began))
+        return current
 
     def keep(self, pin: Pin) -> Pin:
         """The pin, asked for again wherever the store goes."""

@@ -33,14 +33,16 @@ class WriteGroup:
         return sum(ordered.count for ordered in self.blocks)
 
 
-def write_groups(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> Iterator[WriteGroup]:
+def write_groups(
+    table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool
+) -> Iterator[WriteGroup]:
     """Encoded when they are asked for."""
     waiting: list[tuple[OrderedBlock, Bytes]] = []
     size = 0
 
     def group() -> WriteGroup:
         parts = [data for _, data in waiting]
-        message = WriteMessage(table, max_txn, tuple([len(data) for data in parts]))
+        message = WriteMessage(table, max_txn, tuple([len(data) for data in parts]), must_show)
         return WriteGroup(message, parts[0] if len(parts) == 1 else b"".join(parts), tuple([b for b, _ in waiting]))
 
     if not blocks:

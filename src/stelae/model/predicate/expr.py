@@ -18,8 +18,8 @@ from enum import Enum
 from typing import NoReturn, TypeAlias
 
 from stelae.model.errors import InvalidArgument
-from stelae.model.predicate.literals import Literal, LiteralKind, is_encodable
-from stelae.model.values import show
+from stelae.model.predicate.literals import Literal, LiteralKind
+from stelae.model.values import is_encodable, show
 
 DEPTH_MAX = 100
 IN_LIST_MAX = 10_000

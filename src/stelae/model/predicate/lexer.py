@@ -22,8 +22,8 @@ from enum import Enum
 
 from stelae.model.errors import InvalidArgument, InvalidPredicate
 from stelae.model.predicate.expr import Special
-from stelae.model.predicate.literals import NUMBER_DIGITS_MAX, Literal, Scalar, is_encodable
-from stelae.model.values import show
+from stelae.model.predicate.literals import NUMBER_DIGITS_MAX, Literal, Scalar
+from stelae.model.values import is_encodable, show
 
 KEYWORDS = frozenset({"and", "or", "not", "in", "is", "null"})
 WORD_LITERALS: dict[str, Scalar] = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}

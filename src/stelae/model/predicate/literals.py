@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
-from stelae.model.values import Value, coerce, show
+from stelae.model.values import Value, coerce, is_encodable, show
 
 NUMBER_DIGITS_MAX = 1_200
 """Any float64 written out in full has fewer, and so has any decimal a column can hold."""
@@ -118,14 +118,6 @@ def _refusal(value: Scalar) -> str:
             return f"{show(value)} is not in UTC"
         case _:
             return ""
-
-
-def is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def literal_of(value: object) -> Literal:

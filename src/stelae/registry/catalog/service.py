@@ -43,6 +43,7 @@ from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
 from stelae.registry.catalog.history import CatalogHistory, history_of
 from stelae.registry.compaction import CatalogCompaction
+from stelae.registry.decoding import number_of
 from stelae.registry.schema_versions import SchemaVersions
 from stelae.registry.version_pins import VersionPins
 
@@ -329,7 +330,7 @@ class CatalogService:
                 await self._take_update(await log.decode_update(self._store, entry, entry.mod_revision))
         for entry in puts:
             if entry.key == log.CLOSED_KEY:
-                self._closed_at = Txn(int(entry.value))
+                self._closed_at = Txn(number_of(entry))
             elif entry.key == log.SNAPSHOT_KEY:
                 self._history.forget_before(CatalogVersion(log.snapshot_mark(entry).version))
         async with self._changed:

@@ -68,8 +68,12 @@ def run_tasks(
     size_bytes: Callable[[W], int],
     beat: Beat | None = None,
 ) -> None:
-    """`take` gets the result of each work, once, in the order they are done, on the caller's thread."""
+    """`take` gets the result of each work, once, in the order they are done, on the caller's thread. Without Spark
+    (None) the works are done in this process, one after the other."""
     if not works:
+        return
+    if spark is None:
+        _run_here(works, do, take, beat)
         return
     context = spark.sparkContext
     arrived = context.accumulator([], _Listed())
@@ -96,6 +100,17 @@ def run_tasks(
         return found
 
     handed_on(watched(spark, what, job, tick))
+
+
+def _run_here(works: Sequence[W], do: Callable[[W], R], take: Callable[[R], None], beat: Beat | None) -> None:
+    """On a thread beside the caller's, who looks after what is held meanwhile."""
+    with closing(ThreadExecutor(1, 0)) as pool:
+        for work in works:
+            running = pool.submit(do, work)
+            while not wait([running], _LOOK_EVERY_S).done:
+                if beat is not None:
+                    beat()
+            take(running.result())
 
 
 def packed(works: Sequence[W], size_bytes: Callable[[W], int], cores: int) -> list[tuple[W, ...]]:

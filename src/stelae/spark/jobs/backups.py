@@ -100,7 +100,7 @@ def backups(directory: object) -> list[FoundBackup]:
 
 
 def backup(
-    spark: SparkSession,
+    spark: SparkSession | None,
     db: Database,
     table: str,
     directory: object,
@@ -117,7 +117,7 @@ def backup(
     Files that an earlier backup of the table has are not copied again, unless `incremental` is False: then all are.
     (True: there must be an earlier one.) One directory may hold backups of many tables and stores. `keep` removes all
     but so many of the table's newest backups, this one included, and the files that only they needed. `progress` is
-    called with the bytes that were copied and how many there are.
+    called with the bytes that were copied and how many there are. Without Spark (None) it is done in this process.
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()

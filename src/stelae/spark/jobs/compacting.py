@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did. `refused`: works whose tablet had changed too much when they were done."""
+    """What a compaction did. `refused`: works whose tablet had changed too much when they were done. `kept_by`: who
+    still holds what was to be erased, each in words."""
 
     table: str
     works: int = 0
@@ -47,6 +48,7 @@ class CompactionResult:
     bytes_before: int = 0
     bytes_after: int = 0
     seconds: float = 0.0
+    kept_by: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return str(self.summary)
@@ -54,13 +56,15 @@ class CompactionResult:
     @property
     def summary(self) -> Summary:
         if not self.works:
-            return Summary(f"table {self.table}: nothing to compact", ())
+            kept = tuple(("still kept", who) for who in self.kept_by)
+            return Summary(f"table {self.table}: nothing to compact", kept)
         facts = [
             ("files", f"{self.files_before:,} -> {self.files_after:,}"),
             ("records", f"{self.records_before:,} -> {self.records_after:,}"),
             ("size", f"{shown_bytes(self.bytes_before)} -> {shown_bytes(self.bytes_after)}"),
             ("works", f"{self.works:,}" + (f", {self.refused:,} of no use any more" if self.refused else "")),
             ("time", shown_seconds(self.seconds)),
+            *(("still kept", who) for who in self.kept_by),
         ]
         return Summary(f"compacted table {self.table}", tuple(facts))
 
@@ -71,7 +75,7 @@ class _Merged(NamedTuple):
 
 
 def compact(
-    spark: SparkSession,
+    spark: SparkSession | None,
     db: Database,
     table: str,
     *,
@@ -85,7 +89,7 @@ def compact(
 
     `full`: everything into one file per tablet and group; otherwise only what is worth it now. `erase_now` drops what
     is erased or purged without regard to the table's retention. Reading and writing go on meanwhile. `progress` is
-    called with the bytes that were merged and how many there are.
+    called with the bytes that were merged and how many there are. Without Spark (None) it is done in this process.
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()
@@ -94,7 +98,7 @@ def compact(
     with released(backend, backend.begin_compaction(info.id, full=full, erase_now=erase_now)) as ticket:
         works: dict[int, CompactionWork] = {work.number: work for work in ticket.works}
         advance = Advance(progress, sum(work.size_bytes for work in ticket.works))
-        result = CompactionResult(info.name)
+        result = CompactionResult(info.name, kept_by=ticket.kept_by)
 
         def adopt(merged: _Merged) -> None:
             nonlocal result

@@ -171,14 +171,14 @@ def _skew(values: list[int]) -> float:
 
 
 def stats(
-    spark: SparkSession, db: Database, table: str, *, at: object = None, progress: Progress | None = None
+    spark: SparkSession | None, db: Database, table: str, *, at: object = None, progress: Progress | None = None
 ) -> TableStatistics:
     """Count what a table holds, tablet by tablet: rows, versions, erasures, files, bytes, and how even they are.
 
         print(stelae.spark.stats(spark, db, "users"))
 
     All is counted at one snapshot (default: now), while reading and writing go on. `progress` is called with the bytes
-    that were looked at and how many there are.
+    that were looked at and how many there are. Without Spark (None) it is done in this process.
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()

@@ -13,6 +13,7 @@ from stelae.client.api.rows import FoundVersion
 from stelae.client.calls.rows import versions_of
 from stelae.client.calls.versions import long_batch, versions_batch
 from stelae.model.errors import NotFound, SnapshotTooOld
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row
 from stelae.model.ranges import RangeSet
 from stelae.spark.reading.plans import MergedPart, TabletPart
@@ -33,8 +34,8 @@ def part_batches(
         yield from large_batches(_as_wanted(batch, wanted) for batch in batches)
     except NotFound as error:
         raise SnapshotTooOld(
-            f"table {question.job.name!r}: the snapshot at {question.job.txn} that this frame is of has been let go, "
-            f"and what it needs is gone ({error}): read the table again"
+            f"table {question.job.name!r}: the snapshot of {show_txn(question.job.txn)} that this frame is of has been "
+            f"let go, and what it needs is gone ({error}): read the table again"
         ) from None
 
 

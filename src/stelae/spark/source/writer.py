@@ -41,6 +41,7 @@ _TTL_S = 24 * 3_600.0
 _KNOWN = ("path", "table", "job", "via", "on_bad", "duplicates", "nulls", "cells", "ts", "quarantine")
 _OF_SPARK = ("checkpointlocation",)
 _QUERY_ID = "sql.streaming.queryId"
+_EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.root.id"
 
 
 @dataclass
@@ -144,6 +145,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        _refuse_new_table(self._said.table)
         if self._ticket.committed is not None:
             return TaskMessage(encode_report(TaskReport()))
         load = self._said.load
@@ -171,6 +173,20 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return
         with opened(self._said.path) as db:
             patiently(db, lambda backend: backend.release(self._ticket.ticket))
+
+
+def _refuse_new_table(table: str) -> None:
+    """In a task, before it writes. saveAsTable gives the same options as save, but makes a table in Spark's catalog
+    that forgets them, and can then not be read. All that tells the two apart is that Spark writes within the making of
+    the table, and so in an execution within another, as else only the batch of a stream is."""
+    context = TaskContext.get()
+    root = context.getLocalProperty(_ROOT_EXECUTION)
+    if root != context.getLocalProperty(_EXECUTION) and context.getLocalProperty(_QUERY_ID) is None:
+        raise InvalidArgument(
+            f"nothing was written to {table!r}: saveAsTable, and CREATE TABLE AS SELECT, make a table in Spark's "
+            "catalog that could not be read; write with .save() instead, and for SQL make a view: "
+            "CREATE TEMPORARY VIEW v USING stelae OPTIONS (path '...', table '...')"
+        )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal as PyDecimal
+from operator import is_
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
@@ -36,6 +37,7 @@ from stelae.storage.checks.rules import (
 from stelae.storage.checks.sizes import SIZE_OF_PACKED_MAX, nested_bytes, packed_bytes, text_bytes
 
 _EXTENSIONS = frozenset((PyDecimal, date, datetime))
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _EXTENSION_BYTES_MAX = 70
 """None of them is packed into more."""
 _TEXT = String()
@@ -183,6 +185,8 @@ def _same(kept: Value, value: Value) -> bool:
             return kept.as_tuple() == value.as_tuple()
         case datetime():
             return kept == value and kept.tzinfo is value.tzinfo and kept.fold == value.fold
+        case list() if _are_plainly_same(kept, value):
+            return True
         case list():
             return len(kept) == len(value) and all(_same(a, b) for a, b in zip(kept, value, strict=True))
         case dict():
@@ -192,3 +196,8 @@ def _same(kept: Value, value: Value) -> bool:
             )
         case _:
             return bool(kept == value)
+
+
+def _are_plainly_same(kept: list[Value], value: list[Value]) -> bool:
+    """Whether two lists of plain values are the same, at a glance: there may be millions of them."""
+    return kept == value and _PLAIN.issuperset(map(type, kept)) and all(map(is_, map(type, kept), map(type, value)))

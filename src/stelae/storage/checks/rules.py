@@ -6,7 +6,8 @@ from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.limits import Limits
-from stelae.model.schema import RESERVED, Column, ColumnsGroup, Group, TableSchema, check_name
+from stelae.model.schema import Column, ColumnsGroup, Group, TableSchema
+from stelae.model.schema_checks import RESERVED, check_name
 from stelae.model.values import show
 
 

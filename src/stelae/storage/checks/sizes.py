@@ -55,6 +55,9 @@ def nested_bytes(type_: t.ColumnType, value: Value) -> int:
     match type_:
         case t.String() | t.Binary():
             return _LENGTH_BYTES + text_bytes(value)
+        case t.Array(t.Int() | t.Float() as number):
+            nulls = value.count(None)
+            return _LENGTH_BYTES + nulls * _NULL_BYTES + (len(value) - nulls) * _width(number)
         case t.Array(element):
             return _LENGTH_BYTES + sum(nested_bytes(element, item) for item in value)
         case t.Struct(fields):

@@ -8,6 +8,7 @@ stays for ever. It does not tell a store from a copy of its directory, which has
 from __future__ import annotations
 
 import msgspec
+from crc32c import crc32c
 
 from stelae.model.errors import AlreadyExists, Corruption, InvalidArgument
 from stelae.ports.blobs import BlobStore
@@ -15,8 +16,11 @@ from stelae.ports.blobs import BlobStore
 CLAIM = "stelae-store.json"
 
 
-class _Claim(msgspec.Struct, frozen=True):
+class _Claim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`crc`: of the token, so that a damaged claim is not taken for another store's. The first claims had none."""
+
     token: str
+    crc: int | None = None
 
 
 def check_claim(blobs: BlobStore, token: str, place: str) -> None:
@@ -32,7 +36,7 @@ def claim_blobs(blobs: BlobStore, token: str, place: str) -> None:
     """Claim the place for the store with that token, unless it has done so before; InvalidArgument as `check_claim`."""
     writer = blobs.create(CLAIM)
     try:
-        writer.write(msgspec.json.encode(_Claim(token)))
+        writer.write(msgspec.json.encode(_Claim(token, crc32c(token.encode()))))
         writer.commit()
     except AlreadyExists:
         check_claim(blobs, token, place)
@@ -43,8 +47,11 @@ def claim_blobs(blobs: BlobStore, token: str, place: str) -> None:
 def _read_claim(blobs: BlobStore, place: str) -> _Claim:
     blob = blobs.open(CLAIM)
     try:
-        return msgspec.json.decode(bytes(blob.read(0, blob.size_bytes)), type=_Claim)
+        claim = msgspec.json.decode(bytes(blob.read(0, blob.size_bytes)), type=_Claim)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Corruption(f"it does not say whose fragments lie in {place}: {error}", CLAIM) from None
     finally:
         blob.close()
+    if claim.crc not in (None, crc32c(claim.token.encode())):
+        raise Corruption(f"it does not say whose fragments lie in {place}: it does not have its checksum", CLAIM)
+    return claim

@@ -1,7 +1,8 @@
 """Open files, a bounded number of them: a store of thousands of fragments must not need as many descriptors.
 
-A blob given out here opens itself when it is read, and may be closed when others need its place; the next read opens it
-again. A file that was deleted in between raises NotFound, as any store may.
+All stores of a process share one number of open files (`OPEN_FILES`), equally. A blob given out here opens itself when
+it is read, and may be closed when others need its place; the next read opens it again. A file that was deleted in
+between raises NotFound, as any store may.
 
 A caller that must not wait for a disk reads within `only_cached`: whatever would touch a file raises NotCached then.
 """
@@ -12,13 +13,54 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, local
+from weakref import WeakSet
 
 from typing_extensions import Buffer
 
-from stelae.model.errors import Closed, NotCached
+from stelae.model.errors import Closed, NotCached, Overloaded
 from stelae.ports.blobs import Blob, BlobStore
 
-OPEN_FILES_MAX = 512
+_FILES_MAX = 128
+"""Until somebody says how many the process may have."""
+_LEFT_MIN = 1
+
+
+class OpenFiles:
+    """How many files all its users may have open together, each an equal part. Safe for threads."""
+
+    def __init__(self, files_max: int) -> None:
+        self._files_max = files_max
+        self._users: WeakSet[Handles] = WeakSet()
+        self._lock = Lock()
+
+    @property
+    def each_max(self) -> int:
+        """How many one user may have open."""
+        return max(_LEFT_MIN, self._files_max // max(1, len(self._users)))
+
+    def allow(self, files_max: int) -> None:
+        """Change the number. Who has too many open closes them now."""
+        with self._lock:
+            self._files_max = files_max
+            users = list(self._users)
+        for user in users:
+            user.close_down_to(self.each_max)
+
+    def join(self, user: Handles) -> None:
+        """One user more: the others have a smaller part now."""
+        with self._lock:
+            self._users.add(user)
+            users = list(self._users)
+        for other in users:
+            other.close_down_to(self.each_max)
+
+    def leave(self, user: Handles) -> None:
+        with self._lock:
+            self._users.discard(user)
+
+
+OPEN_FILES = OpenFiles(_FILES_MAX)
+"""Of this process: descriptors are the process's, whoever opens them."""
 
 
 class _Here(local):
@@ -41,11 +83,12 @@ def only_cached() -> Iterator[None]:
 class Handles:
     """The files of a store that are open for reading, the least recently used closed first; safe for threads."""
 
-    def __init__(self, blobs: BlobStore, open_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, blobs: BlobStore, files: OpenFiles = OPEN_FILES) -> None:
         self._blobs = blobs
-        self._open_max = open_max
+        self._files = files
         self._open: OrderedDict[str, Blob] = OrderedDict()
         self._lock = Lock()
+        files.join(self)
 
     def blob(self, name: str) -> SharedBlob:
         return SharedBlob(self, name, self._get(name).size_bytes)
@@ -66,15 +109,30 @@ class Handles:
             if found is not None:
                 self._open.move_to_end(name)
                 return found
-        opened = self._blobs.open(name)
+        opened = self._open_blob(name)
         with self._lock:
             first = self._open.setdefault(name, opened)
-            unused = [opened] if first is not opened else []
-            while len(self._open) > self._open_max:
+        if first is not opened:
+            opened.close()
+        self.close_down_to(self._files.each_max)
+        return first
+
+    def _open_blob(self, name: str) -> Blob:
+        try:
+            return self._blobs.open(name)
+        except Overloaded:
+            # The process has no descriptor left: others needed more than their part. Live with half of ours.
+            self.close_down_to(len(self._open) // 2)
+            return self._blobs.open(name)
+
+    def close_down_to(self, files_max: int) -> None:
+        """Close the least recently used until no more than so many are open."""
+        unused = []
+        with self._lock:
+            while len(self._open) > files_max:
                 unused.append(self._open.popitem(last=False)[1])
         for blob in unused:
             blob.close()
-        return first
 
     def close(self, name: str) -> None:
         with self._lock:
@@ -83,10 +141,9 @@ class Handles:
             found.close()
 
     def close_all(self) -> None:
-        with self._lock:
-            names = list(self._open)
-        for name in names:
-            self.close(name)
+        """Whoever reads again opens again."""
+        self.close_down_to(0)
+        self._files.leave(self)
 
 
 class SharedBlob:

@@ -72,6 +72,11 @@ def is_fragment_name(name: str) -> bool:
     return _FRAGMENT_NAME.fullmatch(name) is not None
 
 
+def table_of_name(name: str) -> TableId:
+    """Of which table a fragment is, by its name."""
+    return TableId(int(name.split("/")[1], 16))
+
+
 def fragment_names(blobs: BlobStore) -> list[str]:
     """Files that are called as ours are. What is not is somebody else's."""
     return list(fragment_sizes(blobs))

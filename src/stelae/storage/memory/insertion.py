@@ -62,6 +62,8 @@ def insert_put(
         return False
     if ts is None:
         ts = micros_of(txn)
+    elif ts > memory.ts_max:
+        memory.ts_max = ts
     for columns in memory.of_columns:
         if columns.add_put(row, ts, txn, values):
             memory.txns.append(txn)
@@ -91,6 +93,8 @@ def insert_unflushed(
 def _insert_small(memory: Memory, block: SmallBlock, txn: Txn, payload_bytes: int) -> int:
     mutations = block.mutations
     mine = mutations if memory.takes_all else tuple(each for each in mutations if each.row in memory.rows)
+    times = [each.ts for each in mine if isinstance(each, Put | PutCell) and each.ts is not None]
+    memory.ts_max = max([memory.ts_max, *times])
     count = 0
     for id_, records in lower(memory.schema, mine, micros_of(txn)).items():
         count += memory.groups[id_].add(records, txn)  # type: ignore[arg-type]
@@ -114,6 +118,8 @@ class _ColumnarInsert:
     def insert(self) -> int:
         if not self._count:
             return 0
+        if layout.TS in self._batch.schema.names:
+            self._memory.ts_max = max(self._memory.ts_max, Micros(int(self._ts().max())))
         match self._block.op:
             case ColumnarOp.PUT:
                 self._put()

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TypeAlias
 
 from stelae.model.hybrid import TXN_MAX
-from stelae.model.ids import GroupId, Row, Txn
+from stelae.model.ids import TS_MIN, GroupId, Row, Txn
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.schema import ColumnsGroup, Group, TableSchema
 from stelae.storage.memory.cells import MemoryOfCells
@@ -31,6 +31,8 @@ class Memory:
         self.of_columns = tuple(group for group in self.groups.values() if isinstance(group, MemoryOfColumns))
         self.takes_all = rows == ALL_ROWS
         self.txns: list[Txn] = []
+        self.ts_max = TS_MIN
+        """The latest time that any put gave itself; those without one have their commit's."""
         self.size_bytes = 0
 
     @property

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros
-from stelae.model.purge import AllOf, AnyOf, MaxAge, MaxHistory, PurgePolicy, Purging, Reigns
+from stelae.model.purge import AllOf, AnyOf, ByFamily, GroupPurging, MaxAge, MaxHistory, PurgePolicy, Purging, Reigns
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions
 from stelae.storage.merge.rule import Erased, Written, counts_versions, survivors
@@ -27,7 +28,7 @@ from stelae.storage.merge.slab import Slab
 class Judging:
     """By which policy, and at what time, versions are judged. `plainly`: every row with erasures by the plain rule."""
 
-    policy: Purging
+    policy: GroupPurging
     read_us: Micros
     plainly: bool = False
 
@@ -35,13 +36,23 @@ class Judging:
 def alive(slab: Slab, ordering: Ordering, judging: Judging) -> list[Flags]:
     """For each column, which of the ordered records hold a version of it that is seen. Records held twice count once:
     the first of them. The slab is already ordered (`ordering.positions` was applied)."""
-    return _Rows(slab, ordering, judging).alive()
+    if not isinstance(judging.policy, ByFamily):
+        return _Rows(slab, ordering, judging, judging.policy).alive()
+    found = _Rows(slab, ordering, judging, judging.policy.others).alive()
+    families = None if slab.cell is None else slab.cell[0]
+    for family, policy in judging.policy.own if families is not None else ():
+        its = pc.equal(families, family.encode()).to_numpy(zero_copy_only=False)
+        if its.any():
+            own = _Rows(slab, ordering, judging, policy).alive()
+            found = [np.where(its, mine, others) for mine, others in zip(own, found, strict=True)]
+    return found
 
 
 class _Rows:
-    def __init__(self, slab: Slab, ordering: Ordering, judging: Judging) -> None:
+    def __init__(self, slab: Slab, ordering: Ordering, judging: Judging, policy: Purging) -> None:
         self._slab = slab
         self._judging = judging
+        self._policy = policy
         self._ordering = ordering
         self._count = len(slab)
         self._row_ids: Ints = np.cumsum(ordering.begins, dtype=np.int64)
@@ -60,7 +71,7 @@ class _Rows:
         return rows[self._row_ids]
 
     def alive(self) -> list[Flags]:
-        slab, policy = self._slab, self._judging.policy
+        slab, policy = self._slab, self._policy
         by_rule: Positions | None = None
         if self._erasing is not None and (counts_versions(policy) or self._judging.plainly):
             by_rule = np.flatnonzero(self._erasing)
@@ -151,14 +162,14 @@ class _Rows:
         return _policy_says(policy, newer, at_us - self._slab.ts)
 
     def _judge_plainly(self, flags: Flags, index: int, by_rule: Positions) -> None:
-        slab, judging = self._slab, self._judging
+        slab, read_us = self._slab, self._judging.read_us
         about = slab.columns[index].flags(self._count)
         rows = self._row_ids[by_rule]
         starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
         for start, stop in zip(starts, [*starts[1:], len(by_rule)], strict=True):
             for places, erasing in self._columns_of_row(by_rule[start:stop], about):
                 puts = [Written(Micros(int(slab.ts[i])), slab.txn[i].item(), i) for i in places]
-                for put in survivors(puts, erasing, judging.policy, judging.read_us):
+                for put in survivors(puts, erasing, self._policy, read_us):
                     flags[put.held] = True
 
     def _columns_of_row(self, row: Positions, about: Flags) -> Sequence[tuple[list[int], list[Erased]]]:

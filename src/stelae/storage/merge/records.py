@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from stelae.model.hybrid import TXN_MIN, micros_of
 from stelae.model.ids import Txn
-from stelae.model.purge import Purging
+from stelae.model.purge import GroupPurging
 from stelae.model.ranges import RowRange
 from stelae.model.record import Kind
 from stelae.storage.files.fragments import Fragments
@@ -41,7 +41,7 @@ class Keeping:
     horizon: Txn = TXN_MIN
     floor: Txn = TXN_MIN
     is_rooted: bool = False
-    policy: Purging = None
+    policy: GroupPurging = None
 
 
 def merged_records(

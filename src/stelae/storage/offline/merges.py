@@ -32,7 +32,7 @@ def merge_files(
     schema = tablet.shown_schema
     refs = [ref for ref in tablet.state.refs(group) if ref.file is not None and ref.file.name in files]
     chosen = schema.group(group)
-    keeping = Keeping(horizon, floor, is_rooted, chosen.options.purging_at(horizon))
+    keeping = Keeping(horizon, floor, is_rooted, chosen.purging_at(horizon))
     spec = fragment_spec(tablet.table, schema, chosen, shape_of(refs, chosen, fragments))
     slabs = merged_records(refs, fragments, _rows_of(refs), everything(schema, chosen), keeping)
     return write_fragment(blobs, name, spec, chosen, slabs)

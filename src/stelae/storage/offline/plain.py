@@ -134,7 +134,7 @@ def clean_stretches(
     files, the oldest first: all of a row's newest record in them counts, and nothing else. `others`: the columns by
     which a row of the group appears too."""
     state, existing = tablet.state, tablet.shown_schema.existence_group
-    asking, policy = tablet.asking(at, time), group.options.purging_at(at)
+    asking, policy = tablet.asking(at, time), group.purging_at(at)
     choice = ColumnChoice(tuple(columns), existing.id == group.id, others)
     asked = ColumnsQuestion(state.rows, choice, asking, policy)
     pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}

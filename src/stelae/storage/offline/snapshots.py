@@ -61,7 +61,7 @@ def _visible(part: SnapshotPart, group: Group, fragments: Fragments) -> tuple[Fr
     state, at = part.tablet.state, part.at
     floor = state.floor_at(at)
     refs = [ref for ref in state.refs(group.id) if ref.file is not None and ref.rows.overlaps(part.rows)]
-    policy = next((g.options.purging_at(at) for g in part.tablet.schema.groups if g.id == group.id), None)
+    policy = next((g.purging_at(at) for g in part.tablet.schema.groups if g.id == group.id), None)
     keeping = Keeping(at, floor, is_rooted=True, policy=policy)
     slabs = merged_records(refs, fragments, part.rows, everything(part.tablet.shown_schema, group), keeping)
     is_complete = shape_of(refs, group, fragments).is_complete and isinstance(group, ColumnsGroup)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.model.ids import Row
-from stelae.model.purge import Purging, Reigns
+from stelae.model.purge import Purging, purging_at
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.schema import GroupOptions
@@ -55,7 +55,7 @@ class MarkersScan:
         options: GroupOptions,
     ) -> None:
         self._asking = asking
-        self._policy = options.purging_at(asking.at)
+        self._policy = purging_at(options.purging, asking.at)
         self._refs = [*kept, *(_erasures_of(ref) for ref in erasing)]
         self._fragments = fragments
         self._rows = rows
@@ -105,7 +105,7 @@ class MarkersReader:
                     if mark is not None and asking.floor <= mark.txn <= asking.at:
                         puts += [put] if put is not None else []
                         erased += [erasure] if erasure is not None else []
-        policy = self._policy.at(asking.at) if isinstance(self._policy, Reigns) else self._policy
+        policy = purging_at(self._policy, asking.at)
         alive = survivors(puts, erased, policy, asking.read_us) if puts else ()
         return [Version(*put) for put in alive if put.ts in asking.time]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from stelae.model.errors import SnapshotTooOld
-from stelae.model.hybrid import TXN_MIN
+from stelae.model.hybrid import TXN_MIN, show_txn
 from stelae.model.ids import TableId, Txn
 
 
@@ -42,6 +42,11 @@ class Horizons:
         """How far towards it the horizon may go now."""
         with self._lock:
             return min((to, *self._pins.values()))
+
+    def pins_below(self, to: Txn) -> list[Txn]:
+        """The snapshots that hold the horizon back, oldest first."""
+        with self._lock:
+            return sorted(txn for txn in self._pins.values() if txn < to)
 
     def advance_horizon(self, table: TableId, to: Txn) -> Txn:
         """History below may be dropped from here on, but for what pinned readers need."""
@@ -77,4 +82,8 @@ class Horizons:
     def check_snapshot(self, table: TableId, at: Txn) -> None:
         horizon = self.horizon(table)
         if at < horizon:
-            raise SnapshotTooOld(f"snapshot {at} is older than the history that is kept, which begins at {horizon}")
+            raise SnapshotTooOld(
+                f"the snapshot of {show_txn(at)} is older than the history that is kept, which begins at "
+                f"{show_txn(horizon)}: read at a newer time; hold a snapshot while you need it (db.snapshot()), or let "
+                "the table keep more: db.alter_table(..., retention='7d')"
+            )

@@ -37,6 +37,10 @@ from stelae.storage.tablet.state import TabletState, altered
 _ANY_SIZE = Limits(block_bytes_max=2**31)
 """What was let in is read back, whatever the limit is now."""
 
+TAKEN_BACK = (
+    "the metastore was lost in part or an older one put in its place. Bring it back; the data was left as it is"
+)
+
 SchemasOf = Callable[[TableId], Sequence[TableSchema]]
 """The schemas a table has had, oldest first, at least from the first that a config or the log still speaks of."""
 
@@ -44,6 +48,10 @@ SchemasOf = Callable[[TableId], Sequence[TableSchema]]
 SavedInStages = Callable[[Sequence[TabletState]], Sequence[TabletConfig]]
 """Configs that are rows of tables of the same shard: asked with the states of all tablets that are open so far, until
 it has no more. All tablets of a table come in one answer."""
+
+
+def any_table(_: TableId) -> None:
+    """The log may hold records of any table."""
 
 
 def open_shard(
@@ -57,12 +65,14 @@ def open_shard(
     schemas_of: SchemasOf,
     name: str = "",
     reading: Executor | None = None,
+    check_table: Callable[[TableId], None] = any_table,
 ) -> Shard:
-    """With every tablet that the configs name, as it was when the last acknowledged block was."""
+    """With every tablet that the configs name, as it was when the last acknowledged block was. `check_table` raises if
+    there cannot be records of a table in the log."""
     log = replay(files)
     with _uncollected():
         if callable(saved):
-            states, last = _opened_in_stages(log, saved, schemas_of)
+            states, last = _opened_in_stages(log, saved, schemas_of, check_table)
         else:
             states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
             last = _replayed(log, states, schemas_of)
@@ -79,11 +89,15 @@ def open_shard(
     return shard
 
 
-def _opened_in_stages(log: ReplayedLog, saved: SavedInStages, schemas_of: SchemasOf) -> tuple[list[TabletState], Txn]:
+def _opened_in_stages(
+    log: ReplayedLog, saved: SavedInStages, schemas_of: SchemasOf, check_table: Callable[[TableId], None]
+) -> tuple[list[TabletState], Txn]:
     """The log is read once, and its records kept until their tablets are known."""
     records: dict[TableId, list[LogRecord]] = {}
     for record in log:
         records.setdefault(record.table, []).append(record)
+    for table in records:
+        check_table(table)
     states: list[TabletState] = []
     last = max((of_table[-1].txn for of_table in records.values()), default=Txn(0))
     while configs := saved(states):
@@ -108,7 +122,7 @@ def _uncollected() -> Iterator[None]:
 
 def loaded(config: TabletConfig, schemas: Sequence[TableSchema]) -> TabletState:
     """The state a config describes, under the newest schema."""
-    first, *later = since(schemas, config.schema_version, f"the config of tablet {config.tablet}")
+    first, *later = _recorded_since(schemas, config.schema_version, f"the config of tablet {config.tablet}")
     state = state_of(config, first)
     for schema in later:
         state = altered(state, schema)
@@ -121,6 +135,19 @@ def since(schemas: Sequence[TableSchema], version: SchemaVersion, who: str) -> S
     if at < 0:
         raise Unavailable(f"{who} is of schema version {version}, of which nothing is known any more")
     return schemas[at:]
+
+
+def _recorded_since(schemas: Sequence[TableSchema], version: SchemaVersion, who: str) -> Sequence[TableSchema]:
+    """As `since`, of what was found when a shard opens: the catalog knew every schema that anything was written for."""
+    if version > schemas[-1].version:
+        raise Corruption(
+            f"{who} is of schema version {version}, and the newest known is {schemas[-1].version}: {TAKEN_BACK}",
+            "the catalog",
+        )
+    try:
+        return since(schemas, version, who)
+    except Unavailable as error:
+        raise Corruption(str(error), "the catalog") from None
 
 
 def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
@@ -225,6 +252,7 @@ def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
         block = decode_block(record.payload, _ANY_SIZE)
     except StelaeError as error:
         raise Corruption(f"the block of txn {record.txn} cannot be read: {error}", "log") from None
+    _recorded_since(schemas, block.schema_version, f"the block of txn {record.txn}")
     return brought_up(block, schemas, f"the block of txn {record.txn}")
 
 

@@ -33,6 +33,7 @@ def _together(a: FragmentInfo, b: FragmentInfo) -> FragmentInfo:
         a.txn_max,
         a.is_shared or b.is_shared,
         a.droppable_bytes + b.droppable_bytes,
+        is_clean=False,
     )
 
 
@@ -57,6 +58,7 @@ def _describe(ref: Ref, state: TabletState, group: Group, horizon: Txn, fragment
         file.txn_max,
         share < 1.0 or not _is_own(ref, state, group, fragment),
         int(size * _droppable(ref, state, group, horizon, fragment)),
+        _is_clean(ref, state, group, horizon, fragment),
     )
 
 
@@ -69,6 +71,20 @@ def _is_own(ref: Ref, state: TabletState, group: Group, fragment: Fragment) -> b
         if id_ != group.id and each.file is not None and each.file.name == fragment.file.name
     ]
     return not others and (isinstance(ref.part, FamilySet) or not ref.naming.renamed)
+
+
+def _is_clean(ref: Ref, state: TabletState, group: Group, horizon: Txn, fragment: Fragment) -> bool:
+    """Whether every byte of the file belongs to this tablet and group, and to a version that is seen."""
+    file, stats = fragment.file, fragment.file.stats
+    if not isinstance(group, ColumnsGroup) or isinstance(ref.part, FamilySet) or stats.erasures:
+        return False  # which cells there are is known only to who reads them
+    is_whole = ref.rows.covers(RowRange(stats.first_row, stats.last_row + b"\0"))
+    if not is_whole or not _is_own(ref, state, group, fragment) or not ref.part >= frozenset(fragment.columns):
+        return False
+    if file.txn_min < state.floor_at(horizon):
+        return False
+    purging = group.purging
+    return purging is None or (isinstance(purging, MaxHistory) and stats.records == stats.rows)
 
 
 def _droppable(ref: Ref, state: TabletState, group: Group, horizon: Txn, fragment: Fragment) -> float:

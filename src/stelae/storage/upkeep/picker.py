@@ -49,6 +49,7 @@ class FragmentInfo:
     it and all that is older are rewritten together: what its erasures hide, what the purge policy takes, columns that
     are restricted away. It counts only what the horizon lets go now, else the same files would be picked for ever.
     A shared fragment reaches outside the tablet or the group, and its space comes back when the others let go too.
+    A clean one holds for certain nothing that a rewrite would drop.
     """
 
     file: str
@@ -59,6 +60,7 @@ class FragmentInfo:
     txn_max: Txn
     is_shared: bool = False
     droppable_bytes: int = 0
+    is_clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +147,22 @@ def pick(
 
 
 def pick_all(
-    fragments: Sequence[FragmentInfo], *, busy: Collection[str] = (), has_prepared: bool = False
+    fragments: Sequence[FragmentInfo],
+    *,
+    busy: Collection[str] = (),
+    has_prepared: bool = False,
+    must_drop: bool = False,
 ) -> Pick | None:
-    """Everything, because someone asked for it. None if nothing would be gained by it, or a file is busy."""
+    """Everything, because someone asked for it. None if nothing would be gained by it, or a file is busy. `must_drop`:
+    what may go must go, so only a file that is clean for certain stays as it is."""
     ordered = _in_order(fragments)
     if not ordered or any(fragment.file in busy for fragment in ordered):
         return None
     everything = len(ordered)
     run = next(_runs(ordered, [0, everything], [] if has_prepared else [everything], everything))
     drops = run.rooted and any(fragment.erasures or fragment.droppable_bytes for fragment in ordered)
-    if run.count == 1 and not drops and not run.shared:
+    gains = drops or run.shared or (must_drop and not ordered[0].is_clean)
+    if run.count == 1 and not gains:
         return None
     return Pick(_files(ordered, run), run.rooted, "asked for", run.score)
 

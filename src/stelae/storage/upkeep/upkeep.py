@@ -6,7 +6,7 @@ without the lock, and puts the result in place under it, unless what it worked o
 The order that makes a crash harmless:
 1. A file is on the store, whole, before any state refers to it.
 2. A config is saved before what it makes needless goes: the log of a flushed memory, the files of a compaction.
-3. A file that no saved config, no state and no work under way names is garbage, whatever happened.
+3. A file that no saved config, no state and no work under way names is garbage, whatever happened (`collecting`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,8 @@ from dataclasses import replace
 from functools import partial
 
 from stelae.format.fragment.footer import FragmentFile
-from stelae.model.errors import InvalidArgument, NotFound
-from stelae.model.events import (
-    Collected,
-    Listener,
-    LogCollected,
-    TabletsJoined,
-    TabletSplit,
-    tell_nobody,
-)
+from stelae.model.errors import InvalidArgument
+from stelae.model.events import Listener, TabletsJoined, TabletSplit, tell_nobody
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import Group, TableSchema
@@ -32,7 +25,6 @@ from stelae.storage.files.writing import (
     Shape,
     everything,
     file_name,
-    fragment_sizes,
     fragment_spec,
     shape_of,
     write_fragment,
@@ -45,10 +37,10 @@ from stelae.storage.tablet.changes import TableChange
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.parts import LEFT_OVER, whole
 from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
+from stelae.storage.upkeep.collecting import Collecting
 from stelae.storage.upkeep.estimate import describe
 from stelae.storage.upkeep.merges import Merge, flush_told
 from stelae.storage.upkeep.picker import Pick, pick, pick_all
-from stelae.storage.upkeep.saving import ConfigSaving
 from stelae.storage.upkeep.serializer import MemoryInfo, choose_memory
 
 
@@ -56,7 +48,7 @@ def _no_time() -> float:
     return 0.0
 
 
-class Upkeep(ConfigSaving):
+class Upkeep(Collecting):
     """One at a time for each memory and each pick; several threads may work on different ones."""
 
     def __init__(
@@ -68,14 +60,9 @@ class Upkeep(ConfigSaving):
         monotonic_s: Callable[[], float] = _no_time,
     ) -> None:
         """`tell` hears what was done, and how long it took by `monotonic_s`."""
-        super().__init__(shard, saved, away)
-        self.tell = tell
+        super().__init__(shard, saved, away, tell)
         self._monotonic_s = monotonic_s
-        self._writing: set[str] = set()
-        self._busy: set[str] = set()
         self._flushing: set[int] = set()
-        self.keeps: Callable[[str], bool] = _kept_by_nobody
-        """Whether a file that no tablet needs is needed by somebody else all the same."""
 
     # -- flushing
 
@@ -182,9 +169,15 @@ class Upkeep(ConfigSaving):
     # -- compaction
 
     def pick_compaction(
-        self, tablet: TabletId, *, whole_group: bool = False, without: Collection[GroupId] = ()
+        self,
+        tablet: TabletId,
+        *,
+        whole_group: bool = False,
+        must_drop: bool = False,
+        without: Collection[GroupId] = (),
     ) -> tuple[GroupId, Pick] | None:
-        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it."""
+        """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it (see
+        `pick_all`)."""
         shard = self._shard
         with shard.lock:
             state = shard.state(tablet)
@@ -193,7 +186,9 @@ class Upkeep(ConfigSaving):
         for group in (group for group in state.schema.groups if group.id not in without):
             files = [ref for ref in state.refs(group.id) if ref.file is not None]
             infos = describe(state, group, self._judged_at(state, files), shard.fragments)
-            choose = pick_all if whole_group else partial(pick, settings=shard.settings.picker)
+            choose = partial(pick, settings=shard.settings.picker)
+            if whole_group:
+                choose = partial(pick_all, must_drop=must_drop)
             found = choose(infos, busy=busy, has_prepared=bool(state.prepared))
             if found is not None and (best is None or found.score > best[1].score):
                 best = (group.id, found)
@@ -224,6 +219,11 @@ class Upkeep(ConfigSaving):
             return None
         self.tell(merge.told(file, self._monotonic_s() - begun_s))
         return file
+
+    def is_busy(self, tablet: TabletId) -> bool:
+        """Whether any of its files is being merged."""
+        with self._shard.lock:
+            return not self._busy.isdisjoint(self._shard.state(tablet).files())
 
     def reserve(self, tablet: TabletId, group: GroupId, chosen: Pick) -> Merge | None:
         """What was picked, for one who merges it: nobody else does meanwhile. None if it is not there as it was."""
@@ -265,7 +265,7 @@ class Upkeep(ConfigSaving):
         ]
         horizon = Txn(min([self._judged_at(state, refs), *(txn - 1 for txn in outside)]))
         floor = state.floor_at(self._shard.horizon(state.table))
-        policy = state.schema.group(group).options.purging_at(horizon)
+        policy = state.schema.group(group).purging_at(horizon)
         # Left-over puts of keys alone need the erasures of whole rows of whichever group keeps such puts, now or later.
         is_rooted = chosen.rooted and not state.prepared and not state.refs(LEFT_OVER)
         return Keeping(horizon, floor, is_rooted, policy)
@@ -331,51 +331,3 @@ class Upkeep(ConfigSaving):
             state = next_state(self._shard.state(tablet))
             self._install([state])
             return state
-
-    # -- what nobody needs
-
-    def collect_log(self) -> tuple[str, ...]:
-        """Delete the segments that no tablet would need after a crash now."""
-        shard = self._shard
-        with shard.lock:
-            # What is written after this moment has a greater txn than any that was given out so far.
-            unborn = Txn(shard.clock.last + 1)
-            firsts = [memory.txn_min for memory in shard.memories()]
-            needed = min([unborn, *firsts, *self._unsaved_from.values(), *self._pending_from.values()])
-            if needed == unborn:
-                shard.wal.roll()
-            sizes = {info.name: info.size_bytes for info in shard.segments()}
-        gone = shard.wal.collect(needed)
-        if gone:
-            self.tell(LogCollected(len(gone), sum(sizes.get(name, 0) for name in gone)))
-        return gone
-
-    def needed_files(self) -> frozenset[str]:
-        with self._shard.lock:
-            states = self._shard.tablets().values()
-            named = {name for state in states for name in state.files()}
-            saved = {name for config in (*self._saved.values(), *self._attempted) for name in config.files()}
-            return frozenset(named | saved | self._writing | self._busy)
-
-    def collect_files(self) -> tuple[str, ...]:
-        """Delete the fragments that nothing here, and nobody else, needs. For a store that has one owner."""
-        shard = self._shard
-        sizes = fragment_sizes(shard.blobs)
-        needed = self.needed_files()
-        gone = [name for name in sizes if name not in needed and not self.keeps(name)]
-        deleted_bytes = deleted = 0
-        for name in gone:
-            try:
-                shard.blobs.delete(name)
-            except NotFound:
-                continue
-            shard.cache.drop_file(name)
-            deleted, deleted_bytes = deleted + 1, deleted_bytes + sizes[name]
-        shard.fragments.forget(gone)
-        if deleted:
-            self.tell(Collected(deleted, deleted_bytes))
-        return tuple(gone)
-
-
-def _kept_by_nobody(_: str) -> bool:
-    return False

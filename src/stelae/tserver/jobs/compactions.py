@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
@@ -28,6 +29,7 @@ class _Ticket:
     prefix: str
     expires_ms: int
     merges: dict[int, Merge]
+    erases: bool
 
 
 class Compactions:
@@ -45,14 +47,16 @@ class Compactions:
     def keeps(self, name: str) -> bool:
         return any(name.startswith(each.prefix) for each in list(self._tickets.values()))
 
-    def begin(self, info: TableInfo, ticket: str, prefix: str, ttl_s: float, *, full: bool) -> CompactionTicket:
+    def begin(
+        self, info: TableInfo, ticket: str, prefix: str, ttl_s: float, *, full: bool, must_drop: bool = False
+    ) -> CompactionTicket:
         """Of a table that is flushed, and whose horizon has been moved on."""
         merges: list[Merge] = []
         with self._lock:
-            self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {})
+            self._tickets[ticket] = _Ticket(prefix, self._now_ms() + int(ttl_s * 1_000), {}, must_drop)
         try:
             for state in self._shard.of_table(info.id):
-                merges += self._reserve_all(state.tablet, full=full)
+                merges += self._reserve_all(state.tablet, full=full, must_drop=must_drop)
         except BaseException:
             self._end(ticket, merges)
             raise
@@ -72,12 +76,13 @@ class Compactions:
             works=tuple(self._work(number, merge) for number, merge in enumerate(merges)),
         )
 
-    def _reserve_all(self, tablet: TabletId, *, full: bool) -> list[Merge]:
+    def _reserve_all(self, tablet: TabletId, *, full: bool, must_drop: bool) -> list[Merge]:
         found: list[Merge] = []
         done: set[GroupId] = set()
         try:
             self._upkeep.drop_hidden(tablet)
-            while (picked := self._upkeep.pick_compaction(tablet, whole_group=full, without=done)) is not None:
+            pick = partial(self._upkeep.pick_compaction, whole_group=full, must_drop=must_drop)
+            while (picked := pick(tablet, without=done)) is not None:
                 done.add(picked[0])
                 merge = self._upkeep.reserve(tablet, *picked)
                 if merge is not None:
@@ -128,12 +133,14 @@ class Compactions:
             found.expires_ms = self._now_ms() + int(ttl_s * 1_000)
 
     def release(self, ticket: str) -> bool:
-        """What is not adopted by now never will be."""
+        """What is not adopted by now never will be. What was to be erased is in no file when this returns."""
         with self._lock:
             found = self._tickets.get(ticket)
         if found is None:
             return False
         self._end(ticket, list(found.merges.values()))
+        if found.erases:
+            self._upkeep.collect_files(for_good=True)
         return True
 
     def expire(self) -> list[str]:

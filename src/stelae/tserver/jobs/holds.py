@@ -72,6 +72,11 @@ class Holds:
             self._holds[record.ticket] = _Hold(record, files, pin)
         self.expire()
 
+    def records(self) -> list[HoldRecord]:
+        """All that are held now."""
+        with self._lock:
+            return [hold.record for hold in self._holds.values()]
+
     def keeps(self, name: str) -> bool:
         return any(name in files for files in list(self._kept.values()))
 

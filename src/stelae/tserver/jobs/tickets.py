@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
+from stelae.catalog.describe import show_time
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.events import TicketExpired
+from stelae.model.hybrid import pack
 from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
@@ -34,7 +39,7 @@ class Tickets:
     """What a shard does for jobs (`BulkBackend`). Safe for threads.
 
     `ready` waits until all at or below a txn is decided; `move_horizon` moves the point up to which a table's history
-    may be dropped."""
+    may be dropped; `empty_log` leaves nothing in the log that files have."""
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class Tickets:
         control: TabletControl,
         ready: Callable[[TableId, Txn, Deadline | None], None],
         move_horizon: Callable[[TableInfo, bool, Deadline | None], None],
+        empty_log: Callable[[], None],
     ) -> None:
         self._shard = shard
         self._upkeep = upkeep
@@ -60,6 +66,7 @@ class Tickets:
         self._rng = ports.rng
         self._ready = ready
         self._move_horizon = move_horizon
+        self._empty_log = empty_log
         self._now_ms = now_ms = ports.clock.wall_ms
         self._sweep_ms = 0
         root, store, loop = settings.fragments, ports.metastore, ports.loop
@@ -136,7 +143,27 @@ class Tickets:
             self._flushing.flush(table)
             self._move_horizon(info, erase_now, deadline)
             ticket, prefix = self._ticket(_COMPACTION), self._prefix(table)
-            return self._compactions.begin(info, ticket, prefix, _check_ttl(ttl_s), full=full)
+            kept_by: tuple[str, ...] = ()
+            if erase_now:
+                self._empty_log()
+                kept_by = self.kept_by(table)
+            begun = self._compactions.begin(
+                info, ticket, prefix, _check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now
+            )
+            return msgspec.structs.replace(begun, kept_by=kept_by)
+
+    def kept_by(self, table: TableId) -> tuple[str, ...]:
+        """Who still holds versions of a table that are to go, in words."""
+        holds = [record for record in self._holds.records() if record.table == table]
+        pins = Counter(self._shard.horizons.pins_below(self._shard.visible)) - Counter(each.txn for each in holds)
+        return (
+            *(f"the snapshot of {show_time(txn)} is open" for txn in sorted(pins.elements())),
+            *(
+                f"a job holds the snapshot of {show_time(each.txn)} ({each.ticket}); if it is gone, that ends by "
+                f"itself at {show_time(pack(each.expires_ms))}"
+                for each in holds
+            ),
+        )
 
     def adopt(
         self,

@@ -230,8 +230,8 @@ class ServedConnection:
             return False
         try:
             at = None if asked.at is None else Txn(asked.at)
-            values = store.newest_cached(TableId(asked.table), Row(asked.row), taken_columns(asked.columns), at)
-            data = NEWEST.result.encode(values)
+            found = store.newest_cached(TableId(asked.table), Row(asked.row), taken_columns(asked.columns), at)
+            data = NEWEST.result.encode(found)
         except NotCached:
             return False
         except Exception as error:  # noqa: BLE001 - as for other requests
@@ -277,7 +277,7 @@ class ServedConnection:
             schema = store.info(table, deadline=deadline).schema
             blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
             max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
-            return store.submit(table, blocks, max_txn, deadline=deadline)
+            return store.submit(table, blocks, max_txn, must_show=asked.must_show, deadline=deadline)
 
         async with wait_in_turn(before, mine, deadline):
             under_way = await self._service.jobs.run(submit, deadline)

@@ -10,6 +10,7 @@ from typing import Any, Self
 from stelae.client.api.aio.table import AsyncTable
 from stelae.client.api.database import Database
 from stelae.client.api.display import Description
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.snapshot import Snapshot
 from stelae.client.api.table import TableHandle
 from stelae.client.calls.aio_session import AsyncSession
@@ -22,7 +23,7 @@ from stelae.service.spaces import ZoneInfo
 
 
 @public("AsyncDatabase", "stelae.aio")
-class AsyncDatabase:
+class AsyncDatabase(OfThisProcess):
     """An open database whose calls are awaited. Arguments, results and errors are those of `Database`.
 
     async with stelae.aio.open("data") as db:

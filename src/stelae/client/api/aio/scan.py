@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, pandas_of, polars_of
 from stelae.client.api.scan import PinnedScan
 from stelae.client.calls.aio_session import AsyncSession, wait_for
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 @public("AsyncScan", "stelae.aio")
-class AsyncScan:
+class AsyncScan(OfThisProcess):
     """Rows of a table at one moment, as `Scan`, for `async for` and `await`.
 
         async for row in users.scan(stelae.col("age") > 30):

@@ -9,6 +9,7 @@ from typing import Any
 
 from stelae.client.api.aio.batch import AsyncBatch
 from stelae.client.api.aio.scan import AsyncScan
+from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.api.scan import PinnedScan, open_scan
 from stelae.client.api.table import TableHandle
@@ -25,7 +26,7 @@ from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
 
 @public("AsyncTable", "stelae.aio")
-class AsyncTable:
+class AsyncTable(OfThisProcess):
     """A table of a database opened by `stelae.aio`. Arguments, results and errors are those of `Table`.
 
         users = await db.table("users")
@@ -167,9 +168,9 @@ class AsyncTable:
         """Write what is in memory to files."""
         await self._session.work(self._twin.flush)
 
-    async def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> None:
+    async def compact(self, *, erase_now: bool = False, progress: Progress | None = None) -> tuple[str, ...]:
         """Merge all files: see `Table.compact`. `progress` is called on another thread."""
-        await self._session.work(self._twin.compact, erase_now=erase_now, progress=progress)
+        return await self._session.work(self._twin.compact, erase_now=erase_now, progress=progress)
 
     async def split(self, key: object = None) -> None:
         """Cut a tablet in two at a key."""

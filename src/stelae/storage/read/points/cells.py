@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from stelae.model.ids import Row
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.purge import Purging, Reigns
+from stelae.model.purge import GroupPurging, purging_at, purging_of
 from stelae.model.ranges import single
 from stelae.model.record import Kind
 from stelae.storage.files.fragments import Fragment, Fragments
@@ -24,7 +24,7 @@ class CellsReader:
         fragments: Fragments,
         columns: Selectors,
         exists: bool,
-        policy: Purging,
+        purging: GroupPurging,
     ) -> None:
         self._refs = [
             (ref, fragments.of(ref.file) if ref.file is not None else None)
@@ -33,7 +33,7 @@ class CellsReader:
         ]
         self._selectors = columns
         self._exists = exists
-        self._policy = policy
+        self._purging = purging
 
     def _versions(self, row: Row) -> Iterable[CellVersion]:
         for ref, fragment in self._refs:
@@ -77,12 +77,12 @@ class CellsReader:
                     cell[0].append(Written(version.ts, version.txn, version.value))
                 case Kind.ERASE_COLUMN | Kind.ERASE_VERSION:
                     of_cell.setdefault((version.family, version.qualifier), ([], []))[1].append(erased)
-        policy = self._policy.at(asking.at) if isinstance(self._policy, Reigns) else self._policy
         result = {}
         for key in sorted(of_cell):
             puts, cell_erased = of_cell[key]
             if puts:
                 all_erased = [*cell_erased, *everywhere, *of_family.get(key[0], ())]
+                policy = purging_at(purging_of(self._purging, key[0]), asking.at)
                 alive = survivors(puts, all_erased, policy, asking.read_us)
                 kept = [Version(*put) for put in alive if put.ts in asking.time][:limit]
                 if kept:

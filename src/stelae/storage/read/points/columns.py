@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from stelae.model.ids import TS_MIN, ColumnId, Row, Txn
 from stelae.model.predicate.plan import ALL_TIME
-from stelae.model.purge import PurgePolicy, Purging, Reigns, purges, purges_newest
+from stelae.model.purge import PurgePolicy, Purging, Reigns, purges, purges_newest, purging_at
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.values import Value
@@ -191,7 +191,7 @@ class ColumnsReader:
         return policy is not None and purges_newest(policy, newest.ts, newest.txn, asking.read_us)
 
     def _policy_at(self, asking: Asking) -> Purging:
-        return self._purging.at(asking.at) if isinstance(self._purging, Reigns) else self._purging
+        return purging_at(self._purging, asking.at)
 
     def _versions(self, row: Row, asking: Asking, holders: Sequence[_FromMemory]) -> list[ColumnsVersion]:
         at, floor = asking.at, asking.floor

@@ -55,7 +55,7 @@ class RowReader:
                     if group is existing or _may_match(group, columns):
                         refs = state.refs(group.id)
                         reads_rows = group is existing
-                        self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.options.purging))
+                        self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.purging))
         left = state.refs(LEFT_OVER)
         erasing = state.refs(existing.id)
         self._markers = MarkersReader(left, erasing, fragments, existing.options.purging) if left else None

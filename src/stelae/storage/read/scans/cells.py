@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.purge import Purging
+from stelae.model.purge import GroupPurging
 from stelae.model.ranges import RowRange
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.memory.cells import MemoryOfCells
@@ -50,7 +50,7 @@ class CellsQuestion:
     selectors: Selectors
     exists: bool
     asking: Asking
-    policy: Purging
+    policy: GroupPurging
     history: int = 1
     plainly: bool = False
     limit: int | None = None

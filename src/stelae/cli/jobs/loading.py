@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import stelae
-from stelae.cli.bulk import JOBS_PANEL, MasterOption, started_spark
+from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.places import JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, facts, out, print_json, progress_bar, verb_help
 from stelae.cli.words.declarations import key_names_or_types, typed_columns

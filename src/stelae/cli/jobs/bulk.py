@@ -1,8 +1,9 @@
-"""`stelae compact|export|backup|restore|verify|stats`: jobs on Spark, over whole tables."""
+"""`stelae compact|export|backup|restore|verify|stats`: jobs over whole tables, on Spark.
+
+Small tables are compacted, backed up and counted in this process: they are done before Spark has started."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stelae.adapters.signals import plain_interrupts
+from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, started_spark
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption
 from stelae.cli.screens import (
@@ -32,19 +33,17 @@ from stelae.cli.screens import (
 from stelae.cli.tables import YesOption
 from stelae.cli.words.keys import comma_listed, typed_at
 from stelae.model.errors import AlreadyExists, InvalidArgument
-from stelae.service.reports import Progress
 
 if TYPE_CHECKING:
     import stelae
+    from stelae.service.reports import Progress
     from stelae.spark.driver.progress import Summary
     from stelae.spark.jobs.manifests import FoundBackup
 
-JOBS_PANEL = "Jobs on Spark"
+WITHOUT_SPARK_BYTES_MAX = 256 * 2**20
+"""A table of so many bytes is compacted, backed up and counted sooner than Spark has started."""
 DIFFERENT = 1
 
-MasterOption = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master, such as local[4]; local[*] if left out.")
-]
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DIR", help="With backups; or a URL.", show_default=False)]
 
 
@@ -61,38 +60,22 @@ def register_jobs(app: typer.Typer) -> None:
         app.command(name, rich_help_panel=JOBS_PANEL, help=text, epilog=f"Example: stelae {example}")(verb)
 
 
-def started_spark(master: str | None) -> Any:
-    """Spark is brought up here alone: no other verb waits for it."""
-    from stelae.spark.driver.sessions import session
-
-    with progress_bar("starting Spark"), quiet_interrupts():
-        return session("stelae", master)
-
-
-@contextmanager
-def quiet_interrupts() -> Iterator[None]:
-    """For a Spark that is started in here: what it does about Ctrl-C, jobs do themselves, and nobody needs to read
-    where in the talk with Java it came."""
-    root = logging.getLogger()
-    if _is_telling not in root.filters:
-        root.addFilter(_is_telling)
-    yield
-    plain_interrupts()
-
-
-def _is_telling(record: logging.LogRecord) -> bool:
-    return not str(record.msg).endswith(" while sending command.")
-
-
 @contextmanager
 def _job(
-    place: StorePlace, master: str | None, what: str, *, make: bool = False
+    place: StorePlace, master: str | None, what: str, *, make: bool = False, table: str | None = None
 ) -> Iterator[tuple[Any, stelae.Database, Progress]]:
-    """The store, a session, and whom to tell how it goes."""
+    """The store, a session, and whom to tell how it goes. `table`: which the job is on, if it can be done without
+    Spark; a small one is, and there is no session, unless one is asked for."""
     with place.opened(make=make) as database:
-        spark = started_spark(master)
+        is_small = table is not None and master is None and _size_bytes(database, table) <= WITHOUT_SPARK_BYTES_MAX
+        spark = None if is_small else started_spark(master)
         with progress_bar(what) as bar:
             yield spark, database, bar.at
+
+
+def _size_bytes(database: stelae.Database, table: str) -> int:
+    found = database.table(table).stats()
+    return found.file_bytes + found.memory_bytes
 
 
 def _show(summary: Summary, *, colour: str = "green") -> None:
@@ -132,7 +115,7 @@ def compact_table(
     """
     from stelae.spark.jobs.compacting import compact
 
-    with _job(place, master, "compacting") as (spark, database, progress):
+    with _job(place, master, "compacting", table=name) as (spark, database, progress):
         result = compact(spark, database, name, full=not worth_it, erase_now=erase_now, progress=progress)
     if json:
         print_json(asdict(result))
@@ -219,7 +202,7 @@ def backup_table(
             "which table, and where to? Write `stelae backup TABLE DIR`, or `stelae backup --list DIR`"
         )
     moment = typed_at(at)
-    with _job(place, master, "backing up") as (spark, database, progress):
+    with _job(place, master, "backing up", table=name) as (spark, database, progress):
         incremental = False if full else None
         result = backup(
             spark, database, name, directory, at=moment, incremental=incremental, keep=keep, progress=progress
@@ -246,7 +229,7 @@ def _list_backups(directory: str, json: bool) -> None:
             continue
         kind = "full" if manifest.incremental_to is None else f"incremental to {manifest.incremental_to}"
         size = size_text(manifest.size_bytes)
-        table.add_row(as_shown(manifest.table), str(each.txn), manifest.taken, kind, f"{len(manifest.files):,}", size)
+        table.add_row(as_shown(manifest.table), str(each.txn), manifest.taken, kind, len(manifest.files), size)
     out().print(table if found else f"no backups in {as_shown(directory)}")
 
 
@@ -368,7 +351,7 @@ def show_stats(
     moment = typed_at(at)
     if plot is not None:
         check_plot(plot)
-    with _job(place, master, "counting") as (spark, database, progress):
+    with _job(place, master, "counting", table=name) as (spark, database, progress):
         result = stats(spark, database, name, at=moment, progress=progress)
     if plot is not None:
         result.plot(plot)
@@ -383,8 +366,14 @@ def show_stats(
         return
     table = grid(*HEAD, right=tuple(each for each in HEAD if each != "from"), title=as_shown(result.caption()))
     for line in result.lines():
-        table.add_row(*(as_shown(cell) for cell in line))
+        table.add_row(*(_counted_cell(cell) for cell in line))
     out().print(table)
     out().print(as_shown(result.skews()))
     if plot is not None:
         out().print(f"[dim]drawn to {as_shown(plot)}, {counted(len(result.tablets), 'tablet')}[/]")
+
+
+def _counted_cell(cell: str) -> str | int:
+    """A count as a number, which shows as such to a program."""
+    digits = cell.replace(",", "")
+    return int(digits) if digits.isdecimal() else as_shown(cell)

@@ -1,0 +1,1 @@
+"""Verbs that work on whole tables, on Spark where it takes that."""

@@ -1,0 +1,58 @@
+"""Scans as other libraries take them, what notebooks show, and times in messages."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import stelae
+
+
+@pytest.fixture
+def filled(users: stelae.Table) -> stelae.Table:
+    users.put_many([{"id": f"u{n:03d}", "name": f"<b>{n}</b>", "age": n} for n in range(50)])
+    users.put({"id": "u000", "click:home": b"1"})
+    return users
+
+
+def test_other_libraries_take_a_scan_as_it_is(filled: stelae.Table) -> None:
+    scan = filled.scan(stelae.col("age") < 10, columns=["age"])
+    assert pa.table(scan) == scan.to_arrow()
+    assert pl.DataFrame(scan).height == 10
+    assert pa.RecordBatchReader.from_stream(scan).read_all().num_rows == 10
+
+
+def test_a_notebook_shows_rows(filled: stelae.Table) -> None:
+    row = filled.get("u000")
+    assert row is not None
+    shown = row._repr_html_()
+    assert "<td>name</td><td>&lt;b&gt;0&lt;/b&gt;</td>" in shown
+    assert "<td>score</td><td>NULL</td>" in shown
+    assert re.search(r"<caption>Row at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z \(txn \d+\)", shown)
+
+
+def test_a_notebook_shows_the_first_rows_of_a_scan(filled: stelae.Table) -> None:
+    shown = filled.scan(columns=["name", "age"])._repr_html_()
+    assert shown.count("<tr>") == 21
+    assert "the first 20 rows" in shown
+    assert "&lt;b&gt;3&lt;/b&gt;" in shown
+    assert "3 rows" in filled.scan(limit=3)._repr_html_()
+    assert "0 rows" in filled.scan(prefix="nobody")._repr_html_()
+    assert "<table>" in filled._repr_html_()
+
+
+def test_errors_say_when_and_what_to_do(db: stelae.Database, filled: stelae.Table) -> None:
+    row = filled.get("u001")
+    assert row is not None
+    before = db.now()
+    filled.put({"id": "u001", "age": 2})
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z \(txn \d+\)"
+    with pytest.raises(stelae.Conflict, match=rf"changed at {time}, after {time}; read it again"):
+        filled.put({"id": "u001", "age": 3}, if_unchanged_since=row.txn)
+    filled.compact(erase_now=True)
+    words = rf"the snapshot of {time} is older .* begins at {time}: read at a newer"
+    with pytest.raises(stelae.SnapshotTooOld, match=words):
+        filled.get("u001", at=before)
