@@ -74,7 +74,7 @@ class PinnedScan:
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in (("limit", self.plan.limit),) if value is not None]
-        parts += [name for name in ("reverse", "by_key") if getattr(self.plan, name)]
+        parts += [name for name in ("reverse", "by_key", "having") if getattr(self.plan, name)]
         told = "".join(f", {part}" for part in parts)
         return f"<Scan of {self.plan.view.name!r} at {self.txn}: {self.plan.predicate.to_text()}{told}>"
 

@@ -28,8 +28,9 @@ class Overlay:
     has_more: bool
 
 
-def overlaid(sources: Sequence[pa.Array]) -> Overlay | None:
-    """Of the sorted rows of each source, oldest first, none twice in one source."""
+def overlaid(sources: Sequence[pa.Array], *, keeps_first: bool = False) -> Overlay | None:
+    """Of the sorted rows of each source, oldest first, none twice in one source. `keeps_first`: the place of a row is
+    that in the first source that has it."""
     joined = pa.concat_arrays(sources)
     words, *others = words_of(sources, shared_bytes(sources))
     places: Positions = np.arange(len(sources[0]))
@@ -43,7 +44,8 @@ def overlaid(sources: Sequence[pa.Array]) -> Overlay | None:
         rows = source if there.all() else source.filter(pa.array(there))
         if not pc.all(pc.equal(joined.take(pa.array(places[known])), rows), min_count=0).as_py():
             return None
-        places[known] = mine[there]
+        if not keeps_first:
+            places[known] = mine[there]
         if len(known) < len(source):
             places = np.insert(places, at[~there], mine[~there])
             words = np.insert(words, at[~there], found[~there])

@@ -26,6 +26,7 @@ from stelae.model.schema import ColumnsGroup
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.merge.in_step import Chunk, in_step
 from stelae.storage.merge.order import Flags, Positions, order_records
+from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.pick import gathered
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.markers import MarkersScan
@@ -160,7 +161,9 @@ class RowScan:
 
     def _assembled(self, chunks: Sequence[Chunk | None]) -> RowBatch | None:
         codec, ways = self._state.schema.codec, self._prepared
-        rows, places = _union([chunk.rows if chunk is not None else None for chunk in chunks])
+        is_plain = not self._request.having and self._request.beside is None
+        found = _around_one(chunks, ways.streams) if is_plain else None
+        rows, places = found or _union([chunk.rows if chunk is not None else None for chunk in chunks])
         if self._request.having:
             rows, places = _of_some(rows, places, [stream.counts for stream in ways.streams], chunks)
         if self._request.beside is not None:
@@ -285,6 +288,28 @@ def _map_of(chunk: CellsChunk, part: ScanPart, name: str, row_of: Positions, cou
         keys = pc.binary_join_element_wise(chunk.family.take(at).view(pa.string()), keys, ":")
     offsets = np.concatenate(([0], np.cumsum(np.bincount(row_of[which], minlength=count)))).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), keys, chunk.value.take(at))
+
+
+def _around_one(
+    chunks: Sequence[Chunk | None], streams: Sequence[Stream]
+) -> tuple[pa.Array, list[Positions | None]] | None:
+    """The rows of all, and where each lies in the only chunk that has values; of the others, which only say what rows
+    there are, that is not asked. None: there are several such chunks, or rows that cannot be told apart quickly."""
+    valued = [at for at, stream in enumerate(streams) if stream.has_values]
+    there = [at for at, chunk in enumerate(chunks) if chunk is not None]
+    main = valued[0] if valued else there[0] if there else 0
+    if len(valued) > 1 or main not in there:
+        return None
+    sources = [chunk.rows for at in (main, *(each for each in there if each != main)) if (chunk := chunks[at])]
+    places: list[Positions | None] = [None] * len(chunks)
+    if all(each.equals(sources[0]) for each in sources[1:]):
+        return sources[0], places
+    overlay = overlaid(sources, keeps_first=True)
+    if overlay is None:
+        return None
+    if overlay.has_more:
+        places[main] = np.where(overlay.places < len(sources[0]), overlay.places, -1)
+    return overlay.rows, places
 
 
 def _of_some(

@@ -56,6 +56,12 @@ class Stream:
     has_all: bool = True
     asked: tuple[str, ...] = ()
 
+    @property
+    def has_values(self) -> bool:
+        """Whether anything but its rows is read."""
+        part = self.part
+        return bool(part.columns or part.families or part.is_wildcard or self.asked)
+
 
 class Prepared:
     """How a choice of columns is read from one state of a tablet, whatever the rows and the snapshot: kept with the
