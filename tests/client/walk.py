@@ -408,6 +408,7 @@ class Walk:
         seconds = self._rng.choice(_PASSES_S)
         self._tell(f"{seconds} s pass")
         self._world.machine.pass_s(seconds)
+        self._looks.look_at_rows()
 
     def _reopen(self) -> None:
         how = self._rng.choice(("closed", "kill", "power"))

@@ -211,7 +211,9 @@ def draw_alteration(rng: Random, schema: TableSchema) -> dict[str, Any]:
         choices += [{"drop_families": [family]}, _move(rng, rng.choice(named).name, [family])]
         choices += [{"rename_families": {family: rng.choice(free_families)}}] if free_families else []
     if named and free_families:
-        choices += [{"add_families": {rng.choice(named).name: [rng.choice(free_families)]}}] * 3
+        more = {"add_families": {rng.choice(named).name: [rng.choice(free_families)]}}
+        wild = [group.name for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard]
+        choices += [more, more, {**more, "drop_groups": wild}]
     if new_group is not None:
         choices += _new_groups(rng, new_group, free, free_families, schema)
         if columns:
@@ -253,6 +255,8 @@ def _new_groups(
     wild = next((group for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard), None)
     if wild is None:
         found.append({"add_groups": [stelae.cells(name, purge=draw_purge(rng))]})
-    elif rng.random() < 0.2:
-        found.append({"add_groups": [stelae.cells(name, purge=draw_purge(rng))], "drop_groups": [wild.name]})
+    else:
+        other = stelae.cells(name, purge=draw_purge(rng))
+        named = stelae.cells(name, free_families[:1], purge=draw_purge(rng)) if free_families else other
+        found.append({"add_groups": [rng.choice((other, named))], "drop_groups": [wild.name]})
     return found
