@@ -155,23 +155,29 @@ def draw_value(rng: Random, column: Column) -> Any:
     return made[kind]
 
 
-def draw_values(rng: Random, schema: TableSchema, *, cells: bool = True) -> dict[str, Any]:
+def draw_values(rng: Random, schema: TableSchema) -> dict[str, Any]:
     """Columns and cells of one row, as a put takes them; perhaps none."""
     found: dict[str, Any] = {}
     for group in schema.groups:
         if rng.random() < 0.4:
             continue
         if isinstance(group, ColumnsGroup):
-            chosen = [column for column in group.columns if rng.random() < 0.6]
-            for column in {c.name: c for c in (*chosen, *(required_columns(group) if chosen else ()))}.values():
-                found[column.name] = draw_value(rng, column)
-    for family in families_of(schema) if cells else ():
+            found |= {column.name: draw_value(rng, column) for column in group.columns if rng.random() < 0.6}
+    for family in families_of(schema):
         if rng.random() < 0.3:
-            found[f"{family}:{rng.choice(QUALIFIERS[1:])}"] = rng.choice((b"", b"1", b"22", b"333"))
-    if not found:
-        needed = required_columns(schema.existence_group)
-        return {column.name: draw_value(rng, column) for column in needed}
-    return found
+            found[f"{family}:{'q' if rng.random() < 0.8 else 'r'}"] = rng.choice((b"", b"1", b"22", b"333"))
+    return add_required(rng, schema, found)
+
+
+def add_required(rng: Random, schema: TableSchema, values: dict[str, Any]) -> dict[str, Any]:
+    """With the columns that must be in every put which touches their group."""
+    for group in schema.groups:
+        if isinstance(group, ColumnsGroup):
+            touched = any(column.name in values for column in group.columns)
+            if touched or (not values and group is schema.existence_group):
+                missing = [column for column in required_columns(group) if column.name not in values]
+                values = values | {column.name: draw_value(rng, column) for column in missing}
+    return values
 
 
 def draw_members(rng: Random, schema: TableSchema) -> list[str]:
