@@ -10,23 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import stelae
-from stelae.model.hybrid import micros_of
-from stelae.model.ids import Micros, Row, Txn
-from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
+from stelae.model.ids import Row
 from tests.client.walk_looks import Looks
-from tests.client.walk_tables import (
-    Key,
-    columns_of,
-    draw_alteration,
-    draw_members,
-    draw_table,
-    draw_value,
-    draw_values,
-)
+from tests.client.walk_tables import draw_alteration, draw_table
 from tests.client.walk_world import NAME, World
+from tests.client.walk_writes import Writes
 
 STEPS = 30
 HELD_MAX = 2
@@ -45,27 +35,27 @@ class Walk:
         self._tell(f"create_table({declared.arguments})")
         self._world = World(seed, declared)
         self._looks = Looks(self._world, rng)
-        self._altered_at = Txn(0)
+        self._writes = writes = Writes(self._world, self._looks, rng, self._tell)
         self._ways: list[Callable[[], None]] = [
             way
             for way, weight in (
-                (self._put, 12),
-                (self._put_at_a_time, 8),
-                (self._put_many, 4),
-                (self._put_very_many, 1),
-                (self._put_if_absent, 2),
-                (self._put_if_unchanged, 4),
-                (self._update, 4),
-                (self._increment, 6),
-                (self._batch, 3),
-                (self._erase, 6),
-                (self._erase_versions, 4),
-                (self._erase_many, 2),
-                (self._erase_range, 2),
+                (writes.put, 14),
+                (writes.put_at_a_time, 8),
+                (writes.put_many, 4),
+                (writes.put_very_many, 1),
+                (writes.put_if_absent, 2),
+                (writes.put_if_unchanged, 4),
+                (writes.update, 6),
+                (writes.increment, 6),
+                (writes.batch, 3),
+                (writes.erase, 6),
+                (writes.erase_versions, 4),
+                (writes.erase_many, 2),
+                (writes.erase_range, 2),
                 (self._truncate, 1),
                 (self._flush, 6),
                 (self._compact, 4),
-                (self._erase_now, 2),
+                (self._erase_now, 3),
                 (self._keep, 4),
                 (self._split, 3),
                 (self._join, 2),
@@ -98,243 +88,11 @@ class Walk:
     def _tell(self, what: str) -> None:
         self.told.append(what)
 
-    # -- what is drawn
-
-    def _key(self) -> Key:
-        pool = self._world.declared.many[:3] if self._rng.random() < 0.1 else self._world.declared.keys
-        return self._rng.choice(pool)
-
-    def _time(self) -> Micros | None:
-        """Of a version: the commit's, that of another version, or one of the past or the future."""
-        now_us = self._world.machine.clock.wall_ms() * 1_000
-        near, far = self._rng.randint(-5_000, 5_000), self._rng.randint(-7_200, 7_200) * 1_000_000
-        return self._rng.choice([None, *(self._world.times[-3:]), Micros(now_us + near), Micros(now_us + far)])
-
-    def _written(self, key: Key, values: dict[str, Any], ts: Micros | None = None) -> list[Mutation]:
-        """What a put of these values says."""
-        row, known = self._world.row_of(key), columns_of(self._world.schema)
-        found: list[Mutation] = []
-        columns = tuple((known[name].id, value) for name, value in values.items() if name in known)
-        if columns or not values:
-            found.append(Put(row, columns, ts))
-        for name, value in values.items():
-            if ":" in name:
-                family, _, qualifier = name.partition(":")
-                found.append(PutCell(row, family, qualifier, value, ts))
-        return found
-
-    def _named(self, key: Key) -> dict[str, Any]:
-        return dict(zip(self._world.schema.codec.names, key, strict=True))
-
-    def _take(self, mutations: list[Mutation], ts: Micros | None = None) -> Txn | None:
-        if ts is not None:
-            self._world.times.append(ts)
-        return self._world.take_over(mutations)
-
-    # -- writing
-
-    def _put(self) -> None:
-        self._put_with(None)
-
-    def _put_at_a_time(self) -> None:
-        self._put_with(self._time())
-
-    def _put_with(self, ts: Micros | None) -> None:
-        key, values = self._key(), draw_values(self._rng, self._world.schema)
-        self._tell(f"put({key}, {values}, ts={ts})")
-        txn = self._world.table.put(self._named(key) | values, ts=ts)
-        assert txn == self._take(self._written(key, values, ts), ts)
-
-    def _put_many(self) -> None:
-        ts, mutations, rows = self._time(), list[Mutation](), list[dict[str, Any]]()
-        for _ in range(self._rng.randint(1, 5)):
-            key, values = self._key(), draw_values(self._rng, self._world.schema)
-            rows.append(self._named(key) | values)
-            mutations += self._written(key, values, ts)
-        self._tell(f"put_many({rows}, ts={ts})")
-        txn = self._world.table.put_many(rows, ts=ts)
-        assert txn == self._take(mutations, ts)
-
-    def _put_very_many(self) -> None:
-        """The same columns of many rows."""
-        ts, mutations, rows = self._time(), list[Mutation](), list[dict[str, Any]]()
-        names = draw_values(self._rng, self._world.schema)
-        known = columns_of(self._world.schema)
-        for key in [*self._world.declared.many, *self._rng.sample(self._world.declared.keys, 2)]:
-            values = {
-                name: draw_value(self._rng, known[name]) if name in known else value for name, value in names.items()
-            }
-            rows.append(self._named(key) | values)
-            mutations += self._written(key, values, ts)
-        self._tell(f"put_many({len(rows)} rows, {rows[0]}, ..., ts={ts})")
-        self._world.table.put_many(rows, ts=ts)
-        self._take(mutations, ts)
-
-    def _put_if_absent(self) -> None:
-        key, values = self._key(), draw_values(self._rng, self._world.schema)
-        self._tell(f"put({key}, {values}, if_absent=True)")
-        before = self._looks.row(key, self._world.db.now())
-        try:
-            self._world.table.put(self._named(key) | values, if_absent=True)
-        except stelae.AlreadyExists:
-            assert before is not None, f"{key} is not there"
-            return
-        assert before is None, f"{key} is there: {before}"
-        self._take(self._written(key, values))
-
-    def _put_if_unchanged(self) -> None:
-        """Whether it passes is known where the snapshot is one that the table keeps. A change which left nothing that
-        the schema still has may be overlooked."""
-        key, values, world = self._key(), draw_values(self._rng, self._world.schema), self._world
-        row = world.table.get(key)
-        newest = [world.db.now() if row is None else row.txn]
-        since = self._rng.choice([*newest * 2, *world.remembered])
-        last, is_kept = world.model.last_txn(world.row_of(key)), world.is_kept(since)
-        self._tell(f"put({key}, {values}, if_unchanged_since={since}), changed last at {last}")
-        try:
-            world.table.put(self._named(key) | values, if_unchanged_since=since)
-        except stelae.Conflict:
-            assert last > since or not is_kept, f"{key} has not changed since {since}"
-            return
-        assert last <= max(since, self._altered_at), f"{key} changed at {last}"
-        self._take(self._written(key, values))
-
-    def _update(self) -> None:
-        key, values = self._key(), draw_values(self._rng, self._world.schema)
-        self._tell(f"update({key}, {values})")
-        given: list[Any] = []
-
-        def change(row: Any) -> dict[str, Any] | None:
-            given.append(row)
-            return values or None
-
-        before = self._looks.row(key, self._world.db.now())
-        found = self._world.table.update(key, change)
-        assert given == [before]
-        if not values:
-            assert found == before
-            return
-        txn = self._take_shown(key, values)
-        assert found == self._looks.row(key, txn)
-
-    def _increment(self) -> None:
-        world = self._world
-        numbers = {n: c for n, c in columns_of(world.schema).items() if str(c.type) in ("int64", "int32", "float64")}
-        needs_all = any(not column.nullable and column.default is None for column in numbers.values())
-        if not numbers or (needs_all and len(numbers) < len(columns_of(world.schema))):
-            return
-        names = list(numbers) if needs_all else self._rng.sample(list(numbers), self._rng.randint(1, len(numbers)))
-        key, by = self._key(), {name: self._rng.randint(-3, 3) for name in names}
-        self._tell(f"increment({key}, {by})")
-        before = self._looks.row(key, world.db.now())
-        old = {name: numbers[name].default if before is None else before[name] for name in names}
-        expected = {name: (old[name] or 0) + by[name] for name in names}
-        assert world.table.increment(key, by) == expected, f"from {before}"
-        self._take_shown(key, expected)
-
-    def _take_shown(self, key: Key, values: dict[str, Any]) -> Txn:
-        """What was written and must be seen: at the commit's time, or behind a version of the future."""
-        world, row = self._world, self._world.row_of(key)
-        (txn,) = {txn for txn, _ in world.heard}
-        before = world.model.read(world.model.last, read_us=micros_of(txn)).get(row)
-        found = world.table.history(key, list(values), 1, txn)
-        mutations: list[Mutation] = []
-        hidden = {
-            name: before.versions[name][0].ts
-            for name in values
-            if before is not None and name in before.versions and before.versions[name][0].ts > micros_of(txn)
-        }
-        for name, value in values.items():
-            (version,) = found[name]
-            assert (version.value, version.txn) == (value, txn), f"{name} of {key} is {version}, behind {hidden}"
-            assert version.ts > hidden.get(name, -1)
-            assert version.ts == micros_of(txn) or hidden, f"{name} of {key} is {version}"
-            mutations += self._written(key, {name: value}, version.ts)
-        assert world.take_over(mutations) == txn
-        return txn
-
-    def _batch(self) -> None:
-        world, pending = self._world, list[Mutation]()
-        count_max = self._rng.randint(1, 6)
-        self._tell(f"batch(count_max={count_max})")
-        with world.table.batch(count_max=count_max) as batch:
-            for _ in range(self._rng.randint(1, 6)):
-                key, ts = self._key(), self._time()
-                if self._rng.random() < 0.3:
-                    columns = None if self._rng.random() < 0.5 else draw_members(self._rng, world.schema)
-                    self._tell(f"  erase({key}, {columns}, ts={ts})")
-                    batch.erase(key, columns, ts=ts)
-                    pending += self._erasures(world.row_of(key), columns, ts)
-                else:
-                    values = draw_values(self._rng, world.schema)
-                    self._tell(f"  put({key}, {values}, ts={ts})")
-                    batch.put(self._named(key) | values, ts=ts)
-                    pending += self._written(key, values, ts)
-                if world.heard:
-                    self._take(pending)
-                    pending = []
-        self._take(pending)
-
-    # -- erasing
-
-    def _erasures(self, row: Row, columns: list[str] | None, ts: Micros | None) -> list[Mutation]:
-        if columns is None:
-            return [Erase(row, WholeRow(), ts)]
-        return [Erase(row, target, ts) for target in self._targets(columns)]
-
-    def _targets(self, columns: list[str]) -> list[Columns | Cell | WholeFamily]:
-        known = columns_of(self._world.schema)
-        found: list[Columns | Cell | WholeFamily] = []
-        for name in columns:
-            family, _, qualifier = name.partition(":")
-            if name in known:
-                found.append(Columns((known[name].id,)))
-            else:
-                found.append(Cell(family, qualifier) if qualifier else WholeFamily(family))
-        return found
-
-    def _erase(self) -> None:
-        key, ts = self._key(), self._time()
-        columns = None if self._rng.random() < 0.3 else draw_members(self._rng, self._world.schema)
-        self._tell(f"erase({key}, {columns}, ts={ts})")
-        self._world.table.erase(key, columns, ts=ts)
-        self._take(self._erasures(self._world.row_of(key), columns, ts))
-
-    def _erase_versions(self) -> None:
-        """Of a column or cell that has some, the newest if it can be."""
-        key, now = self._key(), self._world.db.now()
-        found = self._world.model.read(now, history=9).get(self._world.row_of(key))
-        if found is None or not found.versions:
-            return
-        name = self._rng.choice(list(found.versions))
-        times = [version.ts for version in found.versions[name][:2]] + self._world.times[-2:]
-        versions = sorted(set(self._rng.sample(times, self._rng.randint(1, 2)))) if len(times) > 1 else times
-        self._tell(f"erase({key}, {[name]}, versions={versions})")
-        self._world.table.erase(key, [name], versions=versions)
-        target = self._targets([name])[0]
-        assert not isinstance(target, WholeFamily)
-        self._take([EraseVersion(self._world.row_of(key), target, ts) for ts in versions])
-
-    def _erase_many(self) -> None:
-        pool = self._world.declared.many if self._rng.random() < 0.2 else self._world.declared.keys[:4]
-        ts = self._time()
-        self._tell(f"erase_many({pool[:4]}..., ts={ts})")
-        self._world.table.erase_many(pool, ts=ts)
-        self._take([Erase(self._world.row_of(key), WholeRow(), ts) for key in pool])
-
-    def _erase_range(self) -> None:
-        start, stop = sorted(self._rng.sample(self._world.declared.keys, 2))
-        self._tell(f"erase_range({start}, {stop})")
-        decode = self._world.schema.codec.decode
-        rows = [row for row in self._looks.rows(self._world.db.now()) if start <= decode(row) < stop]
-        assert self._world.table.erase_range(start, stop) == len(rows)
-        self._take([Erase(row, WholeRow()) for row in rows])
+    # -- files and tablets
 
     def _truncate(self) -> None:
         self._tell("truncate_table")
         self._world.model.truncate(self._world.db.truncate_table(NAME))
-
-    # -- files and tablets
 
     def _flush(self) -> None:
         self._tell("flush")
@@ -360,7 +118,7 @@ class Walk:
                     break
 
     def _split(self) -> None:
-        key = None if self._rng.random() < 0.2 else self._key()
+        key = None if self._rng.random() < 0.2 else self._writes.draw_key()
         self._tell(f"split({key})")
         before = len(self._world.table.tablets())
         try:
@@ -380,7 +138,7 @@ class Walk:
         changes = draw_alteration(self._rng, self._world.schema)
         self._tell(f"alter_table({changes})")
         if self._world.alter(changes):
-            self._altered_at = self._world.db.now()
+            self._writes.altered_at = self._world.db.now()
         else:
             self._tell("  refused")
 
@@ -408,6 +166,7 @@ class Walk:
         seconds = self._rng.choice(_PASSES_S)
         self._tell(f"{seconds} s pass")
         self._world.machine.pass_s(seconds)
+        self._looks.look_at_rows()
 
     def _reopen(self) -> None:
         how = self._rng.choice(("closed", "kill", "power"))

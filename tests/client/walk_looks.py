@@ -26,6 +26,14 @@ class Looks:
         at: Any = rng.choice([None, None, *world.remembered, *world.held])
         self._look_at(at, rng.choice((self._get, self._get, self._get_many, self._history, self._scan, self._count)))
 
+    def look_at_rows(self) -> None:
+        """The rows as they are now, one by one, and each again at its own txn."""
+        for key in self._world.declared.keys:
+            found = self._world.table.get(key)
+            txn = self._world.db.now() if found is None else found.txn
+            assert found == self.row(key, txn), f"get({key})"
+            assert found is None or found == self._world.table.get(key, at=txn), f"{key} again at its own txn {txn}"
+
     def look_at_all(self) -> None:
         """Every way of reading, at every snapshot."""
         for at in (None, *self._world.held, *self._world.remembered):

@@ -155,23 +155,29 @@ def draw_value(rng: Random, column: Column) -> Any:
     return made[kind]
 
 
-def draw_values(rng: Random, schema: TableSchema, *, cells: bool = True) -> dict[str, Any]:
+def draw_values(rng: Random, schema: TableSchema) -> dict[str, Any]:
     """Columns and cells of one row, as a put takes them; perhaps none."""
     found: dict[str, Any] = {}
     for group in schema.groups:
         if rng.random() < 0.4:
             continue
         if isinstance(group, ColumnsGroup):
-            chosen = [column for column in group.columns if rng.random() < 0.6]
-            for column in {c.name: c for c in (*chosen, *(required_columns(group) if chosen else ()))}.values():
-                found[column.name] = draw_value(rng, column)
-    for family in families_of(schema) if cells else ():
+            found |= {column.name: draw_value(rng, column) for column in group.columns if rng.random() < 0.6}
+    for family in families_of(schema):
         if rng.random() < 0.3:
-            found[f"{family}:{rng.choice(QUALIFIERS[1:])}"] = rng.choice((b"", b"1", b"22", b"333"))
-    if not found:
-        needed = required_columns(schema.existence_group)
-        return {column.name: draw_value(rng, column) for column in needed}
-    return found
+            found[f"{family}:{'q' if rng.random() < 0.8 else 'r'}"] = rng.choice((b"", b"1", b"22", b"333"))
+    return add_required(rng, schema, found)
+
+
+def add_required(rng: Random, schema: TableSchema, values: dict[str, Any]) -> dict[str, Any]:
+    """With the columns that must be in every put which touches their group."""
+    for group in schema.groups:
+        if isinstance(group, ColumnsGroup):
+            touched = any(column.name in values for column in group.columns)
+            if touched or (not values and group is schema.existence_group):
+                missing = [column for column in required_columns(group) if column.name not in values]
+                values = values | {column.name: draw_value(rng, column) for column in missing}
+    return values
 
 
 def draw_members(rng: Random, schema: TableSchema) -> list[str]:
@@ -211,7 +217,9 @@ def draw_alteration(rng: Random, schema: TableSchema) -> dict[str, Any]:
         choices += [{"drop_families": [family]}, _move(rng, rng.choice(named).name, [family])]
         choices += [{"rename_families": {family: rng.choice(free_families)}}] if free_families else []
     if named and free_families:
-        choices += [{"add_families": {rng.choice(named).name: [rng.choice(free_families)]}}] * 3
+        more = {"add_families": {rng.choice(named).name: [rng.choice(free_families)]}}
+        wild = [group.name for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard]
+        choices += [more, more, {**more, "drop_groups": wild}]
     if new_group is not None:
         choices += _new_groups(rng, new_group, free, free_families, schema)
         if columns:
@@ -253,6 +261,8 @@ def _new_groups(
     wild = next((group for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard), None)
     if wild is None:
         found.append({"add_groups": [stelae.cells(name, purge=draw_purge(rng))]})
-    elif rng.random() < 0.2:
-        found.append({"add_groups": [stelae.cells(name, purge=draw_purge(rng))], "drop_groups": [wild.name]})
+    else:
+        other = stelae.cells(name, purge=draw_purge(rng))
+        named = stelae.cells(name, free_families[:1], purge=draw_purge(rng)) if free_families else other
+        found.append({"add_groups": [rng.choice((other, named))], "drop_groups": [wild.name]})
     return found

@@ -6,7 +6,7 @@ followers are told of, which is why entries are named in the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -181,17 +181,6 @@ class ColumnChanged:
         return replace(group, columns=tuple(self.column if c.id == self.column.id else c for c in group.columns))
 
 
-def _declared(
-    catalog: Catalog, table: TableId, families: Iterable[Family], options: GroupOptions
-) -> tuple[Family, ...]:
-    """With the past that their cells have, if there is a wildcard they may have been under."""
-    for group in catalog.tables[table].schema.groups:
-        if isinstance(group, CellsGroup) and group.wildcard:
-            until = Txn(catalog.activation - 1)
-            return tuple(family.after(group.options, options, until) for family in families)
-    return tuple(families)
-
-
 @dataclass(frozen=True, slots=True)
 class FamiliesAdded:
     table: TableId
@@ -200,8 +189,7 @@ class FamiliesAdded:
 
     def apply(self, catalog: Catalog) -> Catalog:
         def change(group: CellsGroup) -> CellsGroup:
-            declared = _declared(catalog, self.table, self.families, group.options)
-            return replace(group, families=(*group.families, *declared))
+            return replace(group, families=(*group.families, *self.families))
 
         return _change_group(catalog, self.table, self.group, CellsGroup, change)
 
@@ -263,10 +251,8 @@ class GroupAdded:
     group: Group
 
     def apply(self, catalog: Catalog) -> Catalog:
-        schema, group = catalog.tables[self.table].schema, self.group
-        if isinstance(group, CellsGroup) and group.families:
-            group = replace(group, families=_declared(catalog, self.table, group.families, group.options))
-        return _with_schema(catalog, self.table, replace(schema, groups=(*schema.groups, group)))
+        schema = catalog.tables[self.table].schema
+        return _with_schema(catalog, self.table, replace(schema, groups=(*schema.groups, self.group)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +329,29 @@ def apply_update(catalog: Catalog, update: Update) -> Catalog:
     following = replace(catalog, version=update.version, activation=update.activation)
     for entry in update.entries:
         following = entry.apply(following)
+    for table in {entry.table for entry in update.entries if isinstance(entry, FamiliesAdded | GroupAdded)}:
+        if table in catalog.tables and table in following.tables:
+            following = _remember_wildcard(catalog.tables[table].schema, following, table)
     return following
+
+
+def _remember_wildcard(before: TableSchema, catalog: Catalog, table: TableId) -> Catalog:
+    """Families that are declared now have the past that their cells had under the wildcard of the version before, also
+    if that is dropped in the same update."""
+    groups = [group for group in before.groups if isinstance(group, CellsGroup)]
+    known = {family.id for group in groups for family in group.families}
+    wildcard = next((group for group in groups if group.wildcard), None)
+    if wildcard is None:
+        return catalog
+    options, until = wildcard.options, Txn(catalog.activation - 1)
+
+    def change(group: Group) -> Group:
+        if not isinstance(group, CellsGroup):
+            return group
+        families = tuple(f if f.id in known else f.after(options, group.options, until) for f in group.families)
+        return replace(group, families=families)
+
+    return _change_groups(catalog, table, change)
 
 
 def _versioned(table: Table, catalog: Catalog) -> Table:

@@ -276,3 +276,35 @@ def test_a_family_that_is_declared_keeps_the_past_it_had_under_the_wildcard(
     assert shown() == [b"third", [b"third", *before[1]][: 2 if own else None]]
     assert [each.value for each in store.table.history("ann", limit=None)["fb:q"]] == before[1]
     store.db.close()
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_a_wildcard_in_the_place_of_another_has_nothing_of_it(tmp_path: Path, between: str) -> None:
+    store = Store(tmp_path / "s", between)
+    store.alter(add_groups=[stelae.cells("wild", purge="max-history=1")])
+    store.put(id="ann", **{"x:q": b"1", "y:q": b"1"})
+    store.put(id="ann", **{"x:q": b"2", "y:q": b"2"})
+    store.alter(add_groups=[stelae.cells("other")], drop_groups=["wild"])
+    assert store.rows()[0] == FULL
+    store.put(id="ann", **{"x:r": b"3"})
+    assert store.rows()[0] == FULL | {"x:r": b"3"}
+    assert "y:q" not in store.table.history("ann")
+    store.db.close()
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("how", ["add_families", "add_groups"])
+def test_a_family_keeps_its_past_under_a_wildcard_that_goes_as_it_is_declared(
+    tmp_path: Path, between: str, how: str
+) -> None:
+    store = Store(tmp_path / "s", between)
+    store.alter(add_groups=[stelae.cells("wild", purge="max-history=1")])
+    for value in (b"1", b"2"):
+        store.put(id="ann", **{"x:q": value, "y:q": value})
+    added: dict[str, Any] = {"add_groups": [stelae.cells("late", ["x"])], "add_families": {"events": ["x"]}}
+    store.alter(**{how: added[how]}, drop_groups=["wild"])
+    assert store.rows()[0] == FULL | {"x:q": b"2"}
+    assert [version.value for version in store.table.history("ann")["x:q"]] == [b"2"]
+    store.put(id="ann", **{"x:q": b"3"})
+    assert [version.value for version in store.table.history("ann")["x:q"]] == [b"3", b"2"]
+    store.db.close()

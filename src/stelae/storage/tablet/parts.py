@@ -9,9 +9,9 @@ whatever order the compactions came.
 rows are in every part.
 
 `carry` says what becomes of one schema's members in the next: columns and declared families are followed by id. A
-family that only the wildcard group held stays under its name, also when it becomes declared, unless the wildcard group
-goes or a declared family takes its name; a declared one that is dropped is gone, even if the wildcard group would take
-its name.
+family that only the wildcard group held stays under its name, also when it becomes declared. It is gone if a declared
+family takes its name, or if the wildcard group goes and no group declares it, whether or not there is another wildcard
+then; a declared one that is dropped is gone, even if the wildcard group would take its name.
 """
 
 from __future__ import annotations
@@ -109,11 +109,16 @@ def carry(old: TableSchema, new: TableSchema) -> Carry:
     names = {id_: name for name, id_ in declared(new).items()}
     families = tuple((name, names.get(id_)) for name, id_ in declared(old).items())
     taken = frozenset(name for _, name in families if name is not None)
-    if any(isinstance(group, CellsGroup) and group.wildcard for group in new.groups):
+    if _wildcard(new) is not None and _wildcard(new) == _wildcard(old):
         others = FamilySet(taken, others=True)
     else:
         others = FamilySet(frozenset(declared(new)) - taken)
     return Carry(columns | {ROW_EXISTS}, families, others)
+
+
+def _wildcard(schema: TableSchema) -> GroupId | None:
+    """One that takes the place of another has nothing of it."""
+    return next((group.id for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,8 @@ def place(part: Part, naming: Naming, old: TableSchema, new: TableSchema) -> dic
 
 def _families(part: FamilySet, naming: Naming, change: Carry, own: FamilySet, old: TableSchema) -> FamilySet:
     """The source's names whose new names are the group's. Only names the old schema declared, or the source's naming
-    knows, can change; all others keep theirs, and those are the group's or not as they stand."""
+    knows, can change; all others keep theirs, and those are the group's or not as they stand, unless the wildcard that
+    held them is gone."""
     special = {*declared(old), *(then for then, _ in naming.renamed), *part.names, NO_FAMILY}
     changed = {now for _, now in change.families if now is not None}
     special |= changed | own.names
@@ -163,6 +169,6 @@ def _families(part: FamilySet, naming: Naming, change: Carry, own: FamilySet, ol
             moved = change.family(now) if now else now
             if moved is not None and moved in own:
                 kept.add(name)
-    if not (part.others and own.others):
+    if not (part.others and own.others and change.others.others):
         return FamilySet(frozenset(kept))
     return FamilySet(frozenset(special - kept), others=True)
