@@ -47,7 +47,7 @@ class Zygote:
         """Until the workers have written so many more lines, or none for so long: all may be done, or wait for one that
         is stopped."""
         while count > 0 and select.select([self._beats], [], [], seconds)[0]:
-            count -= len(os.read(self._beats, count))
+            count -= len(os.read(self._beats, min(count, 4_096)))
 
 
 @contextmanager
@@ -89,6 +89,7 @@ class Run:
             self._zygote.wait_for_lines(self._chance.randrange(5, 60), QUIET_S)
             self._disturb()
         self._zygote.ask({"wait": True})
+        self._zygote.wait_for_lines(sys.maxsize, 0)
 
     def _start(self) -> None:
         self._number += 1
