@@ -35,11 +35,11 @@ def _texts(option: str, metavar: str, text: str) -> Any:
 
 def register_alter(app: typer.Typer) -> None:
     epilog = 'Example: stelae table alter users --add "profile: email string" --path data'
-    app.command("alter", help=verb_help(_ALTER_HELP), epilog=epilog)(alter_one_table)
+    app.command("alter", help=verb_help(_ALTER_HELP), epilog=epilog)(alter_table)
 
 
 @placed
-def alter_one_table(
+def alter_table(
     name: TableArgument,
     place: StorePlace,
     add: Annotated[list[str] | None, _texts("--add", "TEXT", 'Columns: "profile: email string"')] = None,

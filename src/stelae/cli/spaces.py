@@ -53,7 +53,7 @@ def _namespace_of(table: str) -> str:
 
 @namespace_app.command("create", epilog="Example: stelae namespace create sales --path data")
 @placed
-def create_one_namespace(
+def create_namespace(
     name: _NamespaceArgument, place: StorePlace, if_not_exists: _IfNotExists = False, json: JsonOption = False
 ) -> None:
     """Make a namespace. `stelae table create NAMESPACE.NAME` makes it too."""
@@ -73,7 +73,7 @@ def _created(is_new: bool) -> str:
 
 @namespace_app.command("drop", epilog="Example: stelae namespace drop sales --path data")
 @placed
-def drop_one_namespace(
+def drop_namespace(
     name: _NamespaceArgument,
     place: StorePlace,
     if_exists: _IfExists = False,
@@ -83,10 +83,10 @@ def drop_one_namespace(
     with place.opened() as database:
         found = next((each for each in database.namespaces() if each.casefold() == name.casefold()), None)
         database.drop_namespace(name, if_exists=if_exists)
-    _dropped("namespace", found, json)
+    _print_dropped("namespace", found, json)
 
 
-def _dropped(kind: str, name: str | None, json: bool) -> None:
+def _print_dropped(kind: str, name: str | None, json: bool) -> None:
     if json:
         print_json({"dropped": name})
     elif name is None:
@@ -138,7 +138,7 @@ there is room; ring places them by a hash of their keys. Tables go into a zone b
     epilog="Example: stelae zone create small --tablet-bytes 67108864 --path data",
 )
 @placed
-def create_one_zone(
+def create_zone(
     name: _ZoneArgument,
     place: StorePlace,
     replicas: Annotated[int, typer.Option(help="Of each tablet.")] = 1,
@@ -190,7 +190,7 @@ Tablets that are too large now are split, and small ones joined, by and by.
     epilog="Example: stelae zone alter default --tablet-bytes 268435456 --path data",
 )
 @placed
-def alter_one_zone(
+def alter_zone(
     name: _ZoneArgument,
     place: StorePlace,
     replicas: Annotated[int | None, typer.Option(help="Of each tablet.", show_default=False)] = None,
@@ -226,7 +226,7 @@ def alter_one_zone(
 
 @zone_app.command("drop", epilog="Example: stelae zone drop small --path data")
 @placed
-def drop_one_zone(
+def drop_zone(
     name: _ZoneArgument,
     place: StorePlace,
     if_exists: _IfExists = False,
@@ -236,4 +236,4 @@ def drop_one_zone(
     with place.opened() as database:
         found = next((each for each in database.zones() if each.casefold() == name.casefold()), None)
         database.drop_zone(name, if_exists=if_exists)
-    _dropped("zone", found, json)
+    _print_dropped("zone", found, json)

@@ -186,7 +186,7 @@ def _splits(shape: dict[str, Any], split: list[str] | None) -> list[Any] | None:
 
 @table_app.command("describe", epilog="Example: stelae table describe users --path data")
 @placed
-def describe_one_table(name: TableArgument, place: StorePlace, json: JsonOption = False) -> None:
+def describe_table(name: TableArgument, place: StorePlace, json: JsonOption = False) -> None:
     """A table's key, columns, options, tablets and sizes."""
     with place.opened(read_only=True) as database:
         found = database.describe(name)
@@ -252,7 +252,7 @@ def _options(found: dict[str, Any]) -> Grid:
 
 @table_app.command("drop", epilog="Example: stelae table drop users --yes --path data")
 @placed
-def drop_one_table(
+def drop_table(
     name: TableArgument,
     place: StorePlace,
     yes: YesOption = False,
@@ -270,9 +270,7 @@ def drop_one_table(
 
 @table_app.command("truncate", epilog="Example: stelae table truncate users --yes --path data")
 @placed
-def truncate_one_table(
-    name: TableArgument, place: StorePlace, yes: YesOption = False, json: JsonOption = False
-) -> None:
+def truncate_table(name: TableArgument, place: StorePlace, yes: YesOption = False, json: JsonOption = False) -> None:
     """Erase all rows of a table, in one step. Snapshots from before still see them, for as long as its retention."""
     with place.opened() as database:
         found = database.describe(name)
@@ -283,7 +281,7 @@ def truncate_one_table(
 
 @table_app.command("recall", epilog="Example: stelae table recall users --as users_before --path data")
 @placed
-def recall_one_table(
+def recall_table(
     name: TableArgument,
     place: StorePlace,
     new_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Under another name.")] = None,

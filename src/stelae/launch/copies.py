@@ -11,7 +11,7 @@ from stelae.adapters.files import os_errors
 from stelae.model.errors import StelaeError
 
 
-def copied(directory: Path, *patterns: str) -> Path:
+def copy_files(directory: Path, *patterns: str) -> Path:
     """All that has such a name, in a new directory, which the caller removes."""
     copy = Path(tempfile.mkdtemp(prefix="stelae-"))
     try:

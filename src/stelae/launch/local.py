@@ -36,7 +36,7 @@ from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
-from stelae.launch.copies import copied, told_of
+from stelae.launch.copies import copy_files, told_of
 from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.metastores import MARKS, METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
@@ -124,7 +124,7 @@ class LocalStore(EmbeddedStore):
         """The metastore and the log, in a directory that goes when the store is closed."""
         if not (directory / METASTORE_FILE).exists():
             raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
-        copy = copied(directory, MARKS, f"{METASTORE_FILE}*", LOG_DIRECTORY)
+        copy = copy_files(directory, MARKS, f"{METASTORE_FILE}*", LOG_DIRECTORY)
         self._ends.append(lambda: shutil.rmtree(copy, ignore_errors=True))
         return copy
 

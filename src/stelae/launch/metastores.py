@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.launch.copies import copied, told_of
+from stelae.launch.copies import copy_files, told_of
 from stelae.model.errors import NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
@@ -76,7 +76,7 @@ async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
     try:
         return await SqliteMetastore.open(path / METASTORE_FILE, SystemClock(), read_only=True)
     except (PermissionDenied, OutdatedLayout):
-        copy = copied(path, MARKS, f"{METASTORE_FILE}*")
+        copy = copy_files(path, MARKS, f"{METASTORE_FILE}*")
     held.callback(shutil.rmtree, copy, ignore_errors=True)
     try:
         return await _read_copy(copy / METASTORE_FILE)

@@ -277,8 +277,8 @@ class Shard:
         future.set_result(None)
         return future
 
-    def freed(self) -> None:
-        """Memories were flushed, or let go otherwise."""
+    def recount_memory(self) -> None:
+        """Count what memory holds now, and wake writers that wait for room."""
         with self.lock:
             self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
         self._wake()

@@ -122,7 +122,7 @@ class TableUpkeep:
     def _rewrite_tablet(
         self, tablet: TabletId, done: set[tuple[TabletId, GroupId]], count: Callable[[int], None]
     ) -> bool:
-        """Whether that was all."""
+        """Rewrite each group of the tablet once. False if some of it could not be done yet."""
         upkeep = self._upkeep
         upkeep.drop_hidden(tablet)
         while True:

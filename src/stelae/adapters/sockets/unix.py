@@ -334,9 +334,9 @@ class UnixTransport:
     async def listen(self, address: Address) -> Listener:
         path = checked_path(address)
         with os_errors(path):
-            lock_fd = _locked(path)
+            lock_fd = _take_lock(path)
             try:
-                bound = _bound(path)
+                bound = _bind(path)
             except BaseException:
                 os.close(lock_fd)
                 raise
@@ -356,7 +356,7 @@ def connect_error(error: OSError, path: str) -> StelaeError:
     return Unavailable(f"{path}: nobody listens there: {error.strerror or error}")
 
 
-def _locked(path: str) -> int:
+def _take_lock(path: str) -> int:
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -366,7 +366,7 @@ def _locked(path: str) -> int:
     return lock_fd
 
 
-def _bound(path: str) -> socket.socket:
+def _bind(path: str) -> socket.socket:
     """A socket at the path, in the place of one that is dead. Whoever calls has the lock."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -386,7 +386,7 @@ def _bound(path: str) -> socket.socket:
 
 
 def _refuse_living(path: str) -> None:
-    """Of somebody who does not know about locks."""
+    """AlreadyExists if a process listens there that took no lock."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, short_path(path) as short:
         probe.setblocking(False)
         try:

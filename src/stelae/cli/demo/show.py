@@ -34,7 +34,7 @@ def run(rows: int | None, spark: bool, keep: Path | None, console: Console, repo
     stage = DemoStage(directory, rows or (ROWS_WITH_SPARK if spark else ROWS_WITHOUT), console)
     try:
         stage.say(escape(f"All of this happens in {directory}"))
-        running = _started(stage, rows) if spark else None
+        running = _start_session(stage, rows) if spark else None
         try:
             stage.open()
             try:
@@ -54,7 +54,7 @@ def run(rows: int | None, spark: bool, keep: Path | None, console: Console, repo
     _close(stage, written)
 
 
-def _started(stage: DemoStage, rows: int | None) -> Any:
+def _start_session(stage: DemoStage, rows: int | None) -> Any:
     """A session, or None if there cannot be one."""
     try:
         return on_spark.start_spark(stage)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, started_spark
+from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, start_spark
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption
 from stelae.cli.screens import (
@@ -68,7 +68,7 @@ def _job(
     Spark; a small one is, and there is no session, unless one is asked for."""
     with place.opened(make=make) as database:
         is_small = table is not None and master is None and _size_bytes(database, table) <= WITHOUT_SPARK_BYTES_MAX
-        spark = None if is_small else started_spark(master)
+        spark = None if is_small else start_spark(master)
         with progress_bar(what) as bar:
             yield spark, database, bar.at
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import stelae
-from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, started_spark
+from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, start_spark
 from stelae.cli.places import JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, facts, out, print_json, progress_bar, verb_help
 from stelae.cli.words.declarations import key_names_or_types, typed_columns
@@ -91,7 +91,7 @@ def load_files(
         raise InvalidArgument("--key and --tablets are for a table that is made: say --create")
     with place.opened(make=create) as database:
         known = _known(database, table, create=create, key=key)
-        spark = started_spark(master)
+        spark = start_spark(master)
         from stelae.spark.loading.inputs import frame_of_files
         from stelae.spark.loading.loads import load
 

@@ -19,7 +19,7 @@ MasterOption = Annotated[
 ]
 
 
-def started_spark(master: str | None) -> Any:
+def start_spark(master: str | None) -> Any:
     """Spark is brought up here alone: no other verb waits for it."""
     from stelae.spark.driver.sessions import session
 

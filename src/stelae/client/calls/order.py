@@ -76,7 +76,7 @@ class Turn:
             self._lose(turn)
 
     def end(self) -> None:
-        """It is written, or never will be."""
+        """Let those behind it go on: the write is done, or was refused."""
         self._is_over = True
         self._pass()
 

@@ -242,7 +242,7 @@ class Rows:
     def update(self, key: object, function: UpdateFunction) -> Steps[FoundRow | None]:
         if not callable(function):
             raise InvalidArgument(f"update takes a function of the row, not {show(function)}")
-        change, before, txn = yield from self._changed(key, None, function)
+        change, before, txn = yield from self._change_row(key, None, function)
         if change is None:
             return before
         try:
@@ -258,10 +258,10 @@ class Rows:
         def sums(row: FoundRow | None) -> dict[str, Any]:
             return incremented(self._known.view.schema, row, by)
 
-        change, _, _ = yield from self._changed(key, list(by), sums)
+        change, _, _ = yield from self._change_row(key, list(by), sums)
         return dict(change or {})
 
-    def _changed(
+    def _change_row(
         self, key: object, columns: Sequence[str] | None, function: UpdateFunction
     ) -> Steps[tuple[Mapping[str, Any] | None, FoundRow | None, Txn]]:
         """What the function made of the row, the row before it, and when the change was written. If nothing was: None,

@@ -57,10 +57,10 @@ def session(app_name: str = "stelae", master: str | None = None, **conf: str) ->
             variables["JAVA_HOME"] = str(find_java().home)
             variables["SPARK_SUBMIT_OPTS"] = jvm_options(f"-Dlog4j2.configurationFile={logging.as_uri()}")
         with environment(**variables):
-            return _started(builder)
+            return _start_session(builder)
 
 
-def _started(builder: Any) -> SparkSession:
+def _start_session(builder: Any) -> SparkSession:
     """A Ctrl-C while Java starts would leave a process that nobody knows of."""
     started: SparkSession | None = None
     try:

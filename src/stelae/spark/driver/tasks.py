@@ -80,7 +80,7 @@ def run_tasks(
     bins = packed(list(enumerate(works)), lambda work: size_bytes(work[1]), context.defaultParallelism)
     taken: set[int] = set()
 
-    def handed_on(outcomes: Iterable[_Outcome[R]]) -> None:
+    def hand_on(outcomes: Iterable[_Outcome[R]]) -> None:
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error
@@ -89,17 +89,17 @@ def run_tasks(
                 take(outcome.result)  # type: ignore[arg-type]
 
     def tick() -> None:
-        handed_on(_drained(arrived.value))
+        hand_on(_drained(arrived.value))
         if beat is not None:
             beat()
 
     def job() -> list[_Outcome[R]]:
         found: list[_Outcome[R]] = (
-            context.parallelize(bins, len(bins)).mapPartitions(partial(_done, do, arrived)).collect()
+            context.parallelize(bins, len(bins)).mapPartitions(partial(_do_works, do, arrived)).collect()
         )
         return found
 
-    handed_on(watched(spark, what, job, tick))
+    hand_on(run_watched(spark, what, job, tick))
 
 
 def _run_here(works: Sequence[W], do: Callable[[W], R], take: Callable[[R], None], beat: Beat | None) -> None:
@@ -130,7 +130,7 @@ def packed(works: Sequence[W], size_bytes: Callable[[W], int], cores: int) -> li
     return [*bins, tuple(filling)] if filling else bins
 
 
-def _done(do: Callable[[W], R], arrived: Any, bins: Iterator[Sequence[tuple[int, W]]]) -> Iterator[_Outcome[R]]:
+def _do_works(do: Callable[[W], R], arrived: Any, bins: Iterator[Sequence[tuple[int, W]]]) -> Iterator[_Outcome[R]]:
     """In a task: each work in turn."""
     for number, work in (each for works in bins for each in works):
         try:
@@ -148,19 +148,19 @@ def _drained(waiting: list[T]) -> Iterator[T]:
         yield waiting.pop(0)
 
 
-def watched(spark: Any, what: str, job: Callable[[], T], tick: Callable[[], None], undoing: str = "") -> T:
+def run_watched(spark: Any, what: str, job: Callable[[], T], tick: Callable[[], None], undoing: str = "") -> T:
     """The result of a job that runs on Spark in another thread, while `tick` is called on this one. Whatever ends the
     waiting cancels the job, also where it is between two jobs of Spark's. `undoing`: what an interrupt leads to, for
     whoever waits for it."""
     context = spark.sparkContext
     group = f"stelae-{SystemRng().token(8).hex()}"
 
-    def grouped() -> T:
+    def run_in_group() -> T:
         context.setJobGroup(group, what, interruptOnCancel=True)
         return job()
 
     with closing(ThreadExecutor(1, 0)) as pool:
-        running = pool.submit(grouped)
+        running = pool.submit(run_in_group)
         try:
             while not wait([running], _LOOK_EVERY_S).done:
                 tick()
@@ -206,7 +206,7 @@ def run_action(
     groups: list[str] = []
     last = (0, 0)
 
-    def grouped() -> T:
+    def run_in_group() -> T:
         groups.append(spark.sparkContext.getLocalProperty("spark.jobGroup.id"))
         return action()
 
@@ -225,4 +225,4 @@ def run_action(
         if beat is not None:
             beat()
 
-    return watched(spark, what, grouped, tick, undoing)
+    return run_watched(spark, what, run_in_group, tick, undoing)

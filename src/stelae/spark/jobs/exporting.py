@@ -119,7 +119,7 @@ def export(
         count = run_action(
             spark,
             f"export {info.name}",
-            lambda: _written(frame, place, format, _real_mode(place, mode)),
+            lambda: _write_frame(frame, place, format, _real_mode(place, mode)),
             progress,
             Renewal(backend, [held.ticket]),
             "what it has written so far may stay in the directory",
@@ -156,7 +156,7 @@ def _real_mode(place: str, mode: str) -> str:
     return "append" if is_empty and mode == "error" else mode
 
 
-def _written(frame: DataFrame, place: str, form: str, mode: str) -> int:
+def _write_frame(frame: DataFrame, place: str, form: str, mode: str) -> int:
     """How many rows there were."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

@@ -109,11 +109,11 @@ def restore(
     held = manifest.held(root, manifest.txn if wanted is None else min(wanted, manifest.txn))
     backend: Any = backend_of(db)
     if name is None:
-        result = _loaded(spark, backend, held, _in_place(backend, manifest), progress, is_new=False)
+        result = _load_backup(spark, backend, held, _in_place(backend, manifest), progress, is_new=False)
     else:
         info = backend.create(_creation(held, name))
         try:
-            result = _loaded(spark, backend, held, info, progress, is_new=True)
+            result = _load_backup(spark, backend, held, info, progress, is_new=True)
         except BaseException as error:
             _drop(backend, info, error)
             raise
@@ -161,7 +161,7 @@ def _drop(backend: Any, info: TableInfo, reason: BaseException) -> None:
         reason.add_note(f"table {info.name!r} is half restored and could not be dropped: {error}")
 
 
-def _loaded(
+def _load_backup(
     spark: SparkSession, backend: Any, held: HeldTable, info: TableInfo, progress: Progress | None, *, is_new: bool
 ) -> RestoreResult:
     job = f"restore-{SystemRng().token(12).hex()}"
@@ -178,7 +178,7 @@ def _loaded(
             spark,
             f"restore {info.name}",
             works,
-            partial(written_files, msgspec.structs.replace(held, configs=()), ticket),
+            partial(write_files, msgspec.structs.replace(held, configs=()), ticket),
             take,
             size_bytes=lambda work: work.size_bytes,
             beat=Renewal(backend, [ticket.ticket]),
@@ -223,7 +223,7 @@ def _works(held: HeldTable, ticket: LoadTicket) -> list[RestoreWork]:
     return works
 
 
-def written_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
+def write_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
     """Write the files of one work. Runs in a Spark task."""
     tablet = HeldTablet.decode(work.config, held.schema(), "a backup", read_as=ticket.schema())
     part = SnapshotPart(tablet, work.group, work.rows, held.txn, ticket.table)

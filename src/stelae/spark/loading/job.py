@@ -289,5 +289,5 @@ def check_reports(table: str, schema: TableSchema, reports: Sequence[TaskReport]
 
 
 def _so(options: LoadOptions, told: str) -> str:
-    """What became of the others."""
+    """What became of the rest of a frame of which some rows were refused: nothing, unless it goes row by row."""
     return "though other parts of the frame may be, by mutations" if options.via == "mutations" else told

@@ -79,7 +79,7 @@ def _merged(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile]) -> 
     yield from write_files(plan, blobs, group, spec, merged(spec, runs, Twice()), plan.starts)
 
 
-def taken_over(plan: TaskPlan, blobs: BlobStore, files: Sequence[LoadedFile]) -> list[LoadedFile]:
+def copy_foreign_files(plan: TaskPlan, blobs: BlobStore, files: Sequence[LoadedFile]) -> list[LoadedFile]:
     """The same files under names that begin as the plan's do."""
     return [each if each.file.name.startswith(plan.prefix) else _copy(plan, blobs, each) for each in files]
 

@@ -30,7 +30,7 @@ from stelae.spark.loading.fragment_task import TaskPlan, TaskReport, decode_repo
 from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, aside_of, check_reports, patiently, random_job
 from stelae.spark.loading.mutation_task import put_part
-from stelae.spark.loading.overlaps import taken_over, without_repeats
+from stelae.spark.loading.overlaps import copy_foreign_files, without_repeats
 from stelae.spark.stores import absolute, backend_of, blobs_of, opened
 from stelae.storage.offline.sorting import Twice
 
@@ -218,7 +218,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
                     plan = replace(self._plan, prefix=ticket.prefix, starts=ticket.starts)
                     if plan.shape.schema.version != ticket.schema().version:
                         raise Conflict(f"table {ticket.name!r} was altered meanwhile: start the stream again")
-                    files = taken_over(plan, blobs, _finish(plan, ticket.name, reports, load))
+                    files = copy_foreign_files(plan, blobs, _finish(plan, ticket.name, reports, load))
                     is_whole = load.mode == "overwrite"
                     patiently(db, lambda backend: backend.commit_load(ticket.ticket, files, replaces=is_whole))
         self._clear(query, reports)

@@ -84,7 +84,7 @@ def open_shard(
     shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading)
     with shard.lock:
         shard.install(states)
-    shard.freed()
+    shard.recount_memory()
     shard.publish(last)
     return shard
 

@@ -121,4 +121,4 @@ class ConfigSaving:
             self._shard.install([], sorted(gone))
             self._dirty, self._removed = self._dirty - gone, self._removed | gone
             self._unsaved_from = {id_: txn for id_, txn in self._unsaved_from.items() if id_ not in gone}
-        self._shard.freed()
+        self._shard.recount_memory()

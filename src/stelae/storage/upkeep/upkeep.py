@@ -122,7 +122,7 @@ class Upkeep(Collecting):
             with shard.lock:
                 self._flushing.discard(id(memory))
                 self._writing -= {file.name for file in files.values()}
-        shard.freed()
+        shard.recount_memory()
         written = tuple(files.values())
         self.tell(flush_told(table, users, written, self._monotonic_s() - begun_s))
         return written
