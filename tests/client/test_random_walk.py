@@ -9,11 +9,11 @@ What the walks find, tried by faults put into the store on purpose, with seeds f
 - ages that are not those at `row.txn` in a read of the newest: at seed 12;
 - a declared family that is judged by its group's policy alone, not by its past under a wildcard: at seed 62;
 - a compaction that leaves one version less than `max-history=K` says: at seed 67.
-Of real ones they found that a wildcard in the place of another took over its cells, and that a family which was declared
-as its wildcard went had no past.
+Of real ones they found that a wildcard in the place of another took over its cells, and that a family which was
+declared as its wildcard went had no past.
 
-Left out: that another group becomes the one by which rows are judged that were put with their key alone, where ages count
-(see `walk_tables`).
+Left out: that another group becomes the one by which rows are judged that were put with their key alone, where ages
+count (see `walk_tables`).
 """
 
 from __future__ import annotations

@@ -83,6 +83,7 @@ class Walk:
             error.add_note(f"Walk({self.seed}, {self._steps}).run(), which ended with:")
             for line in self.told[-_TOLD_MAX:]:
                 error.add_note(f"  {line}")
+            self._world.machine.end("kill")
             raise
 
     def _tell(self, what: str) -> None:
