@@ -34,8 +34,8 @@ class Walk:
         declared = draw_table(rng)
         self._tell(f"create_table({declared.arguments})")
         self._world = World(seed, declared)
-        self._looks = Looks(self._world, rng)
-        self._writes = writes = Writes(self._world, self._looks, rng, self._tell)
+        self.looks = Looks(self._world, rng)
+        self._writes = writes = Writes(self._world, self.looks, rng, self._tell)
         self._ways: list[Callable[[], None]] = [
             way
             for way, weight in (
@@ -74,8 +74,8 @@ class Walk:
             for number in range(self._steps):
                 self.told.append(f"step {number}:")
                 self._rng.choice(self._ways)()
-                self._looks.look()
-            self._looks.look_at_all()
+                self.looks.look()
+            self.looks.look_at_all()
             problems = self._world.db.check().problems
             assert not problems, problems
             self._world.close()
@@ -83,6 +83,7 @@ class Walk:
             error.add_note(f"Walk({self.seed}, {self._steps}).run(), which ended with:")
             for line in self.told[-_TOLD_MAX:]:
                 error.add_note(f"  {line}")
+            self._world.machine.end("kill")
             raise
 
     def _tell(self, what: str) -> None:
@@ -166,7 +167,7 @@ class Walk:
         seconds = self._rng.choice(_PASSES_S)
         self._tell(f"{seconds} s pass")
         self._world.machine.pass_s(seconds)
-        self._looks.look_at_rows()
+        self.looks.look_at_rows()
 
     def _reopen(self) -> None:
         how = self._rng.choice(("closed", "kill", "power"))
