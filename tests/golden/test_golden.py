@@ -52,4 +52,6 @@ def test_fragment(name: str, spec: FragmentSpec, rows: dict[str, list[object]]) 
 
 
 def test_every_sample_has_its_files() -> None:
-    assert {path.name for path in V1.iterdir()} == {*samples.FILES, "profile.seal.json", "events.seal.json"}
+    """And the metastore of layout 1, which `tests/adapters` reads."""
+    others = {"profile.seal.json", "events.seal.json", "metastore.db"}
+    assert {path.name for path in V1.iterdir()} == {*samples.FILES, *others}
