@@ -105,20 +105,21 @@ class TableWriter:
 
     def _submit_row(self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool) -> Future[Txn]:
         """As `_let_row_in`, but what waits is the future."""
-        done: Future[Txn] = Future()
         while True:
             try:
                 commit = self._apply(table, block, max_txn, must_show, is_first=True)
             except UndecidedConflict as undecided:
                 decided = self._shard.ready(undecided.txn)
                 if decided is not None:
+                    later: Future[Txn] = Future()
                     decided.add_done_callback(
-                        lambda _: _pass_on(self._submit_row(table, block, max_txn, must_show), done)
+                        lambda _: _pass_on(self._submit_row(table, block, max_txn, must_show), later)
                     )
-                    return done
-            except StelaeError as refused:
-                done.set_exception(refused)
-                return done
+                    return later
+            except StelaeError as error:
+                refused: Future[Txn] = Future()
+                refused.set_exception(error)
+                return refused
             else:
                 if commit is not None:
                     return commit.durable
