@@ -7,10 +7,11 @@ full store says Overloaded, and the client comes again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
+from functools import partial
 
 from stelae.format.block import Block, SmallBlock
 from stelae.model.errors import (
@@ -111,11 +112,7 @@ class TableWriter:
             except UndecidedConflict as undecided:
                 decided = self._shard.ready(undecided.txn)
                 if decided is not None:
-                    later: Future[Txn] = Future()
-                    decided.add_done_callback(
-                        lambda _: _pass_on(self._submit_row(table, block, max_txn, must_show), later)
-                    )
-                    return later
+                    return _after(decided, partial(self._submit_row, table, block, max_txn, must_show))
             except StelaeError as error:
                 refused: Future[Txn] = Future()
                 refused.set_exception(error)
@@ -249,6 +246,13 @@ def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None) -> None:
         raise DeadlineExceeded(
             f"what was written at or before {txn} was not all on disk within the {deadline.seconds:g} s given"
         )
+
+
+def _after(decided: Future[None], submit: Callable[[], Future[Txn]]) -> Future[Txn]:
+    """What becomes of a write that is submitted once something is decided."""
+    later: Future[Txn] = Future()
+    decided.add_done_callback(lambda _: _pass_on(submit(), later))
+    return later
 
 
 def _pass_on(future: Future[Txn], to: Future[Txn]) -> None:
