@@ -19,6 +19,7 @@ from stelae.client.api.aio.scan import AsyncScan
 from stelae.client.api.aio.table import AsyncTable
 from stelae.client.calls.retries import TIMEOUT_S_DEFAULT
 from stelae.client.calls.session import Session
+from stelae.model.public import public
 
 __all__ = ["AsyncBatch", "AsyncDatabase", "AsyncScan", "AsyncTable", "connect", "open"]
 
@@ -26,6 +27,7 @@ _THREADS = 4
 _QUEUED_MAX = 10_000
 
 
+@public("open", "stelae.aio")
 def open_async(
     path: str | os.PathLike[str],
     *,
@@ -57,6 +59,7 @@ def open_async(
     return Opening(opened)
 
 
+@public("connect", "stelae.aio")
 def connect_async(masters: str, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> Opening:
     """Connect to a cluster, for the running event loop: see `stelae.connect`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import stelae
 import stelae.aio
+import stelae.spark
 from stelae.client.api.rows import FoundRow
 from tests.docs.player import ROOT, CodeBlock, blocks_of
 from tools.api_reference import pages, signature_text
@@ -103,3 +105,13 @@ async def _run_async(code: Any) -> None:
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) > 40
     assert {page for page, _ in (each.values for each in EXAMPLES)} == set(PAGES)
+
+
+@pytest.mark.parametrize("module", [stelae, stelae.aio, stelae.spark], ids=lambda module: module.__name__)
+def test_public_names_show_where_they_are_imported_from(module: Any) -> None:
+    for name in set(module.__all__) - {"aio"}:
+        found = getattr(module, name)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert (found.__module__, found.__qualname__) == (module.__name__, name)
+        if inspect.isfunction(found):
+            assert pickle.loads(pickle.dumps(found)) is found

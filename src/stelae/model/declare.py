@@ -21,6 +21,7 @@ from stelae.model.predicate.binding import check_types
 from stelae.model.predicate.expr import Compare, Expr
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
+from stelae.model.public import public
 from stelae.model.purge import parse_purge
 from stelae.model.schema import (
     WILDCARD,
@@ -72,6 +73,7 @@ class CellsSpec:
 GroupSpec = ColumnsSpec | CellsSpec
 
 
+@public("columns")
 def columns(
     name: str,
     columns: Mapping[str, str],
@@ -90,6 +92,7 @@ def columns(
     return ColumnsSpec(name, tuple(parse_column(column, text) for column, text in columns.items()), options)
 
 
+@public("cells")
 def cells(
     name: str,
     families: Iterable[str] | str = WILDCARD,

@@ -1,19 +1,19 @@
-"""Names as users know them: a class shows, in tracebacks and notebooks, where it is imported from."""
+"""Names as users know them: a class or function shows, in help and notebooks, where it is imported from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-C = TypeVar("C", bound=type)
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 def public(name: str, module: str = "stelae") -> Callable[[C], C]:
-    """The class shows as `module.name`, whatever it is called and wherever it lives."""
+    """The class or function shows as `module.name`, whatever it is called and wherever it lives."""
 
-    def show(kind: C) -> C:
-        kind.__module__ = module
-        kind.__name__ = kind.__qualname__ = name
-        return kind
+    def show(named: C) -> C:
+        named.__module__ = module
+        named.__name__ = named.__qualname__ = name
+        return named
 
     return show

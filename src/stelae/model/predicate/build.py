@@ -27,6 +27,7 @@ from stelae.model.predicate.expr import (
     Within,
 )
 from stelae.model.predicate.literals import Literal, literal_of
+from stelae.model.public import public
 from stelae.model.values import show
 
 
@@ -103,6 +104,7 @@ class Term:
                 return special.value
 
 
+@public("col")
 def col(name: str) -> Term:
     """A key or value column, a cell as "family:qualifier", or the encoded key as "row"."""
     if not isinstance(name, str):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stelae.adapters.java import environment, inside_spark_submit, jvm_options, python_for_workers
 from stelae.adapters.signals import interrupts_later
 from stelae.model.errors import Unavailable
+from stelae.model.public import public
 from stelae.spark.driver.failures import short_story
 from stelae.spark.driver.java import find_java
 
@@ -23,6 +24,7 @@ _ALWAYS = {
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
+@public("session", "stelae.spark")
 def session(app_name: str = "stelae", master: str | None = None, **conf: str) -> SparkSession:
     """The active session as it is, whatever the arguments say; if there is none, a new one.
 

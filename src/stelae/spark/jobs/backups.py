@@ -27,6 +27,7 @@ from stelae.format.fragment.reader import FragmentReader
 from stelae.model.errors import AlreadyExists, Conflict, Corruption, InvalidArgument, NotFound
 from stelae.model.hybrid import millis_of, to_datetime
 from stelae.model.ids import Txn
+from stelae.model.public import public
 from stelae.model.values import show
 from stelae.ports.blobs import Blob, BlobStore
 from stelae.service.reports import Progress
@@ -99,6 +100,7 @@ def backups(directory: object) -> list[FoundBackup]:
     return found_backups(open_blobs(directory, read_only=True))
 
 
+@public("backup", "stelae.spark")
 def backup(
     spark: SparkSession | None,
     db: Database,

@@ -19,6 +19,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.display import shown_bytes
 from stelae.format.fragment.footer import FragmentFile
+from stelae.model.public import public
 from stelae.service.reports import Progress
 from stelae.service.tickets import CompactionTicket, CompactionWork
 from stelae.spark.driver.progress import Advance, Renewal, Summary, released, shown_seconds
@@ -74,6 +75,7 @@ class _Merged(NamedTuple):
     file: FragmentFile | None
 
 
+@public("compact", "stelae.spark")
 def compact(
     spark: SparkSession | None,
     db: Database,

@@ -20,6 +20,7 @@ from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import AlreadyExists, InvalidArgument, nearest
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
+from stelae.model.public import public
 from stelae.model.values import show
 from stelae.service.reports import Progress
 from stelae.spark.driver.progress import Renewal, Summary, released, shown_seconds
@@ -81,6 +82,7 @@ class ExportResult:
         return Summary(f"exported table {self.table} to {self.path}", tuple(facts))
 
 
+@public("export", "stelae.spark")
 def export(
     spark: SparkSession,
     db: Database,

@@ -26,6 +26,7 @@ from stelae.client.arguments.keys import txn_of
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import GroupId, Row, TableId, Txn
+from stelae.model.public import public
 from stelae.model.ranges import RowRange
 from stelae.ports.blobs import BlobStore
 from stelae.service.reports import Progress
@@ -77,6 +78,7 @@ class RestoreResult:
         return Summary(f"restored {where}", tuple(facts))
 
 
+@public("restore", "stelae.spark")
 def restore(
     spark: SparkSession,
     db: Database,

@@ -21,6 +21,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Row, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.model.public import public
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
 from stelae.service.reports import Progress
@@ -170,6 +171,7 @@ def _skew(values: list[int]) -> float:
     return max(values) * len(values) / total if total else 1.0
 
 
+@public("stats", "stelae.spark")
 def stats(
     spark: SparkSession | None, db: Database, table: str, *, at: object = None, progress: Progress | None = None
 ) -> TableStatistics:

@@ -28,6 +28,7 @@ from stelae.model.errors import Corruption, InvalidArgument, NotFound
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
 from stelae.model.predicate.selectors import Selectors
+from stelae.model.public import public
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.values import show
 from stelae.service.reports import Progress
@@ -93,6 +94,7 @@ class VerifyResult:
         return Summary("the same" if self.is_same else "NOT the same", tuple(facts))
 
 
+@public("verify", "stelae.spark")
 def verify(
     spark: SparkSession,
     db: Database,

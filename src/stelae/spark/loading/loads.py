@@ -12,6 +12,7 @@ from typing import Any
 
 from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
+from stelae.model.public import public
 from stelae.model.values import show
 from stelae.service.reports import Progress
 from stelae.spark.loading.inferring import table_for
@@ -19,6 +20,7 @@ from stelae.spark.loading.job import LoadOptions, LoadResult, random_job, run_lo
 from stelae.spark.stores import backend_of
 
 
+@public("load", "stelae.spark")
 def load(
     spark: Any,
     db: Database,
@@ -91,6 +93,7 @@ def _unmake(db: Database, table: str, reason: BaseException) -> None:
         reason.add_note(f"table {table!r} was made for it and could not be dropped: {error}")
 
 
+@public("merge", "stelae.spark")
 def merge(
     spark: Any,
     db: Database,

@@ -7,6 +7,7 @@ from typing import Any
 
 from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument
+from stelae.model.public import public
 from stelae.spark.loading.job import LoadOptions, LoadResult, run_load
 from stelae.spark.stores import backend_of
 
@@ -15,6 +16,7 @@ _RUN_ID = "spark.jobGroup.id"
 """The jobs of a query's run are a group, which is called as the run is."""
 
 
+@public("foreach_batch", "stelae.spark")
 def foreach_batch(
     db: Database,
     table: str,

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import PermissionDenied
+from stelae.model.public import public
 from stelae.spark.reading.holding import HOLD_TTL_S, keep_held
 from stelae.spark.reading.native import native_frame, native_root
 from stelae.spark.reading.planning import plan_read
@@ -39,6 +40,7 @@ def register(spark: SparkSession) -> None:
         _known.add(spark)
 
 
+@public("read", "stelae.spark")
 def read(
     spark: SparkSession,
     db: Database,
