@@ -24,7 +24,7 @@ from stelae.service.tickets import LoadTicket
 from stelae.spark.jobs.backups import backup, backups
 from stelae.spark.jobs.compacting import compact
 from stelae.spark.jobs.manifests import MANIFEST_FILE
-from stelae.spark.jobs.restoring import RestoreWork, restore, write_files
+from stelae.spark.jobs.restoring import RestoreWork, restore, restore_files
 from stelae.spark.jobs.verifying import verify
 from stelae.spark.stores import fragments_of
 from stelae.storage.read.asking import Asking
@@ -285,7 +285,7 @@ def test_rows_that_only_exist_in_files_of_another_kind(db: stelae.Database, tmp_
         files: dict[GroupId, list[FragmentFile]] = {}
         for group in later.groups:
             work = RestoreWork(held.configs[0], RowRange(), group.id, 0)
-            for each in write_files(held, ticket, work).files:
+            for each in restore_files(held, ticket, work).files:
                 files.setdefault(each.group, []).append(each.file)
         state = with_load(
             with_prepared(new_tablet(TabletId(1), ticket.table, RowRange(), later), "load", files), "load", held.txn

@@ -57,7 +57,7 @@ def run(rows: int | None, spark: bool, keep: Path | None, console: Console, repo
 def _start_session(stage: DemoStage, rows: int | None) -> Any:
     """A session, or None if there cannot be one."""
     try:
-        return on_spark.start_spark(stage)
+        return on_spark.start_demo_spark(stage)
     except Unavailable as error:
         stage.rows = stage.story.rows = rows or ROWS_WITHOUT
         stage.say(f"[bold yellow]Without Spark:[/] {escape(str(error))}")

@@ -180,7 +180,7 @@ def _load_backup(
             spark,
             f"restore {info.name}",
             works,
-            partial(write_files, msgspec.structs.replace(held, configs=()), ticket),
+            partial(restore_files, msgspec.structs.replace(held, configs=()), ticket),
             take,
             size_bytes=lambda work: work.size_bytes,
             beat=Renewal(backend, [ticket.ticket]),
@@ -225,7 +225,7 @@ def _works(held: HeldTable, ticket: LoadTicket) -> list[RestoreWork]:
     return works
 
 
-def write_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
+def restore_files(held: HeldTable, ticket: LoadTicket, work: RestoreWork) -> _Written:
     """Write the files of one work. Runs in a Spark task."""
     tablet = HeldTablet.decode(work.config, held.schema(), "a backup", read_as=ticket.schema())
     part = SnapshotPart(tablet, work.group, work.rows, held.txn, ticket.table)
