@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -400,7 +401,7 @@ def test_a_second_drain_waits_for_what_it_saw_and_no_longer(tmp_path: Path) -> N
     wal = Wal(files, lock, WalSettings(group_bytes_max=1), lambda _: None, lambda *_: None, log)
     with lock:
         futures = [wal.enqueue(record(txn)) for txn in (1, 2)]
-    first, second = (threading.Thread(target=wal.drain, daemon=True) for _ in range(2))
+    first, second = (threading.Thread(target=job, daemon=True) for job in (wal.drain_all, wal.drain))
     first.start()
     files.gate.release(2)
     assert futures[0].result(HANG_S) == 1
@@ -421,6 +422,125 @@ def test_a_second_drain_waits_for_what_it_saw_and_no_longer(tmp_path: Path) -> N
     ended(first)
     assert futures[2].done()
     files.gate.release()
+    wal.close()
+
+
+class Left:
+    """Of somebody's time."""
+
+    def __init__(self, left_s: float) -> None:
+        self.left_s = left_s
+
+
+def gated_wal(directory: Path) -> tuple[Wal, GatedFiles, threading.Semaphore]:
+    """A log of one record in each group, its files, and how often it called for its own thread."""
+    files, called = GatedFiles(directory), threading.Semaphore(0)
+    log = replay(files)
+    assert list(log) == []
+    wal = Wal(files, threading.Lock(), WalSettings(group_bytes_max=1), lambda _: None, lambda *_: None, log)
+    wal.on_left = called.release
+    return wal, files, called
+
+
+def test_nobody_writes_what_others_bring_after_its_own(tmp_path: Path) -> None:
+    wal, files, called = gated_wal(tmp_path)
+    mine = wal.enqueue(record(1))
+    first = threading.Thread(target=wal.drain, daemon=True)
+    first.start()
+    files.arrived.acquire()
+    others = [wal.enqueue(record(txn)) for txn in (2, 3)]
+    files.gate.release(2)  # the first segment's header is synced, too
+    ended(first)
+    assert mine.result(0) == 1
+    assert not any(future.done() for future in others)
+    assert called.acquire(blocking=False), "the log's own thread was called for the others"
+    files.gate.release(2)
+    wal.drain_all()
+    assert [future.result(0) for future in others] == [2, 3]
+    assert not called.acquire(blocking=False)
+    files.gate.release()
+    wal.close()
+
+
+def test_the_turn_goes_to_a_thread_that_waits(tmp_path: Path) -> None:
+    wal, files, called = gated_wal(tmp_path)
+    wal.enqueue(record(1))
+    first, second = (threading.Thread(target=wal.drain, daemon=True) for _ in range(2))
+    first.start()
+    files.arrived.acquire()
+    waiting = wal.enqueue(record(2))
+    second.start()
+    while not wal._waiting:
+        assert second.is_alive()
+    files.gate.release(2)
+    ended(first)
+    assert not waiting.done()
+    files.gate.release()
+    ended(second)
+    assert waiting.result(0) == 2
+    assert not called.acquire(blocking=False)
+    files.gate.release()
+    wal.close()
+
+
+def test_who_has_no_time_left_writes_one_group_and_leaves_the_rest(tmp_path: Path) -> None:
+    wal, files, called = gated_wal(tmp_path)
+    futures = [wal.enqueue(record(txn)) for txn in (1, 2, 3)]
+    files.gate.release(20)
+    wal.drain(Left(0))
+    assert [future.done() for future in futures] == [True, False, False]
+    assert called.acquire(blocking=False)
+    wal.drain(Left(1))
+    assert all(future.done() for future in futures)
+    assert not called.acquire(blocking=False)
+    wal.close()
+
+
+def test_what_a_thread_leaves_that_gave_up_waiting_is_called_for(tmp_path: Path) -> None:
+    wal, files, called = gated_wal(tmp_path)
+    wal.enqueue(record(1))
+    first = threading.Thread(target=wal.drain, daemon=True)
+    first.start()
+    files.arrived.acquire()
+    given_up = wal.enqueue(record(2))
+    wal.drain(Left(0))
+    assert not called.acquire(blocking=False), "another thread has the turn, and looks when it gives it back"
+    files.gate.release(20)
+    ended(first)
+    assert not given_up.done()
+    assert called.acquire(blocking=False)
+    wal.drain_all()
+    assert given_up.result(0) == 2
+    wal.close()
+
+
+def test_what_an_interrupted_thread_leaves_is_called_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wal, files, called = gated_wal(tmp_path)
+    files.gate.release(20)
+    wal.enqueue(record(1))
+
+    def interrupted(_: float | None = None) -> None:
+        wal._taken = False
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wal, "_wait", interrupted)
+    wal._taken = True
+    with pytest.raises(KeyboardInterrupt):
+        wal.drain()
+    assert called.acquire(blocking=False)
+    wal.close()
+
+
+def test_what_a_callback_adds_is_called_for(tmp_path: Path) -> None:
+    wal, files, called = gated_wal(tmp_path)
+    files.gate.release(20)
+    added: list[Future[Txn]] = []
+    wal.enqueue(record(1)).add_done_callback(lambda _: added.append(wal.enqueue(record(2))))
+    wal.drain()
+    assert not added[0].done()
+    assert called.acquire(blocking=False)
+    wal.drain_all()
+    assert added[0].result(0) == 2
     wal.close()
 
 

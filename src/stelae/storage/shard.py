@@ -297,8 +297,13 @@ class Shard:
             return list({id(m): m for state in self._map.states.values() for m in state.memories}.values())
 
     def drain(self, until: TimeLeft | None = None) -> None:
-        """Write and sync what was let in; while another thread is at it, wait no longer than `until`."""
+        """Write and sync what was let in before; what others let in meanwhile is left to them. If another thread is at
+        it, wait for that, no longer than `until`."""
         self.wal.drain(until)
+
+    def drain_all(self) -> None:
+        """Write and sync until nothing is queued, however much is let in meanwhile: for the log's own thread."""
+        self.wal.drain_all()
 
     def sync(self, txn: Txn) -> Future[Txn]:
         return self.wal.sync(txn)

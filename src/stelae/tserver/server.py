@@ -73,6 +73,7 @@ class TabletServer:
         self._is_closed = False
         self._full_bytes = settings.shard.serializer.seal_bytes // 2
         self.wakes = Wakeups()
+        self.shard.wal.on_left = self._wake_log
         store, loop, shard, upkeep = ports.metastore, ports.loop, self.shard, self.upkeep
         self.flushing = Flushing(shard, upkeep)
         self.control = TabletControl(
@@ -177,8 +178,11 @@ class TabletServer:
 
     def log_step(self) -> bool:
         with self._troubles.watch("the log"):
-            self.shard.drain()
+            self.shard.drain_all()
         return False
+
+    def _wake_log(self) -> None:
+        self.wakes.log()
 
     # -- writing
 

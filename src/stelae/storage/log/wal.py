@@ -60,6 +60,10 @@ class _Entry(NamedTuple):
     size_bytes: int
 
 
+def _call_nobody() -> None:
+    """Of a log without a thread of its own."""
+
+
 class Wal:
     """For all threads. `enqueue` is called under the shard's lock; `drain`, `sync` and `close` take it.
 
@@ -79,6 +83,9 @@ class Wal:
         self._settings = settings
         self._on_durable = on_durable
         self._on_failed = on_failed
+        self.on_left: Callable[[], None] = _call_nobody
+        """Called, without a lock, when something is queued and no thread is about to write it: `drain_all` must be
+        called then, by another thread."""
         self._segments = WalSegments(files, settings.segment_bytes_max, replayed)
         self._queue: deque[_Entry] = deque()
         self._in_flight: list[_Entry] = []
@@ -120,26 +127,31 @@ class Wal:
         return future
 
     def drain(self, until: TimeLeft | None = None) -> None:
-        """Write and sync what is queued, group by group, until nothing is. If another thread is at it, wait only until
-        what is undecided now is decided, or until there is no time left: that thread writes it then. Errors go to the
-        futures."""
+        """Write and sync, group by group, until what is undecided now is decided; if another thread is at it, wait for
+        that. With no time left, give up after the group under way: the log's own thread is called to write the rest.
+        Errors go to the futures."""
         with self._lock:
             last = next(self._undecided(), None)
-        with self._turn:
-            while True:
-                if (last is None or last.future.done()) and not self._roll_wanted:
-                    return
-                if not self._taken:
-                    break
-                if until is None:
-                    self._wait()
-                elif (left_s := until.left_s) > 0:
-                    self._wait(left_s)
-                else:
-                    return
-            self._taken = True
+        if not self._take_turn(last, until):
+            return
         try:
-            self._write_queue()
+            while last is not None and self._write_group() and not last.future.done():
+                if until is not None and until.left_s <= 0:
+                    break
+                self._tell_of_group()
+            self._roll_if_wanted()
+        finally:
+            self._give_back()
+
+    def drain_all(self) -> None:
+        """For the log's own thread: as `drain`, and then go on until nothing is queued. Who waits for one record may
+        not be held up by those that others bring meanwhile."""
+        with self._lock:
+            last = next(self._undecided(), None)
+        if not self._take_turn(last, None):
+            return
+        try:
+            self._write_all()
         finally:
             self._give_back()
 
@@ -193,16 +205,48 @@ class Wal:
                 self._wait()
             self._taken = True
         try:
-            self._write_queue()
+            self._write_all()
             self._segments.seal()
         finally:
             self._give_back()
+
+    def _take_turn(self, last: _Entry | None, until: TimeLeft | None) -> bool:
+        """Wait until this thread is the one that writes; False if there is nothing for it to do any more, or no time
+        left to wait."""
+        is_mine = False
+        try:
+            with self._turn:
+                while (last is not None and not last.future.done()) or self._roll_wanted:
+                    if not self._taken:
+                        self._taken = is_mine = True
+                        break
+                    if until is None:
+                        self._wait()
+                    elif (left_s := until.left_s) > 0:
+                        self._wait(left_s)
+                    else:
+                        break
+        finally:
+            if not is_mine:
+                self._call_if_left()
+        return is_mine
 
     def _give_back(self) -> None:
         """A waiting thread can take the turn, whatever happened in this one."""
         with self._turn:
             self._taken = False
             self._tell()
+        self._call_if_left()
+
+    def _call_if_left(self) -> None:
+        """Call for the log's own thread if something is queued that no thread is about to write. Each thread that
+        leaves looks, so the last one sees what those left who gave up, and what futures' callbacks added. Whatever is
+        queued after this look is written by whoever queued it."""
+        if self._queue or self._in_flight:
+            with self._turn:
+                is_left = not self._taken and not self._waiting
+            if is_left:
+                self.on_left()
 
     def _tell(self) -> None:
         if self._waiting:
@@ -220,14 +264,25 @@ class Wal:
         """Newest first; under the lock."""
         return chain(reversed(self._queue), reversed(self._in_flight))
 
-    def _write_queue(self) -> None:
+    def _write_all(self) -> None:
+        while self._write_group() and self._queue:
+            self._tell_of_group()
+        self._roll_if_wanted()
+
+    def _write_group(self) -> bool:
+        """The next one, if anything is queued; whether there was one."""
         group = self._take()
-        while group:
+        if group:
             self._write(group)
-            group = self._take()
-            if group:
-                with self._turn:
-                    self._tell()
+        return bool(group)
+
+    def _tell_of_group(self) -> None:
+        """Whoever waited for the group that was written need not wait for the next."""
+        if self._waiting:
+            with self._turn:
+                self._tell()
+
+    def _roll_if_wanted(self) -> None:
         if self._roll_wanted:
             with suppress(*DISK_ERRORS):
                 self._segments.roll()
