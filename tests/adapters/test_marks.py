@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from stelae.adapters.marks import Mark
 
@@ -76,4 +80,38 @@ def test_where_no_file_can_be_made_nothing_is_noted(tmp_path: Path) -> None:
     mark = Mark(tmp_path / "no" / "a.mark")
     mark.note((1, 1))
     assert mark.read() is None
+    mark.close()
+
+
+def test_a_file_that_was_cut_meanwhile_is_written_again(tmp_path: Path) -> None:
+    """A mark that is mapped into memory would end the process here."""
+    path = tmp_path / "a.mark"
+    mark = Mark(path)
+    mark.note((1, 1))
+    os.truncate(path, 0)
+    mark.note((1, 2))
+    mark.note((1, 3))
+    assert Mark(path).read() == (1, 3)
+    path.unlink()
+    mark.note((1, 4))
+    assert Mark(path).read() is None
+    mark.close()
+
+
+def test_a_mark_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.mark"
+    mark = Mark(path)
+    mark.note((1, 1))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("stelae.adapters.marks.os.pwrite", full)
+        mark.note((1, 2))
+        with pytest.raises(OSError, match="was not written"):
+            mark.sync_now()
+    assert Mark(path).read() == (1, 1)
+    mark.note((1, 3))
+    assert Mark(path).read() == (1, 3)
     mark.close()

@@ -85,6 +85,7 @@ LATER_SAMPLES: dict[tuple[ObjectType, int], Any] = {
     (ObjectType.GROUP_OPTIONS, 2): replace(
         OPTIONS, past=(PastPolicy(None, Txn(5)), PastPolicy(parse_purge("max-history=1"), Txn(123_456_789)))
     ),
+    (ObjectType.GROUP_OPTIONS, 3): replace(OPTIONS, keys_past=(PastPolicy(parse_purge("max-age=1h"), Txn(5)),)),
     (ObjectType.FAMILY, 2): replace(FAMILY, past=(PastPolicy(parse_purge("max-age=1h"), Txn(5)),)),
     (ObjectType.ZONE, 2): replace(ZONE, racks=("a", "rack 2")),
 }

@@ -11,9 +11,6 @@ What the walks find, tried by faults put into the store on purpose, with seeds f
 - a compaction that leaves one version less than `max-history=K` says: at seed 67.
 Of real ones they found that a wildcard in the place of another took over its cells, and that a family which was
 declared as its wildcard went had no past.
-
-Left out: that another group becomes the one by which rows are judged that were put with their key alone, where ages
-count (see `walk_tables`).
 """
 
 from __future__ import annotations

@@ -229,19 +229,7 @@ def draw_alteration(rng: Random, schema: TableSchema) -> dict[str, Any]:
             choices.append({"add_groups": [added], "move": {new_group: [one]}})
     if len(schema.groups) > 1:
         choices.append({"drop_groups": [any_group.name]})
-    return rng.choice([changes for changes in choices if _judges_rows_alike(schema, changes)])
-
-
-def _judges_rows_alike(schema: TableSchema, changes: Mapping[str, Any]) -> bool:
-    """Whether rows that were put with their key alone are still judged by the same policies. Those of their first group
-    of columns count, and no past ones of other groups, so a row that was purged by its age can come back, or not if
-    it was compacted away, when another group becomes the first. Numbers of versions say nothing of them."""
-    first, added = schema.existence_group, [spec.options for spec in changes.get("add_groups", ())]
-    is_other = first.name in changes.get("drop_groups", ()) or (added and isinstance(first, CellsGroup))
-    policies = [group.options for group in schema.groups] + added
-    return not is_other or not any(
-        "max-age" in f"{each.purge} {each.past}".replace("MaxAge", "max-age") for each in policies
-    )
+    return rng.choice(choices)
 
 
 def _move(rng: Random, group: str, members: list[str]) -> dict[str, Mapping[str, Any]]:

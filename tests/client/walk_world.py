@@ -16,6 +16,7 @@ from stelae.model.hybrid import micros_of
 from stelae.model.ids import ColumnId, Micros, Row, TableId, TabletId, Txn
 from stelae.model.mutation import Mutation
 from stelae.model.purge import PurgePolicy
+from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup, GroupOptions, TableSchema
 from stelae.sim.rng import SimRng
 from stelae.storage.shard import Commit
@@ -163,8 +164,9 @@ Past = list[tuple[PurgePolicy | None, Txn]]
 
 
 def _pasts(schema: TableSchema, until: Txn) -> dict[ColumnId | int, Past]:
-    """By column, family and wildcard: the policies that counted up to a txn, each with its end."""
-    found: dict[ColumnId | int, Past] = {}
+    """By column, family and wildcard, and of keys put alone: the policies up to a txn, each with its end."""
+    home = schema.existence_group.options
+    found: dict[ColumnId | int, Past] = {ROW_EXISTS: _past(_ends(home.keys_past), home, until)}
     for group in schema.groups:
         if isinstance(group, ColumnsGroup):
             found |= {column.id: _past((), group.options, until) for column in group.columns}

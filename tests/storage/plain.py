@@ -34,7 +34,7 @@ from stelae.model.hybrid import micros_of
 from stelae.model.ids import TS_MIN, ColumnId, Micros, Row, Txn
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
-from stelae.model.purge import PurgePolicy, purges
+from stelae.model.purge import PastPolicy, PurgePolicy, purges
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import CellsGroup, ColumnsGroup, Group, GroupOptions, TableSchema
 from stelae.model.values import Value
@@ -278,15 +278,18 @@ def _wants(columns: Collection[str] | None, name: str) -> bool:
 def _options(schema: TableSchema, homes: dict[Member, tuple[str, Group]], place: Place) -> GroupOptions:
     if place == EXISTS:
         first = next((group for group in schema.groups if isinstance(group, ColumnsGroup)), schema.groups[0])
-        return first.options
+        return _with_past(first.options, first.options.keys_past)
     if isinstance(place.member, str):
         return schema.family_group(place.member).options
     group = homes[place.member][1]
     family = next((each for each in getattr(group, "families", ()) if each.id == place.member), None)
-    if family is None or not family.past:
-        return group.options
-    since = [past for past in group.options.past if past.until > family.past[-1].until]
-    return replace(group.options, past=(*family.past, *since))
+    return _with_past(group.options, () if family is None else family.past)
+
+
+def _with_past(options: GroupOptions, own: tuple[PastPolicy, ...]) -> GroupOptions:
+    """Of what was judged elsewhere before."""
+    since = [past for past in options.past if not own or past.until > own[-1].until]
+    return replace(options, past=(*own, *since))
 
 
 def _alive(place: Place, touches: list[_Touch], options: GroupOptions, at: Txn, now_us: int) -> list[Version]:

@@ -8,16 +8,11 @@ The mark is written after what it speaks of is on disk, and is not synced by its
 and a power loss leaves this mark or an older one. It never says too much. Two slots are written in turn, each with its
 checksum, so one that is torn or damaged leaves the one before it. A mark that cannot be written, or is missing, says
 less or nothing, and is no error.
-
-It is written through a mapping of the file, which the system has as its own as soon as a byte is changed: a log notes
-its end after each sync, and a system call for that would cost a put a twentieth of its time. The file's room is taken
-first, so a full disk is found when the mark is opened.
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import struct
 from contextlib import suppress
@@ -30,7 +25,6 @@ from stelae.adapters.files import sync_file
 _MAGIC = b"STLEMARK"
 _SLOT = struct.Struct("<8sQQQ")
 _CRC = struct.Struct("<I")
-_ENTRY_BYTES = _SLOT.size + _CRC.size
 _SLOT_BYTES = 512
 """A sector each: what a disk tears is one of the two."""
 
@@ -45,7 +39,6 @@ class Mark:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         self._fd = -1
-        self._slots_of_file: mmap.mmap | None = None
         self._lock = Lock()
         self._turn = 0
         self._is_unsynced = False
@@ -58,31 +51,23 @@ class Mark:
     def note(self, reached: Reached) -> None:
         """Say that it has come so far. Nothing is written that would say less than before."""
         with self._lock:
-            slots = self._slots_of_file
-            if slots is None:
-                try:
-                    slots = self._open(reached)
-                except OSError:
+            try:
+                if self._fd < 0 and not self._open(reached):
                     return
-                if slots is None:
-                    return
-            self._turn = turn = self._turn + 1
-            body = _SLOT.pack(_MAGIC, turn, *reached)
-            at = turn % 2 * _SLOT_BYTES
-            slots[at : at + _ENTRY_BYTES] = body + _CRC.pack(crc32c(body))
-            self._is_unsynced = True
+                self._is_unsynced = False
+                turn = self._turn + 1
+                body = _SLOT.pack(_MAGIC, turn, *reached)
+                os.pwrite(self._fd, body + _CRC.pack(crc32c(body)), turn % 2 * _SLOT_BYTES)
+                self._turn, self._is_unsynced = turn, True
+            except OSError:
+                return
 
-    def _open(self, reached: Reached) -> mmap.mmap | None:
-        """The slots; None once, if the file says more than what is reached."""
+    def _open(self, reached: Reached) -> bool:
+        """Whether the file says no more than what is reached."""
         known = self._slots()
         self._turn = max(known)[1] if known else 0
-        if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        missing = 2 * _SLOT_BYTES - os.fstat(self._fd).st_size
-        if missing > 0:
-            os.pwrite(self._fd, bytes(missing), 2 * _SLOT_BYTES - missing)
-        self._slots_of_file = slots = mmap.mmap(self._fd, 2 * _SLOT_BYTES)
-        return slots if not known or max(known)[0] <= reached else None
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return not known or max(known)[0] <= reached
 
     def sync(self) -> None:
         """Let what was noted survive a power loss, too, if that can be had."""
@@ -102,9 +87,6 @@ class Mark:
         self.sync()
         with self._lock:
             fd, self._fd, self._is_unsynced = self._fd, -1, False
-            slots, self._slots_of_file = self._slots_of_file, None
-            if slots is not None:
-                slots.close()
             if fd >= 0:
                 os.close(fd)
 

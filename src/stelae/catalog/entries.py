@@ -20,6 +20,7 @@ from stelae.catalog.objects import (
     Zone,
     ZoneId,
 )
+from stelae.catalog.pasts import with_past
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion, TableId, Txn
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, TableSchema
@@ -329,29 +330,13 @@ def apply_update(catalog: Catalog, update: Update) -> Catalog:
     following = replace(catalog, version=update.version, activation=update.activation)
     for entry in update.entries:
         following = entry.apply(following)
-    for table in {entry.table for entry in update.entries if isinstance(entry, FamiliesAdded | GroupAdded)}:
+    grown = (FamiliesAdded, GroupAdded, GroupDropped)
+    for table in {entry.table for entry in update.entries if isinstance(entry, grown)}:
         if table in catalog.tables and table in following.tables:
-            following = _remember_wildcard(catalog.tables[table].schema, following, table)
+            before, after = catalog.tables[table].schema, following.tables[table].schema
+            groups = with_past(before, after, Txn(update.activation - 1))
+            following = _with_schema(following, table, replace(after, groups=groups))
     return following
-
-
-def _remember_wildcard(before: TableSchema, catalog: Catalog, table: TableId) -> Catalog:
-    """Families that are declared now have the past that their cells had under the wildcard of the version before, also
-    if that is dropped in the same update."""
-    groups = [group for group in before.groups if isinstance(group, CellsGroup)]
-    known = {family.id for group in groups for family in group.families}
-    wildcard = next((group for group in groups if group.wildcard), None)
-    if wildcard is None:
-        return catalog
-    options, until = wildcard.options, Txn(catalog.activation - 1)
-
-    def change(group: Group) -> Group:
-        if not isinstance(group, CellsGroup):
-            return group
-        families = tuple(f if f.id in known else f.after(options, group.options, until) for f in group.families)
-        return replace(group, families=families)
-
-    return _change_groups(catalog, table, change)
 
 
 def _versioned(table: Table, catalog: Catalog) -> Table:

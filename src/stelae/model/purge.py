@@ -99,9 +99,13 @@ Purging: TypeAlias = PurgePolicy | Reigns | None
 """How the versions of a group are judged. Nearly all groups keep the policy they were made with, or have none."""
 
 
+KEYS_ALONE = ""
+"""In the place of a family's name: the puts of a key alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class ByFamily:
-    """Some families of a group have a past of their own."""
+    """Some families of a group, or the puts of keys alone in it, have a past of their own."""
 
     own: tuple[tuple[str, Purging], ...]
     others: Purging
@@ -116,6 +120,19 @@ def purging_at(purging: Purging, at: Txn) -> Purging:
 
 
 GroupPurging: TypeAlias = Purging | ByFamily
+
+
+def group_purging_at(purging: GroupPurging, at: Txn) -> GroupPurging:
+    """As it was at a snapshot."""
+    if isinstance(purging, ByFamily):
+        own = tuple((name, purging_at(each, at)) for name, each in purging.own)
+        return ByFamily(own, purging_at(purging.others, at))
+    return purging_at(purging, at)
+
+
+def purging_of_columns(purging: GroupPurging) -> Purging:
+    """How the versions of a group's columns are judged."""
+    return purging.others if isinstance(purging, ByFamily) else purging
 
 
 def purging_of(purging: GroupPurging, family: str) -> Purging:

@@ -18,13 +18,14 @@ from stelae.model.keys.scalar import KeyCodec
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.printer import literal_text
 from stelae.model.purge import (
+    KEYS_ALONE,
     ByFamily,
     GroupPurging,
     PastPolicy,
     PurgePolicy,
     Purging,
     Reigns,
-    purging_at,
+    group_purging_at,
 )
 from stelae.model.values import Value, coerce, show
 
@@ -67,10 +68,7 @@ class Family:
 
     def purging(self, options: GroupOptions) -> Purging:
         """In a group with these options: its own past, then what the group's was since, then what that is now."""
-        if not self.past:
-            return options.purging
-        since = tuple(each for each in options.past if each.until > self.past[-1].until)
-        return Reigns((*self.past, *since), options.purge)
+        return options.purging_after(self.past)
 
     def after(self, wildcard: GroupOptions, group: GroupOptions, until: Txn) -> Family:
         """Declared in a group after the wildcard's options judged everything up to a txn. Where both always judged
@@ -90,10 +88,25 @@ class GroupOptions:
     purge: PurgePolicy | None = None
     past: tuple[PastPolicy, ...] = ()
     """What `purge` was before, oldest first."""
+    keys_past: tuple[PastPolicy, ...] = ()
+    """Of the group that puts of keys alone go to: the policies that they were under while another group kept them,
+    oldest first."""
 
     @property
     def purging(self) -> Purging:
         return Reigns(self.past, self.purge) if self.past else self.purge
+
+    @property
+    def keys_purging(self) -> Purging:
+        """How puts of keys alone are judged."""
+        return self.purging_after(self.keys_past)
+
+    def purging_after(self, own: tuple[PastPolicy, ...]) -> Purging:
+        """Of what was judged by others before: that past, then what these policies were since, then what they are."""
+        if not own:
+            return self.purging
+        since = tuple(each for each in self.past if each.until > own[-1].until)
+        return Reigns((*own, *since), self.purge)
 
     def after(self, before: GroupOptions, until: Txn) -> GroupOptions:
         """These options in the place of others, which judged everything up to a txn. A policy that never judged
@@ -104,7 +117,19 @@ class GroupOptions:
                 past = (*past, PastPolicy(before.purge, until))
             elif past[-1].policy == self.purge:
                 past = past[:-1]
-        return replace(self, past=past)
+        return replace(self, past=past, keys_past=before.keys_past)
+
+    def keeping_keys_after(self, before: GroupOptions, until: Txn) -> GroupOptions:
+        """Of the group that keeps the puts of keys alone from now on. Where both groups always judged alike, there is
+        nothing to remember; a policy that followed itself is one."""
+        if not before.keys_past and (before.past, before.purge) == (self.past, self.purge):
+            return replace(self, keys_past=())
+        judged = before.keys_purging
+        over = judged.past if isinstance(judged, Reigns) else ()
+        past = [each for each in over if each.until < until]
+        while past and past[-1].policy == before.purge:
+            past.pop()
+        return replace(self, keys_past=(*past, PastPolicy(before.purge, until)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +140,12 @@ class ColumnsGroup:
     options: GroupOptions = field(default_factory=GroupOptions)
 
     @property
-    def purging(self) -> Purging:
-        return self.options.purging
+    def purging(self) -> GroupPurging:
+        return _purging(self.options, ())
 
-    def purging_at(self, at: Txn) -> Purging:
+    def purging_at(self, at: Txn) -> GroupPurging:
         """What a read at a snapshot goes by."""
-        return purging_at(self.purging, at)
+        return group_purging_at(self.purging, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +161,16 @@ class CellsGroup:
     @property
     def purging(self) -> GroupPurging:
         own = tuple((family.name, family.purging(self.options)) for family in self.families if family.past)
-        return ByFamily(own, self.options.purging) if own else self.options.purging
+        return _purging(self.options, own)
 
     def purging_at(self, at: Txn) -> GroupPurging:
         """What a read at a snapshot goes by."""
-        purging = self.purging
-        if isinstance(purging, ByFamily):
-            own = tuple((name, purging_at(each, at)) for name, each in purging.own)
-            return ByFamily(own, purging_at(purging.others, at))
-        return purging_at(purging, at)
+        return group_purging_at(self.purging, at)
+
+
+def _purging(options: GroupOptions, families: tuple[tuple[str, Purging], ...]) -> GroupPurging:
+    keys = ((KEYS_ALONE, options.keys_purging),) if options.keys_past else ()
+    return ByFamily((*keys, *families), options.purging) if keys or families else options.purging
 
 
 Group: TypeAlias = ColumnsGroup | CellsGroup

@@ -17,6 +17,7 @@ COMPRESSIONS = ("zstd", "lz4", "none")
 BLOCK_BYTES_MIN = 4 * 1024
 BLOCK_BYTES_MAX = 1024 * 1024 * 1024
 RESERVED = "row"
+KEYS_PAST_MAX = 128
 
 
 def check_schema(schema: TableSchema, limits: Limits = DEFAULT_LIMITS) -> TableSchema:
@@ -86,6 +87,12 @@ def _check_options(group: Group) -> None:
 
 def _check_purge(group: Group) -> None:
     _check_policies(f"group {group.name!r}", group.options.purge, group.options.past)
+    _check_policies(f"keys put alone in group {group.name!r}", None, group.options.keys_past)
+    if len(group.options.keys_past) > KEYS_PAST_MAX:
+        raise InvalidSchema(
+            f"group {group.name!r}: keys put alone would have more than {KEYS_PAST_MAX} past purge policies, and each "
+            "is kept, since what it purged is gone for good; copy the table to begin anew"
+        )
     for family in group.families if isinstance(group, CellsGroup) else ():
         _check_policies(f"family {family.name!r}", None, family.past)
 

@@ -308,3 +308,39 @@ def test_a_family_keeps_its_past_under_a_wildcard_that_goes_as_it_is_declared(
     store.put(id="ann", **{"x:q": b"3"})
     assert [version.value for version in store.table.history("ann")["x:q"]] == [b"3", b"2"]
     store.db.close()
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("how", ["drop the first", "add columns to cells", "drop all but cells"])
+def test_a_key_that_was_purged_does_not_come_back_when_another_group_keeps_keys(
+    tmp_path: Path, between: str, how: str
+) -> None:
+    first, second = stelae.columns("g", {"v": "int64"}, purge="max-age=1h"), stelae.columns("h", {"w": "int64"})
+    cells = stelae.cells("c", ["f"], purge="max-age=1h" if how == "add columns to cells" else None)
+    groups: dict[str, list[Any]] = {
+        "drop the first": [first, second],
+        "add columns to cells": [cells],
+        "drop all but cells": [first, cells],
+    }
+    with stelae.open(tmp_path, timeout_s=10) as db:
+        table = db.create_table("t", {"id": "string"}, groups[how], retention="1h")
+        old_us = time.time_ns() // 1_000 - 2 * 3_600_000_000
+        table.put({"id": "old"}, ts=old_us)
+        table.put({"id": "new"})
+        if between != "nothing":
+            table.compact(erase_now=True) if between == "compact" else table.flush()
+        now = db.now()
+        changes: dict[str, Any] = {"drop_groups": ["g"]}
+        db.alter_table("t", **({"add_groups": [second]} if how == "add columns to cells" else changes))
+        table.put({"id": "later"}, ts=old_us)
+    with stelae.open(tmp_path, timeout_s=10) as db:
+        table = db.table("t")
+        for _ in range(2):
+            assert [row["id"] for row in table.scan()] == ["later", "new"]
+            assert [row["id"] for row in table.scan(at=now)] == ["new"]
+            assert [table.get(key) is None for key in ("old", "new", "later")] == [True, False, False]
+            table.compact()
+        db.alter_table("t", add_groups=[stelae.columns("k", {"x": "int64"})], drop_groups=[table.schema.groups[0].name])
+        assert [row["id"] for row in table.scan()] == ["later", "new"]
+        assert table.get("old") is None
+        assert table.count() == 2

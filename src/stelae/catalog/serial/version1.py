@@ -17,6 +17,7 @@ from stelae.catalog import index_entries as i
 from stelae.catalog import objects as o
 from stelae.catalog.serial.registry import ObjectType, Serializer, SerializerRegistry
 from stelae.catalog.serial.version2 import SINCE_VERSION_1
+from stelae.catalog.serial.version3 import SINCE_VERSION_2
 from stelae.format.packing import pack_value, unpack_extension
 from stelae.model import schema as s
 from stelae.model.purge import parse_purge
@@ -224,4 +225,6 @@ _WHOLE: Sequence[Serializer] = (
     _of(T.SNAPSHOT_HEAD, SnapshotHead, version=NUMBER, activation=NUMBER, default_zone=NUMBER, next_id=NUMBER),
 )
 
-CATALOG_SERIALIZERS: SerializerRegistry = SerializerRegistry([*_OBJECTS, *_ENTRIES, *_WHOLE, *SINCE_VERSION_1])
+CATALOG_SERIALIZERS: SerializerRegistry = SerializerRegistry(
+    [*_OBJECTS, *_ENTRIES, *_WHOLE, *SINCE_VERSION_1, *SINCE_VERSION_2]
+)

@@ -32,42 +32,42 @@ def _policy(text: Any) -> PurgePolicy | None:
     return None if text is None else parse_purge(text)
 
 
-def _write_options(options: GroupOptions) -> list[Any]:
+def write_options(options: GroupOptions) -> list[Any]:
     return [
         options.compression,
         options.block_bytes,
         options.in_memory,
         options.bloom,
         _text(options.purge),
-        _write_past(options.past),
+        write_past(options.past),
     ]
 
 
-def _write_past(past: Sequence[PastPolicy]) -> list[Any]:
+def write_past(past: Sequence[PastPolicy]) -> list[Any]:
     return [[_text(each.policy), each.until] for each in past]
 
 
-def _read_past(stored: list[Any]) -> tuple[PastPolicy, ...]:
+def read_past(stored: list[Any]) -> tuple[PastPolicy, ...]:
     return tuple(PastPolicy(_policy(text), check_txn(until)) for text, until in stored)
 
 
 def _write_family(family: Family) -> list[Any]:
-    return [family.id, family.name, _write_past(family.past)]
+    return [family.id, family.name, write_past(family.past)]
 
 
 def _read_family(stored: list[Any]) -> Family:
     id_, name, past = stored
-    _check_kinds((id_, name, past), (int, str, list))
-    return Family(ColumnId(id_), name, _read_past(past))
+    check_kinds((id_, name, past), (int, str, list))
+    return Family(ColumnId(id_), name, read_past(past))
 
 
-def _read_options(stored: list[Any]) -> GroupOptions:
+def read_options(stored: list[Any]) -> GroupOptions:
     compression, block_bytes, in_memory, bloom, purge, past = stored
-    _check_kinds((compression, block_bytes, in_memory, bloom, past), (str, int, bool, bool, list))
-    return GroupOptions(compression, block_bytes, in_memory, bloom, _policy(purge), _read_past(past))
+    check_kinds((compression, block_bytes, in_memory, bloom, past), (str, int, bool, bool, list))
+    return GroupOptions(compression, block_bytes, in_memory, bloom, _policy(purge), read_past(past))
 
 
-def _check_kinds(fields: Sequence[Any], expected: Sequence[type]) -> None:
+def check_kinds(fields: Sequence[Any], expected: Sequence[type]) -> None:
     kinds = [type(each) for each in fields]
     if kinds != list(expected):
         raise TypeError(f"the fields are {[kind.__name__ for kind in kinds]}")
@@ -87,10 +87,10 @@ def _write_zone(zone: Zone) -> list[Any]:
 
 def _read_zone(stored: list[Any]) -> Zone:
     id_, name, replicas, min_replicas, placement, tablet_bytes, racks = stored
-    _check_kinds(
+    check_kinds(
         (id_, name, replicas, min_replicas, placement, tablet_bytes, racks), (int, str, int, int, int, int, list)
     )
-    _check_kinds(racks, [str] * len(racks))
+    check_kinds(racks, [str] * len(racks))
     return Zone(ZoneId(id_), name, replicas, min_replicas, Placement(placement), tablet_bytes, tuple(racks))
 
 
@@ -100,8 +100,8 @@ SINCE_VERSION_1: Sequence[Serializer] = (
         2,
         _SINCE,
         GroupOptions,
-        _write_options,
-        _read_options,
+        write_options,
+        read_options,
         is_needed=lambda options: bool(options.past),
     ),
     Serializer(

@@ -10,14 +10,25 @@ the row holds erasures does the order of commits matter: those rows go through t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow.compute as pc
 
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros
-from stelae.model.purge import AllOf, AnyOf, ByFamily, GroupPurging, MaxAge, MaxHistory, PurgePolicy, Purging, Reigns
+from stelae.model.purge import (
+    KEYS_ALONE,
+    AllOf,
+    AnyOf,
+    ByFamily,
+    GroupPurging,
+    MaxAge,
+    MaxHistory,
+    PurgePolicy,
+    Purging,
+    Reigns,
+)
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions
 from stelae.storage.merge.rule import Erased, Written, counts_versions, survivors
@@ -26,11 +37,13 @@ from stelae.storage.merge.slab import Slab
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """By which policy, and at what time, versions are judged. `plainly`: every row with erasures by the plain rule."""
+    """By which policy, and at what time, versions are judged. `plainly`: every row with erasures by the plain rule.
+    `exists`: the last of the columns are the puts of keys alone."""
 
     policy: GroupPurging
     read_us: Micros
     plainly: bool = False
+    exists: bool = False
 
 
 def alive(slab: Slab, ordering: Ordering, judging: Judging) -> list[Flags]:
@@ -39,9 +52,13 @@ def alive(slab: Slab, ordering: Ordering, judging: Judging) -> list[Flags]:
     if not isinstance(judging.policy, ByFamily):
         return _Rows(slab, ordering, judging, judging.policy).alive()
     found = _Rows(slab, ordering, judging, judging.policy.others).alive()
-    families = None if slab.cell is None else slab.cell[0]
-    for family, policy in judging.policy.own if families is not None else ():
-        its = pc.equal(families, family.encode()).to_numpy(zero_copy_only=False)
+    if slab.cell is None:
+        if judging.exists:
+            keys = replace(slab, columns=slab.columns[-1:])
+            found[-1:] = _Rows(keys, ordering, judging, judging.policy.of(KEYS_ALONE)).alive()
+        return found
+    for family, policy in judging.policy.own:
+        its = pc.equal(slab.cell[0], family.encode()).to_numpy(zero_copy_only=False)
         if its.any():
             own = _Rows(slab, ordering, judging, policy).alive()
             found = [np.where(its, mine, others) for mine, others in zip(own, found, strict=True)]

@@ -21,12 +21,12 @@ from stelae.model.hybrid import TXN_MIN, micros_of
 from stelae.model.ids import Txn
 from stelae.model.purge import GroupPurging
 from stelae.model.ranges import RowRange
-from stelae.model.record import Kind
+from stelae.model.record import ROW_EXISTS, Kind
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.merge.alive import Judging, alive
 from stelae.storage.merge.order import Flags, Ints, Ordering
 from stelae.storage.merge.pick import first_of_each, gathered, in_order
-from stelae.storage.merge.select import Wanted, WantedCells
+from stelae.storage.merge.select import Wanted, WantedCells, WantedColumns
 from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.read.scans.cells import cell_slabs
 from stelae.storage.read.scans.columns import window_slabs
@@ -50,6 +50,7 @@ def merged_records(
     """Window by window, in order. Slabs may be empty."""
     windows = plan_windows(refs, fragments, rows)
     renamed = any(ref.naming.renamed for ref in refs)
+    exists = isinstance(wanted, WantedColumns) and ROW_EXISTS in wanted.ids
 
     def merged(window: ScanWindow) -> Slab | None:
         if isinstance(wanted, WantedCells):
@@ -57,20 +58,20 @@ def merged_records(
         else:
             slabs = window_slabs(window, wanted, keep=False)
         slabs = [slab for slab in slabs if len(slab)]
-        return _kept(slabs, keeping, is_sorted=not renamed) if slabs else None
+        return _kept(slabs, keeping, is_sorted=not renamed, exists=exists) if slabs else None
 
     for slab in run_ahead(windows, merged, fragments.reading):
         if slab is not None:
             yield slab
 
 
-def _kept(slabs: Sequence[Slab], keeping: Keeping, *, is_sorted: bool) -> Slab:
+def _kept(slabs: Sequence[Slab], keeping: Keeping, *, is_sorted: bool, exists: bool) -> Slab:
     ordered = in_order(slabs, is_sorted=is_sorted)
     slab, ordering = ordered.slab, ordered.ordering
     if ordering.positions is not None:
         slab = slab.take(ordering.positions)
     begins = _begins(slab, ordering)
-    flags = _keep_flags(slab, ordering, keeping)
+    flags = _keep_flags(slab, ordering, keeping, exists=exists)
     if flags is None and begins.all() and not _any_bare(slab):
         return slab
     whole = np.zeros(len(slab), np.bool_)
@@ -101,7 +102,7 @@ def _begins(slab: Slab, ordering: Ordering) -> Flags:
     return begins
 
 
-def _keep_flags(slab: Slab, ordering: Ordering, keeping: Keeping) -> list[Flags] | None:
+def _keep_flags(slab: Slab, ordering: Ordering, keeping: Keeping, *, exists: bool) -> list[Flags] | None:
     """For each column, which records keep it; None if all keep all they have."""
     below = slab.txn < keeping.floor
     if not keeping.is_rooted:
@@ -120,7 +121,8 @@ def _keep_flags(slab: Slab, ordering: Ordering, keeping: Keeping) -> list[Flags]
             tuple(SlabColumn(None, column.flags(len(slab))[which]) for column in slab.columns),
             None if slab.cell is None else (slab.cell[0].take(pa.array(which)), slab.cell[1]),
         )
-        seen = alive(part, _part_of(ordering, which), Judging(keeping.policy, micros_of(keeping.horizon)))
+        judging = Judging(keeping.policy, micros_of(keeping.horizon), exists=exists)
+        seen = alive(part, _part_of(ordering, which), judging)
         for flags, some in zip(judged, seen, strict=True):
             flags[which] = some
     new = slab.txn > keeping.horizon

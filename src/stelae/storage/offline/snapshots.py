@@ -108,7 +108,8 @@ def _left_over(part: SnapshotPart, group: Group, fragments: Fragments) -> tuple[
     state = part.tablet.state
     kept, erasing = state.refs(LEFT_OVER), state.refs(group.id)
     asking = part.tablet.asking(part.at)
-    found = MarkersScan(kept, erasing, fragments, part.rows, asking, group.options).chunks()
+    options = next((g.options for g in part.tablet.schema.groups if g.id == group.id), group.options)
+    found = MarkersScan(kept, erasing, fragments, part.rows, asking, options).chunks()
     return _spec(part, group, is_complete=False), (_markers(group, chunk.rows, part.at) for chunk in found)
 
 

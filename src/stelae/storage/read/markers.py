@@ -55,7 +55,7 @@ class MarkersScan:
         options: GroupOptions,
     ) -> None:
         self._asking = asking
-        self._policy = purging_at(options.purging, asking.at)
+        self._policy = purging_at(options.keys_purging, asking.at)
         self._refs = [*kept, *(_erasures_of(ref) for ref in erasing)]
         self._fragments = fragments
         self._rows = rows

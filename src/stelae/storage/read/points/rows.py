@@ -47,10 +47,13 @@ class RowReader:
                     self._names |= {c.id: c.name for c in chosen}
                     self._defaults |= {c.name: c.default for c in chosen}
                     ids = tuple(c.id for c in chosen)
-                    wanted = (*ids, ROW_EXISTS) if group is existing else ids
+                    refs, options = state.refs(group.id), group.options
+                    wanted = (*ids, ROW_EXISTS) if group is existing and not options.keys_past else ids
                     if wanted:
-                        refs = state.refs(group.id)
-                        self._columns.append(ColumnsReader(refs, fragments, wanted, group.options.purging, self._names))
+                        self._columns.append(ColumnsReader(refs, fragments, wanted, options.purging, self._names))
+                    if group is existing and options.keys_past:
+                        keys = ColumnsReader(refs, fragments, (ROW_EXISTS,), options.keys_purging, self._names)
+                        self._columns.append(keys)
                 case CellsGroup():
                     if group is existing or _may_match(group, columns):
                         refs = state.refs(group.id)
@@ -58,7 +61,7 @@ class RowReader:
                         self._cells.append(CellsReader(refs, fragments, columns, reads_rows, group.purging))
         left = state.refs(LEFT_OVER)
         erasing = state.refs(existing.id)
-        self._markers = MarkersReader(left, erasing, fragments, existing.options.purging) if left else None
+        self._markers = MarkersReader(left, erasing, fragments, existing.options.keys_purging) if left else None
         self._only = self._columns[0] if len(self._columns) == 1 and not self._cells else None
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:

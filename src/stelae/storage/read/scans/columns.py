@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from stelae.model.arrow_values import array_of
 from stelae.model.ids import ColumnId, Micros
 from stelae.model.predicate.plan import ALL_TIME
-from stelae.model.purge import Purging, purges_newest
+from stelae.model.purge import GroupPurging, purges_newest, purging_of_columns
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import ROW_EXISTS
 from stelae.storage.files.fragments import Fragment, Fragments
@@ -63,7 +63,7 @@ class ColumnsQuestion:
     rows: RowRange
     choice: ColumnChoice
     asking: Asking
-    policy: Purging
+    policy: GroupPurging
     skips: Callable[[Piece], bool] | None = None
     plainly: bool = False
     limit: int | None = None
@@ -223,11 +223,11 @@ class ColumnsScan:
         if not slabs:
             return _NO_ROWS
         ordered = in_order(slabs, is_sorted=True)
-        return self._newest(window, ordered, self._seen(ordered), keep)
+        return self._newest(window, ordered, self._seen(ordered, exists=self._choice.exists), keep)
 
-    def _seen(self, ordered: Ordered) -> list[Flags]:
+    def _seen(self, ordered: Ordered, *, exists: bool) -> list[Flags]:
         question = self._question
-        judging = Judging(question.policy, question.asking.read_us, question.plainly)
+        judging = Judging(question.policy, question.asking.read_us, question.plainly, exists)
         return seen_versions(ordered, judging, question.asking.time.start, question.asking.time.stop)
 
     def _by_others(self, window: ScanWindow, ordered: Ordered, records: Positions, keep: bool) -> pa.Array:
@@ -238,7 +238,7 @@ class ColumnsScan:
         marks = only_distinct(join([slab for slab in slabs if len(slab)]))
         some = in_order([marks.take(ordered.places(records))], is_sorted=True)
         has_any = np.zeros(len(some.slab), np.bool_)
-        for flags in self._seen(some):
+        for flags in self._seen(some, exists=False):
             has_any |= flags
         return some.slab.rows.filter(pa.array(has_any))
 
@@ -307,7 +307,8 @@ def is_plain(piece: Piece, question: ColumnsQuestion) -> bool:
     ts_min, ts_max = _times(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
-    if question.policy is not None and purges_newest(question.policy, Micros(ts_min), file.txn_min, asking.read_us):
+    policy = purging_of_columns(question.policy)
+    if policy is not None and purges_newest(policy, Micros(ts_min), file.txn_min, asking.read_us):
         return False
     if spec.nulls == "written":
         return _has_one(piece, question.choice)

@@ -20,7 +20,6 @@ from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.pruning import may_match
 from stelae.model.predicate.selectors import ColumnSelector, Selectors
 from stelae.model.predicate.vector import keep
-from stelae.model.purge import purging_at
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
 from stelae.storage.files.fragments import Fragments
@@ -109,7 +108,7 @@ class RowScan:
     def _columns(self, stream: Stream, rows: RowRange, limit: int | None) -> ColumnsScan:
         request, options = self._request, stream.group.options
         few = limit if limit is not None and limit <= FEW_ROWS else None
-        policy = purging_at(options.purging, request.asking.at)
+        policy = stream.group.purging_at(request.asking.at)
         choice = stream.part.choice
         question = ColumnsQuestion(rows, choice, request.asking, policy, self._skips(), request.plainly, few)
         return ColumnsScan(stream.refs, self._fragments, question, options.in_memory)
