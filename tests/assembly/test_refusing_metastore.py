@@ -113,7 +113,7 @@ def test_tablets_that_cannot_be_made_say_what_the_disk_said(
 ) -> None:
     store = machine.open()
     machine.disk.fail("append", error)
-    with pytest.raises(error, match="1 tablets are recorded, and made before the next change"):
+    with pytest.raises(error, match="1 tablet is recorded, and made before the next change"):
         store.create(CreateAsk("t", SCHEMA))
     assert [table.name for table in [store.create(CreateAsk("t", SCHEMA, if_not_exists=True))]] == ["t"]
     assert len(store.tablets(store.find("t").id)) == 1

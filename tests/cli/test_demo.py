@@ -167,7 +167,7 @@ def test_with_spark_and_without_java_on_the_path(tmp_path: Path) -> None:
     assert "verify finds it: 20 rows are only in the backup" in told
     (same,) = re.findall(r"every value of ([\d,]+) rows is the same as in the backup", told)
     assert int(same.replace(",", "")) - 2_000 - acknowledged(told) in (0, 1)
-    assert "whole: 1 tables, 8 tablets" in told
+    assert "whole: 1 table, 8 tablets" in told
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["backups", "report.html", "store"]
     page = (tmp_path / "kept" / "report.html").read_text("utf-8")
     assert is_self_contained(page)

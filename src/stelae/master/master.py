@@ -44,6 +44,7 @@ from stelae.model.events import (
     tell_nobody,
 )
 from stelae.model.ids import Row, TableId, TabletId
+from stelae.model.words import counted
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.alterations import commands_of
@@ -247,8 +248,8 @@ class Master:
                 async with asyncio.timeout(self._settings.assignment_timeout_s):
                     report = await self._link.ask(request)
             except (DiskFull, DiskFailed) as error:  # other tablets would meet the same disk
-                what = f"{len(creating)} tablets are recorded, and made before the next change of tables"
-                raise type(error)(f"{what}: {error}") from error
+                count = counted(len(creating), "tablet is", "tablets are")
+                raise type(error)(f"{count} recorded, and made before the next change of tables: {error}") from error
             except (Retryable, UnknownOutcome, TimeoutError):
                 report = TabletReport(self._link.server, ())
             here = reported_ids(report)
@@ -258,7 +259,8 @@ class Master:
             is_over = deadline is not None and deadline.is_over
             if late and (is_over or attempt + 1 == self._settings.attempts_max):
                 raise Unavailable(
-                    f"{len(late)} tablets are not running yet: server {self._link.server} does not report them"
+                    f"{counted(len(late), 'tablet is', 'tablets are')} not running yet: "
+                    f"server {self._link.server} does not report them"
                 )
             waiting = await self._replace(late)
 

@@ -15,6 +15,7 @@ from stelae.cli.demo.fleet import FLEET, device, fleet_batch, make_fleet
 from stelae.cli.demo.stage import DemoStage, halves_and_worst, short_time
 from stelae.client.api.display import shown_bytes
 from stelae.model.errors import Conflict, Corruption
+from stelae.model.words import counted
 
 _COUNTERS = "counters"
 _CHUNK = 50_000
@@ -207,5 +208,5 @@ def check_all(stage: DemoStage) -> None:
     report = stage.db.session.backend.check()
     if report.problems:
         raise Corruption("; ".join(f"{each.where}: {each.words}" for each in report.problems), str(stage.store))
-    counts = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
+    counts = ", ".join(counted(count, what.removesuffix("s"), what) for what, count in report.counts.items())
     stage.say(f"[green]whole[/]: {counts}")
