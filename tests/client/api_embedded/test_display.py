@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import polars as pl
@@ -117,3 +118,12 @@ def test_one_is_not_many(db: stelae.Database) -> None:
     shown = [repr(table), table._repr_html_(), repr(db), db._repr_html_(), repr(db.describe("t"))]
     shown.append(table.scan()._repr_html_())
     assert [found for text in shown for found in re.findall(r"\b1 (tables|tablets|rows)\b", text)] == []
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_library_that_is_missing_is_named(
+    filled: stelae.Table, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(stelae.InvalidArgument, match=f"{library} is not installed: pip install {library}"):
+        getattr(filled.scan(), f"to_{library}")()
