@@ -24,7 +24,7 @@ _QUESTIONS = (
 )
 
 
-def start_spark(stage: DemoStage) -> Any:
+def start_demo_spark(stage: DemoStage) -> Any:
     """Whatever Spark writes of its own lies in the demo's directory, and goes with its end."""
     from stelae.spark.driver.sessions import session
 

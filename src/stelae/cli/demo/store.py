@@ -182,13 +182,20 @@ def fragments(stage: DemoStage) -> list[str]:
     return [str(file) for file in files]
 
 
-def other_programs(stage: DemoStage) -> None:
-    """DuckDB, if it is there, on one file of the store; else pyarrow."""
-    file = fragments(stage)[0]
-    stage.say(escape(file))
+def find_duckdb() -> Any:
+    """The module, or None where it is not installed."""
     try:
         import duckdb
     except ImportError:
+        return None
+    return duckdb
+
+
+def read_a_file(stage: DemoStage, duckdb: Any) -> None:
+    """Another program on one file of the store: DuckDB, or pyarrow if that is None."""
+    file = fragments(stage)[0]
+    stage.say(escape(file))
+    if duckdb is None:
         stage.say("DuckDB is not installed (pip install duckdb); pyarrow reads it as well:")
         sums = pq.read_table(file, columns=["status"]).group_by("status").aggregate([("status", "count")])
         rows: list[tuple[Any, ...]] = sorted((row["status"] or "", row["status_count"]) for row in sums.to_pylist())
