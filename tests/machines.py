@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from copy import deepcopy
 from typing import Any, Self, TypeVar
 
-from stelae.model.errors import Unavailable, UnknownOutcome
+from stelae.model.errors import StelaeError, UnknownOutcome
 from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome, WatchBatch
 from stelae.ports.metastore_rules import check_txn_request
 from stelae.sim.blobs import SimBlobStore
@@ -30,10 +30,12 @@ T = TypeVar("T")
 
 class PlainMetastore:
     """A `Metastore` that answers at once, and lives as long as its process. `faults` of kind "txn" refuse one that was
-    never made, of kind "answer" lose the answer of one that was."""
+    never made, of kind "answer" lose the answer of one that was. `refuses`: what all are met by, from now on."""
 
     def __init__(self, state: MetastoreState, effects: Effects) -> None:
         self.faults = Faults()
+        self.refuses: type[StelaeError] | None = None
+        self.tried = 0
         self.txns = 0
         self._state = state
         self._effects = effects
@@ -51,8 +53,9 @@ class PlainMetastore:
 
     async def txn(self, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
         check_txn_request(compares, changes)
-        if self.faults.due("txn"):
-            raise Unavailable("simulated fault: the metastore refuses")
+        self.tried += 1
+        if refusal := self.faults.due("txn") or self.refuses:
+            raise refusal("simulated fault: the metastore refuses")
         self._happen("txn")
         outcome = self._state.txn(compares, changes)
         self.txns += 1

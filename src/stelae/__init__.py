@@ -172,9 +172,9 @@ def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
 
         stelae.connect("localhost:7100")
 
-    Clusters are not there yet: for now this raises `Unavailable`.
+    Clusters are not there yet: for now this raises `InvalidArgument`.
     """
-    raise Unavailable(
+    raise InvalidArgument(
         f"cannot connect to {masters!r} (timeout_s={timeout_s:g}): this release opens stores in a directory only; "
         "use stelae.open(path)"
     )

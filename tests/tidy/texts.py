@@ -12,6 +12,7 @@ _BANNED = {
     rf"\b(?:{'|'.join(_HOSTS)})\b": "a registry's host: which one to use is the user's setting",
     r"(?<![\w.~$}/-])/(?:root|work|Users|home/\w+)/": "a path of one machine",
     r"\b(?:TOD[O]|FIXM[E]|XX[X])\b": "an unfinished thought: finish it, or open an issue",
+    r"(?<!/)\bstelae\[[a-z]": "an install line that finds no release: see `how_to_install`",
     r"^(?:<{7} |>{7} |={7}$)": "a merge conflict",
 }
 _RIDDLE = re.compile(r'^ *"""[A-Za-z]+( [a-z]+){0,2}\."""$')

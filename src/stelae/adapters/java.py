@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stelae.model.errors import Unavailable
+from stelae.model.errors import PermissionDenied
 
 VECTOR_MODULE = "jdk.incubator.vector"
 _ANSWER_SECONDS_MAX = 60
@@ -107,12 +107,12 @@ def shim(java: Java) -> Java:
     try:
         _write_executable(java_in(home), script)
     except OSError as error:
-        raise Unavailable(
+        raise PermissionDenied(
             f"cannot write {java_in(home)}: {error.strerror}; set XDG_CACHE_HOME to a directory that can be written"
         ) from error
     made = probe(java_in(home))
     if made is None or not made.has_vector_module:
-        raise Unavailable(
+        raise PermissionDenied(
             f"{java_in(home)} does not run; set XDG_CACHE_HOME to a directory where programs may be executed"
         )
     return Java(home, made.version, has_vector_module=True)

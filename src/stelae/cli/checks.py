@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from stelae.cli.places import STORE_PANEL, JsonOption, StorePlace, placed
-from stelae.cli.screens import as_shown, counted, err, grid, is_screen, number_text, out, print_json, progress_bar
+from stelae.cli.screens import as_shown, counted, err, grid, is_screen, out, print_json, progress_bar
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import NotFound, StelaeError
 
@@ -60,6 +60,6 @@ def _show(report: CheckReport) -> None:
         for each in problems:
             table.add_row(f"[red]{as_shown(each.what)}[/]", as_shown(each.where), as_shown(each.words))
         console.print(table)
-    looked = ", ".join(f"{number_text(count)} {as_shown(what)}" for what, count in counts.items())
+    looked = as_shown(", ".join(counted(count, what.removesuffix("s"), what) for what, count in counts.items()))
     word = f"[bold red]{counted(len(problems), 'problem')}[/]" if problems else "[bold green]whole[/]"
     console.print(f"{word} [dim]({looked})[/]" if looked else word, soft_wrap=True)

@@ -14,7 +14,6 @@ import stelae
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import (
-    as_shown,
     confirmed,
     counted,
     facts,
@@ -125,7 +124,7 @@ def _show_versions(
     for column, each in versions.items():
         for at, version in enumerate(each):
             table.add_row(
-                as_shown(column) if at == 0 or not is_screen(sys.stdout) else "",
+                on_one_line(column) if at == 0 or not is_screen(sys.stdout) else "",
                 cell_text(types, column, version.value),
                 f"{datetime_of_micros(version.ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z",
                 f"[dim]{version.txn}[/]",

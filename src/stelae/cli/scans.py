@@ -12,7 +12,18 @@ import typer
 
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption, cell_text
-from stelae.cli.screens import Grid, as_shown, counted, grid, note, number_text, out, print_json, print_line, verb_help
+from stelae.cli.screens import (
+    Grid,
+    counted,
+    grid,
+    note,
+    number_text,
+    on_one_line,
+    out,
+    print_json,
+    print_line,
+    verb_help,
+)
 from stelae.cli.words.keys import comma_listed, typed_at, typed_bound
 from stelae.model.errors import InvalidArgument
 from stelae.model.schema import WILDCARD
@@ -154,6 +165,6 @@ def _family_text(found: FoundRows, row: Mapping[str, Any], family: str, families
     for name, value in row.items():
         own, colon, qualifier = name.partition(":")
         if colon and (own == family or (family == WILDCARD and own not in families)):
-            shown = as_shown(name if family == WILDCARD else qualifier)
+            shown = on_one_line(name if family == WILDCARD else qualifier)
             lines.append(f"[cyan]{shown}[/]={_value_text(found, name, value)}")
     return "\n".join(lines)

@@ -89,12 +89,25 @@ def print_line(value: Any) -> None:
 
 
 def as_shown(value: object) -> str:
+    """A text that may have several lines."""
     text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))
-    return escape(text)
+    return _unmarked(text)
 
 
 def on_one_line(value: object) -> str:
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value)))
+    """A name or a value: whatever is in it, it can be no other line or column of what is printed."""
+    return _unmarked(_unbroken(value))
+
+
+def _unmarked(text: str) -> str:
+    """Markup that gives the text as it is. Backslashes at its end would count for a tag that follows: they get one."""
+    body = text.rstrip("\\")
+    count = len(text) - len(body)
+    return escape(body) + ("\\" * 2 * count + "[dim][/dim]" if count else "")
+
+
+def _unbroken(value: object) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
 
 
 class Grid:
@@ -121,8 +134,9 @@ class Grid:
         yield self._table(shown) if self._fits(shown, options.max_width) else Group(*self._blocks(shown))
 
     def _lines(self) -> str:
-        rows = [*([] if self.is_continued else [tuple(map(as_shown, self._names))]), *self._rows]
-        return "".join("\t".join(_plain_cell(cell) for cell in row) + "\n" for row in rows)
+        head = [] if self.is_continued else [[_unbroken(name) for name in self._names]]
+        rows = [*head, *([_plain_cell(cell) for cell in row] for row in self._rows)]
+        return "".join("\t".join(row) + "\n" for row in rows)
 
     def _fits(self, rows: Sequence[Sequence[str]], width: int) -> bool:
         """Long texts may be folded, but not into narrow strips."""
@@ -136,7 +150,7 @@ class Grid:
         table = Table(box=box.SIMPLE_HEAD, title=self._title, title_justify="left", pad_edge=False, show_edge=False)
         for name in self._names:
             justify: JustifyMethod = "right" if name in self._right else "left"
-            table.add_column(as_shown(name), justify=justify, overflow="fold")
+            table.add_column(on_one_line(name), justify=justify, overflow="fold")
         for row in rows:
             table.add_row(*row)
         return table
@@ -163,7 +177,7 @@ class _Facts:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not is_screen(console.file):
-            yield Segment("".join(f"{name}\t{_plain_cell(value)}\n" for name, value in self._rows))
+            yield Segment("".join(f"{_unbroken(name)}\t{_plain_cell(value)}\n" for name, value in self._rows))
             return
         if self._title:
             yield self._title
@@ -180,7 +194,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(as_shown(name), value)
+        table.add_row(on_one_line(name), value)
     return table
 
 

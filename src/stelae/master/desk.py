@@ -42,8 +42,8 @@ class Gate(Protocol):
 class TableDesk:
     """A `TableService`. Safe for threads.
 
-    Changes of tables take as long as they take: they are recorded step by step, and whoever stops waiting for one has
-    not stopped it."""
+    A change waits for its turn, and is tried again, until the deadline. Once under way it takes as long as it takes: it
+    is recorded step by step, and whoever stops waiting for it has not stopped it."""
 
     def __init__(
         self,
@@ -82,30 +82,32 @@ class TableDesk:
 
     # -- changes
 
-    def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:  # noqa: ARG002
+    def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:
         with self._gate.visit():
-            found = spaces_of(self._run(self._master.change_spaces(ask)))
+            found = spaces_of(self._run(self._master.change_spaces(ask, deadline=deadline)))
         if isinstance(ask, AlterZoneAsk):  # tablets may be too large now, or too small
             self._look_at_sizes()
         return found
 
-    def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
+    def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
         properties = TableProperties() if ask.properties is None else ask.properties
         command = CreateTable(TableName.parse(ask.name), ask.schema, ask.zone, properties, ask.if_not_exists)
         with self._gate.visit():
-            return self._tables.info_of(self._run(self._master.create(command, ask.cuts)))
+            return self._tables.info_of(self._run(self._master.create(command, ask.cuts, deadline=deadline)))
 
-    def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
+    def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:
         with self._gate.visit():
-            return self._tables.info_of(self._run(self._master.alter(TableName.parse(name), ask)))
+            altered = self._run(self._master.alter(TableName.parse(name), ask, deadline=deadline))
+            return self._tables.info_of(altered)
 
-    def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+    def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:
         with self._gate.visit():
-            self._run(self._master.drop(TableName.parse(name), if_exists=if_exists))
+            self._run(self._master.drop(TableName.parse(name), if_exists=if_exists, deadline=deadline))
 
-    def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002
+    def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:
         with self._gate.visit():
-            return self._tables.info_of(self._run(self._master.recall(TableName.parse(name), new_name)))
+            recalled = self._run(self._master.recall(TableName.parse(name), new_name, deadline=deadline))
+            return self._tables.info_of(recalled)
 
     def split(
         self,
@@ -113,20 +115,20 @@ class TableDesk:
         at: Row | None = None,
         tablet: int | None = None,
         *,
-        deadline: Deadline | None = None,  # noqa: ARG002
+        deadline: Deadline | None = None,
     ) -> None:
         with self._gate.visit(table):
             self.info(table)
             chosen, row = self._choose_split(table, at, tablet)
-            self._run(self._master.split(chosen, row, is_asked=True))
+            self._run(self._master.split(chosen, row, is_asked=True, deadline=deadline))
 
-    def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+    def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:
         with self._gate.visit(table):
             info = self.info(table)
             pair = [each.tablet for each in self._recorded(table) if at and at in (each.rows.start, each.rows.stop)]
             if len(pair) < 2:
                 raise InvalidArgument(f"table {info.name!r}: no tablet begins at row {at!r}")
-            self._run(self._master.join(pair[0], pair[1], is_asked=True))
+            self._run(self._master.join(pair[0], pair[1], is_asked=True, deadline=deadline))
 
     # -- for the server, and for whoever runs the master
 

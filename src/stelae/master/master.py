@@ -23,6 +23,9 @@ from stelae.master.maps import TabletMaps
 from stelae.master.plan import behind, corrections, forgettable, in_phase, overdue, prepared
 from stelae.model.errors import (
     AlreadyExists,
+    DeadlineExceeded,
+    DiskFailed,
+    DiskFull,
     InvalidArgument,
     InvalidSchema,
     NotFound,
@@ -41,6 +44,7 @@ from stelae.model.events import (
     tell_nobody,
 )
 from stelae.model.ids import Row, TableId, TabletId
+from stelae.model.words import counted
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.alterations import commands_of
@@ -67,6 +71,7 @@ from stelae.registry.tablet_records import (
     take_tablet_ids,
     write_tablets,
 )
+from stelae.service.deadlines import Deadline, left_of
 from stelae.service.spaces import AlterZoneAsk, CreateZoneAsk, SpacesAsk
 from stelae.service.tables import AlterAsk
 
@@ -126,22 +131,22 @@ class Master:
         if not self._in_doubt:
             await self.clean()
 
-    async def _reload(self) -> TabletReport:
+    async def _reload(self, deadline: Deadline | None = None) -> TabletReport:
         """The newest catalog, the records as they are, and what the server has."""
-        await self._catalog.execute()
+        await self._catalog.execute(deadline=deadline)
         report = await self._link.report()
         records = await read_tablets(self._store)
         self.maps.publish(records, [record.tablet for record in self.maps.all()])
         return report
 
-    async def _line_up(self, report: TabletReport) -> None:
+    async def _line_up(self, report: TabletReport, deadline: Deadline | None = None) -> None:
         """Bring records, catalog and server in line."""
         catalog = self._catalog.latest
         changes = corrections(self.maps.all(), report, catalog, self._clock.wall_ms())
         if changes.unwanted:
             await self._link.ask(DeleteTablets(changes.unwanted))
         await self._record(changes.puts, changes.removed)
-        await self._assign(changes.missing)
+        await self._assign(changes.missing, deadline)
         await self._bring_up(report)
         for table in changes.unserved:
             await self._link.ask(LoadTable(table))
@@ -155,12 +160,12 @@ class Master:
             await self._link.ask(AlterTable(table))
 
     @asynccontextmanager
-    async def _change(self) -> AsyncIterator[None]:
+    async def _change(self, deadline: Deadline | None = None) -> AsyncIterator[None]:
         """One change at a time. One that failed half-way leaves this master in doubt about what is, as a lost answer
         does: it looks again before it changes anything else."""
-        async with self._changing:
+        async with self._turn(deadline):
             if self._in_doubt:
-                await self._line_up(await self._reload())
+                await self._line_up(await self._reload(deadline), deadline)
             try:
                 yield
             except _REFUSED:
@@ -168,6 +173,19 @@ class Master:
             except BaseException:
                 self._in_doubt = True
                 raise
+
+    @asynccontextmanager
+    async def _turn(self, deadline: Deadline | None) -> AsyncIterator[None]:
+        """DeadlineExceeded if another change is under way for so long."""
+        try:
+            async with asyncio.timeout(left_of(deadline)):
+                await self._changing.acquire()
+        except TimeoutError:
+            raise DeadlineExceeded("another change of tables is still under way; try again") from None
+        try:
+            yield
+        finally:
+            self._changing.release()
 
     async def _record(self, puts: Sequence[TabletRecord], removed: Sequence[TabletRecord] = ()) -> None:
         """Write, then publish."""
@@ -177,9 +195,9 @@ class Master:
 
     # -- creating
 
-    async def create(self, command: CreateTable, cuts: Sequence[Row]) -> Table:
+    async def create(self, command: CreateTable, cuts: Sequence[Row], *, deadline: Deadline | None = None) -> Table:
         begun_s = self._clock.monotonic_s()
-        async with self._change():
+        async with self._change(deadline):
             self._check_cuts(command, cuts)
             catalog = self._catalog.latest
             # A name that begins with a namespace makes it, if it is not there.
@@ -192,7 +210,7 @@ class Master:
             records = prepared(ids, table, cut_ranges(cuts), self._clock.wall_ms())
             await self._record(records)
             try:
-                made = found(await self._catalog.execute(*commands), command.table)
+                made = found(await self._catalog.execute(*commands, deadline=deadline), command.table)
             except (UnknownOutcome, asyncio.CancelledError):
                 raise  # the table may be there: its tablets are settled before the next change, or at the next start
             except BaseException:
@@ -202,7 +220,7 @@ class Master:
                 # Another process changed the catalog in between.
                 others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
                 await self._record(records, others)
-            await self._assign(records)
+            await self._assign(records, deadline)
         self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
         return made
 
@@ -217,7 +235,7 @@ class Master:
         if not all(low < high for low, high in zip((Row(b""), *cuts), cuts, strict=False)):
             raise InvalidArgument(f"table {str(command.table)!r}: splits must ascend, each be given once, none empty")
 
-    async def _assign(self, records: Sequence[TabletRecord]) -> None:
+    async def _assign(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> None:
         """Create tablets on the server; those that are not reported in time are replaced by others."""
         waiting = list(records)
         for attempt in range(self._settings.attempts_max):
@@ -229,15 +247,20 @@ class Master:
             try:
                 async with asyncio.timeout(self._settings.assignment_timeout_s):
                     report = await self._link.ask(request)
+            except (DiskFull, DiskFailed) as error:  # other tablets would meet the same disk
+                count = counted(len(creating), "tablet is", "tablets are")
+                raise type(error)(f"{count} recorded, and made before the next change of tables: {error}") from error
             except (Retryable, UnknownOutcome, TimeoutError):
                 report = TabletReport(self._link.server, ())
             here = reported_ids(report)
             running = [record for record in creating if record.tablet in here]
             await self._record(in_phase(running, TabletPhase.RUNNING, self._clock.wall_ms(), report.server))
             late = [record for record in creating if record.tablet not in here]
-            if late and attempt + 1 == self._settings.attempts_max:
+            is_over = deadline is not None and deadline.is_over
+            if late and (is_over or attempt + 1 == self._settings.attempts_max):
                 raise Unavailable(
-                    f"{len(late)} tablets are not running yet: server {self._link.server} does not report them"
+                    f"{counted(len(late), 'tablet is', 'tablets are')} not running yet: "
+                    f"server {self._link.server} does not report them"
                 )
             waiting = await self._replace(late)
 
@@ -264,14 +287,14 @@ class Master:
 
     # -- changing
 
-    async def alter(self, name: TableName, changes: AlterAsk) -> Table:
+    async def alter(self, name: TableName, changes: AlterAsk, *, deadline: Deadline | None = None) -> Table:
         begun_s = self._clock.monotonic_s()
-        async with self._change():
+        async with self._change(deadline):
             before = found(self._catalog.latest, name)
             commands = commands_of(name, changes)
             if not commands:
                 return before
-            catalog = await self._catalog.execute(*commands)
+            catalog = await self._catalog.execute(*commands, deadline=deadline)
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 await self._link.ask(AlterTable(before.id))
@@ -279,37 +302,38 @@ class Master:
         self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
         return after
 
-    async def drop(self, name: TableName, *, if_exists: bool) -> None:
+    async def drop(self, name: TableName, *, if_exists: bool, deadline: Deadline | None = None) -> None:
         begun_s = self._clock.monotonic_s()
-        async with self._change():
+        async with self._change(deadline):
             catalog = self._catalog.latest
             if if_exists and not exists(catalog, name):
                 return
             table = found(catalog, name)
-            await self._catalog.execute(DropTable(name))
+            await self._catalog.execute(DropTable(name), deadline=deadline)
             await self._link.ask(UnloadTable(table.id))
         self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
-        await self.clean()
+        with suppress(Retryable, UnknownOutcome):  # this one is dropped; what else is due is done at the next look
+            await self.clean(deadline=deadline)
 
-    async def recall(self, name: TableName, new_name: str | None) -> Table:
+    async def recall(self, name: TableName, new_name: str | None, *, deadline: Deadline | None = None) -> Table:
         begun_s = self._clock.monotonic_s()
-        async with self._change():
+        async with self._change(deadline):
             before = self._catalog.latest
-            catalog = await self._catalog.execute(RecallTable(name, new_name))
+            catalog = await self._catalog.execute(RecallTable(name, new_name), deadline=deadline)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             await self._link.ask(LoadTable(id_))
         made = catalog.tables[id_]
         self._tell(TableRecalled(id_, self._name(made), self._clock.monotonic_s() - begun_s))
         return made
 
-    async def clean(self) -> tuple[TableId, ...]:
+    async def clean(self, *, deadline: Deadline | None = None) -> tuple[TableId, ...]:
         """Forget the dropped tables whose grace period is over, with all that was theirs."""
         gone: list[TableForgotten] = []
         try:
-            async with self._change():
+            async with self._change(deadline):
                 over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
                 for table in over:
-                    await self._catalog.execute(ForgetTable(table))
+                    await self._catalog.execute(ForgetTable(table), deadline=deadline)
                     records = [record for record in self.maps.all() if record.table == table]
                     await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
                     await self._record((), records)
@@ -319,30 +343,34 @@ class Master:
             for event in gone:
                 self._tell(event)
 
-    async def change_spaces(self, ask: SpacesAsk) -> Catalog:
+    async def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> Catalog:
         """Namespaces and zones. No tablet changes by it: sizes are judged by what the catalog then says."""
         if isinstance(ask, CreateZoneAsk | AlterZoneAsk) and (ask.replicas or 1) > 1:
             raise InvalidArgument(
                 f"zone {ask.name!r}: replicas {ask.replicas}: this store has one server, and so one replica of each "
                 "tablet; more need a cluster, which comes later"
             )
-        async with self._change():
-            return await self._catalog.execute(*space_commands(ask))
+        async with self._change(deadline):
+            return await self._catalog.execute(*space_commands(ask), deadline=deadline)
 
     # -- sizes
 
-    async def split(self, tablet: TabletId, at: Row, *, is_asked: bool = False) -> None:
+    async def split(
+        self, tablet: TabletId, at: Row, *, is_asked: bool = False, deadline: Deadline | None = None
+    ) -> None:
         """`is_asked`: by a user, not because of its size."""
-        async with self._change():
+        async with self._change(deadline):
             record = self.maps.tablet(tablet)
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
             await self._record_resize([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
 
-    async def join(self, left: TabletId, right: TabletId, *, is_asked: bool = False) -> None:
+    async def join(
+        self, left: TabletId, right: TabletId, *, is_asked: bool = False, deadline: Deadline | None = None
+    ) -> None:
         """Of their own accord, only tablets are joined that nobody has asked for."""
-        async with self._change():
+        async with self._change(deadline):
             records = [self.maps.tablet(left), self.maps.tablet(right)]
             if records[0].table != records[1].table or records[0].rows.stop != records[1].rows.start:
                 raise InvalidArgument(f"tablets {left} and {right} are no neighbours")

@@ -18,6 +18,7 @@ from stelae.ports.metastore import Compare, IsAbsent, LeaseExpired, LeaseId, Met
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
 from stelae.registry.decoding import number_of
+from stelae.service.deadlines import Deadline
 
 PROGRESS_STEP = 64
 """A process reports how far it has come every so many versions: each report is a write."""
@@ -47,7 +48,7 @@ class VersionPins:
             await self._let_go()
 
     @asynccontextmanager
-    async def pin(self, version: CatalogVersion) -> AsyncIterator[None]:
+    async def pin(self, version: CatalogVersion, deadline: Deadline | None = None) -> AsyncIterator[None]:
         """The version, and all after it, can be had while the pin is held. SnapshotTooOld if it cannot be."""
         self._pinned.append(version)
         covered = True
@@ -55,7 +56,7 @@ class VersionPins:
             async with self._changing:
                 covered = self._held is not None and self._held <= version
             if not covered:
-                await self._hold_needed()
+                await self._hold_needed(deadline)
             yield
         finally:
             self._pinned.remove(version)
@@ -103,7 +104,7 @@ class VersionPins:
         except (Unavailable, UnknownOutcome, SnapshotTooOld):
             return
 
-    async def _hold_needed(self) -> None:
+    async def _hold_needed(self, deadline: Deadline | None = None) -> None:
         async with self._changing:
             for attempt in range(_ATTEMPTS_MAX):
                 version = self._needed
@@ -117,6 +118,8 @@ class VersionPins:
                     self._lease, self._held = None, None
                 except UnknownOutcome:
                     self._held = None  # what stands there now is not known: take hold as if anew
+                if deadline is not None and deadline.is_over:
+                    break
                 await asyncio.sleep(0.01 * (attempt + 1))
         raise Unavailable(f"catalog version {self._needed} could not be held: the metastore kept changing")
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from stelae.model import types as t
 from stelae.model.arrow import from_arrow
-from stelae.model.errors import InvalidSchema, Unavailable
+from stelae.model.errors import InvalidArgument, InvalidSchema
+from stelae.model.words import how_to_install
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -44,11 +45,11 @@ _SIMPLE: dict[str, t.ColumnType] = {
 
 
 def spark_types() -> Any:
-    """pyspark's module of types; Unavailable says what to install."""
+    """pyspark's module of types; InvalidArgument says what to install."""
     try:
         from pyspark.sql import types
     except ImportError as error:
-        raise Unavailable("pyspark is not installed; run pip install 'stelae[spark]'") from error
+        raise InvalidArgument(f"pyspark is not installed; {how_to_install('spark')}") from error
     return types
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import stelae
+from stelae.service.deadlines import Deadline
+from tests.client.api_embedded.worlds import put_before
 
 
 @pytest.fixture
@@ -56,3 +60,70 @@ def test_errors_say_when_and_what_to_do(db: stelae.Database, filled: stelae.Tabl
     words = rf"the snapshot of {time} is older .* begins at {time}: read at a newer"
     with pytest.raises(stelae.SnapshotTooOld, match=words):
         filled.get("u001", at=before)
+
+
+class Silent:
+    """A store that answers nothing, and notes until when it might have."""
+
+    place, is_local = "somewhere", False
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Deadline | None]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(*_: object, deadline: Deadline | None = None) -> None:
+            self.asked.append((name, deadline))
+            raise stelae.DeadlineExceeded("nobody answers")
+
+        return ask
+
+
+def test_what_is_shown_waits_for_nobody(db: stelae.Database, filled: stelae.Table) -> None:
+    answering = db.session.backend
+    silent: Any = Silent()
+    db.session.backend = silent
+    shown = [repr(filled), filled._repr_html_(), repr(db), db._repr_html_()]
+    db.session.backend = answering
+    assert [name for name, _ in silent.asked] == ["info", "info", "names", "names"], "each is asked once"
+    assert all(deadline is not None and deadline.seconds <= 1 for _, deadline in silent.asked)
+    assert "tablets" not in shown[0]
+    assert "name string" in shown[0]
+    assert "<caption>users</caption>" in shown[1]
+    assert "not answering now" in shown[2]
+    assert "not answering now" in shown[3]
+    assert "3 tablets" in repr(filled)
+
+
+def test_what_is_shown_has_one_deadline(db: stelae.Database, filled: stelae.Table) -> None:
+    asked: list[Deadline | None] = []
+    backend: Any = put_before(db)
+
+    def noting(plain: Any) -> Any:
+        def ask(*args: Any, deadline: Deadline | None = None) -> Any:
+            asked.append(deadline)
+            return plain(*args, deadline=deadline)
+
+        return ask
+
+    backend.info, backend.stats = noting(backend.behind.info), noting(backend.behind.stats)
+    assert "3 tablets" in repr(filled)
+    assert "3 tablets" in filled._repr_html_()
+    assert asked[0] is asked[1]
+    assert asked[2] is asked[3]
+
+
+def test_one_is_not_many(db: stelae.Database) -> None:
+    table = db.create_table("t", {"id": "string"}, [stelae.cells("c")])
+    table.put({"id": "a"})
+    shown = [repr(table), table._repr_html_(), repr(db), db._repr_html_(), repr(db.describe("t"))]
+    shown.append(table.scan()._repr_html_())
+    assert [found for text in shown for found in re.findall(r"\b1 (tables|tablets|rows)\b", text)] == []
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_library_that_is_missing_is_named(
+    filled: stelae.Table, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(stelae.InvalidArgument, match=f"{library} is not installed: pip install {library}"):
+        getattr(filled.scan(), f"to_{library}")()

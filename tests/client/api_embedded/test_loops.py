@@ -319,7 +319,7 @@ def test_opening_and_closing(tmp_path: Path) -> None:
             table.scan()
         async with stelae.aio.open(tmp_path / "s") as again:
             assert await again.tables() == ["t"]
-        with pytest.raises(stelae.Unavailable):
+        with pytest.raises(stelae.InvalidArgument):
             await stelae.aio.connect("localhost:7100")
 
     asyncio.run(main())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import stelae
+from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.client.calls.retries import Attempts, Patience
 from stelae.model.errors import StaleSchema, TabletAway
 from tests.client.api_embedded.worlds import put_before
@@ -118,6 +119,41 @@ def test_a_full_disk_is_told_at_once(db: stelae.Database, users: stelae.Table) -
         with pytest.raises(stelae.DiskFull) as caught:
             call()
         assert failing.calls["write"] == before + 1
+        assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_full_disk_is_told_at_once_of_tables_too(
+    db: stelae.Database, users: stelae.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.create_namespace("empty")
+    db.create_zone("cold")
+    db.create_table("gone", {"id": "string"}, [stelae.cells("c")])
+    db.drop_table("gone")
+    tried: list[int] = []
+
+    async def full(*_: object) -> None:
+        tried.append(1)
+        raise stelae.DiskFull("full")
+
+    monkeypatch.setattr(SqliteMetastore, "txn", full)
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: db.create_table("t", {"id": "string"}, [stelae.cells("c")]),
+        lambda: db.alter_table("users", add={"profile": {"email": "string"}}),
+        lambda: db.alter_table("users", rename="people"),
+        lambda: db.drop_table("users"),
+        lambda: db.recall_table("gone"),
+        lambda: users.split("c"),
+        lambda: db.create_namespace("more"),
+        lambda: db.drop_namespace("empty"),
+        lambda: db.create_zone("fast"),
+        lambda: db.alter_zone("cold", tablet_bytes=2**26),
+        lambda: db.drop_zone("cold"),
+    )
+    for call in calls:
+        tried.clear()
+        with pytest.raises(stelae.DiskFull) as caught:
+            call()
+        assert len(tried) == 1
         assert not hasattr(caught.value, "__notes__")
 
 

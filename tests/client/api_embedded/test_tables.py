@@ -355,7 +355,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
             stelae.open(tmp_path / "s", timeout_s=timeout_s)  # type: ignore[arg-type]
     with pytest.raises(stelae.InvalidArgument, match="memory_bytes"):
         stelae.open(tmp_path / "s", memory_bytes=5)
-    with pytest.raises(stelae.Unavailable, match="localhost:7100"):
+    with pytest.raises(stelae.InvalidArgument, match="localhost:7100"):
         stelae.connect("localhost:7100")
 
 

@@ -40,6 +40,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
 )
+from stelae.model.words import how_to_install
 from stelae.ports.blobs import BlobInfo, check_range
 from stelae.ports.names import check_blob_name, starts_blob_names
 
@@ -317,7 +318,7 @@ def _import_obstore(url: str) -> Any:
         obstore = importlib.import_module("obstore")
         importlib.import_module("obstore.store")
     except ImportError as error:
-        raise InvalidArgument(f"{url} needs obstore, which is not here: pip install 'stelae[s3]'") from error
+        raise InvalidArgument(f"{url} needs obstore, which is not here; {how_to_install('s3')}") from error
     if _obstore_process is None:
         _obstore_process = os.getpid()
     return obstore

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from stelae.model.errors import InvalidArgument
+from stelae.model.words import how_to_install
 
 EQUAL = 0
 TARGET_CREATE, TARGET_MOD, TARGET_VALUE = 1, 2, 3
@@ -79,7 +80,7 @@ def grpc_module() -> Any:
         importlib.import_module("google.protobuf")
     except ImportError as error:
         raise InvalidArgument(
-            f"an etcd metastore needs grpcio and protobuf ({error}): pip install 'stelae[etcd]'"
+            f"an etcd metastore needs grpcio and protobuf ({error}); {how_to_install('etcd')}"
         ) from error
     return grpc
 

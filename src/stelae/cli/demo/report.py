@@ -32,8 +32,7 @@ p { margin: 0 0 14px; color: var(--soft); max-width: 70ch; }
 .card b { display: block; font-size: 30px; letter-spacing: -.02em; color: var(--now); white-space: nowrap; }
 .card span { color: var(--soft); font-size: 13.5px; }
 section { padding: 24px 26px; margin: 18px 0; }
-.plot { overflow-x: auto; }
-svg { display: block; margin-top: 6px; width: 100%; min-width: 540px; font-family: system-ui, sans-serif; }
+svg { display: block; margin-top: 6px; width: 100%; font-family: system-ui, sans-serif; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13.5px; color: var(--soft); margin: 6px 0; }
 .legend .key { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; }
 .axis { font-size: 13.5px; color: var(--soft); margin: 8px 0; }
@@ -58,11 +57,8 @@ code { background: var(--paper); border: 1px solid var(--edge); border-radius: 5
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
 .half { stroke: var(--now); } .worst { stroke: var(--worst); }
 @media (max-width: 560px) { main { padding: 24px 12px 48px; } section { padding: 18px 14px; } h1 { font-size: 27px; }
-  .card { flex-basis: 100%; } .pair > span { flex-basis: 64px; font-size: 13px; } }
+  svg text { font-size: 21px; } .card { flex-basis: 100%; } .pair > span { flex-basis: 64px; font-size: 13px; } }
 """
-
-
-_ONE_COPY = "One directory of Parquet files; Spark jobs and single rows on the same data."
 
 
 def write_report(path: Path, story: DemoStory) -> None:
@@ -71,10 +67,13 @@ def write_report(path: Path, story: DemoStory) -> None:
 
 def report_text(story: DemoStory) -> str:
     seconds = sum(step.seconds for step in story.steps)
+    did = ", ".join(dict.fromkeys(word for step in story.steps for word in step.did))
+    who = "Spark jobs and single rows" if any(step.with_spark for step in story.steps) else "scans and single rows"
+    one_copy = f"One directory of Parquet files; {who} on the same data."
     body = "\n".join(
         [
-            f"<h1>{story.rows:,} rows, one copy:<br>served, scanned, changed, restored</h1>",
-            f"<p>What <code>stelae demo</code> did on this machine in {seconds:.0f} seconds. {_ONE_COPY}</p>",
+            f"<h1>{story.rows:,} rows, one copy{f':<br>{escape(did)}' if did else ''}</h1>",
+            f"<p>What <code>stelae demo</code> did on this machine in {seconds:.0f} seconds. {one_copy}</p>",
             f'<div class="cards">{"".join(_card(each) for each in story.figures if each.head)}</div>',
             *_sections(story),
             _section("All figures", "Of this machine, with everything else that it was doing.", _figures(story)),

@@ -19,7 +19,7 @@ from rich.table import Table
 from stelae.cli.demo import on_spark, store
 from stelae.cli.demo.report import next_commands, write_report
 from stelae.cli.demo.stage import DemoStage, rounded
-from stelae.model.errors import AlreadyExists, InvalidArgument, Unavailable
+from stelae.model.errors import AlreadyExists, InvalidArgument, JobFailed, PermissionDenied, Unavailable
 
 ROWS_WITH_SPARK, ROWS_WITHOUT = 2_000_000, 300_000
 
@@ -58,7 +58,7 @@ def _start_session(stage: DemoStage, rows: int | None) -> Any:
     """A session, or None if there cannot be one."""
     try:
         return on_spark.start_demo_spark(stage)
-    except Unavailable as error:
+    except (InvalidArgument, JobFailed, PermissionDenied, Unavailable) as error:
         stage.rows = stage.story.rows = rows or ROWS_WITHOUT
         stage.say(f"[bold yellow]Without Spark:[/] {escape(str(error))}")
         stage.say("So this is what the embedded store does by itself.")
@@ -69,43 +69,48 @@ def _play(stage: DemoStage, spark: Any) -> None:
     if spark is None:
         _play_embedded(stage)
         return
-    with stage.step(f"Make a table, and load {stage.rows:,} devices into it with Spark"):
+    with stage.step(f"Make a table, and load {stage.rows:,} devices into it with Spark", "loaded", with_spark=True):
         on_spark.load_fleet(stage, spark)
-    with stage.step("Serve single rows, reads and updates, while Spark scans the whole table"):
+    serving = "Serve single rows, reads and updates, while Spark scans the whole table"
+    with stage.step(serving, "served", "scanned", with_spark=True):
         on_spark.serve_while_scanning(stage, spark)
-    with stage.step("Upsert a batch with Spark, and see the table before and after"):
+    with stage.step("Upsert a batch with Spark, and see the table before and after", "changed", with_spark=True):
         on_spark.upsert(stage, spark)
-    with stage.step("Change a row in a transaction, and look at what it was"):
+    with stage.step("Change a row in a transaction, and look at what it was", "changed"):
         store.one_row(stage)
     with stage.step("Kill a writer with -9 in the middle, and find every row it was promised"):
         store.kill_a_writer(stage)
-    with stage.step("Open a file of the store with DuckDB"):
-        store.other_programs(stage)
-    with stage.step("Compact with Spark"):
+    _open_a_file(stage)
+    with stage.step("Compact with Spark", with_spark=True):
         on_spark.compact_fleet(stage, spark)
-    with stage.step("Back up, make a mistake, restore, and verify"):
+    with stage.step("Back up, make a mistake, restore, and verify", "restored", with_spark=True):
         on_spark.back_up_and_restore(stage, spark)
     with stage.step("Check every byte of it"):
         store.check_all(stage)
 
 
 def _play_embedded(stage: DemoStage) -> None:
-    with stage.step(f"Open a directory, make a table, put {stage.rows:,} devices into it"):
+    with stage.step(f"Open a directory, make a table, put {stage.rows:,} devices into it", "put"):
         store.put_fleet(stage)
-    with stage.step("Put single rows, each durable when it returns, and get single rows"):
+    with stage.step("Put single rows, each durable when it returns, and get single rows", "served"):
         store.single_rows(stage)
-    with stage.step("Change a row in a transaction, and look at what it was"):
+    with stage.step("Change a row in a transaction, and look at what it was", "changed"):
         store.one_row(stage)
     with stage.step("Kill a writer with -9 in the middle, and find every row it was promised"):
         store.kill_a_writer(stage)
     with stage.step("Two processes on one directory add to the same counter"):
         store.two_processes(stage)
-    with stage.step("Scan it all to Arrow"):
+    with stage.step("Scan it all to Arrow", "scanned"):
         store.scan_all(stage)
-    with stage.step("Open a file of the store with DuckDB"):
-        store.other_programs(stage)
+    _open_a_file(stage)
     with stage.step("Check every byte of it"):
         store.check_all(stage)
+
+
+def _open_a_file(stage: DemoStage) -> None:
+    duckdb = store.find_duckdb()
+    with stage.step(f"Open a file of the store with {'pyarrow' if duckdb is None else 'DuckDB'}"):
+        store.read_a_file(stage, duckdb)
 
 
 def _close(stage: DemoStage, report: Path) -> None:

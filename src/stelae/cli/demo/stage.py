@@ -29,8 +29,12 @@ from stelae.service.reports import Progress as Told
 
 @dataclass(frozen=True, slots=True)
 class StepTaken:
+    """`did`: what happened to the rows in it, for the report's headline. `with_spark`: it was a job of Spark's."""
+
     title: str
     seconds: float
+    did: tuple[str, ...] = ()
+    with_spark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class DemoStage:
         self.db = stelae.open(self.store)
 
     @contextmanager
-    def step(self, title: str) -> Iterator[None]:
+    def step(self, title: str, *did: str, with_spark: bool = False) -> Iterator[None]:
         heading = f"{len(self.story.steps) + 1}. {title}"
         if self.console.is_terminal:
             self.console.rule(Text(heading, "bold"), align="left")
@@ -99,7 +103,7 @@ class DemoStage:
         start = self.clock.monotonic_s()
         yield
         took = self.clock.monotonic_s() - start
-        self.story.steps.append(StepTaken(title, took))
+        self.story.steps.append(StepTaken(title, took, did, with_spark))
         self.say(f"[dim]{took:.2f} s[/]")
 
     def say(self, words: object) -> None:

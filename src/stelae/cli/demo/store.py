@@ -15,6 +15,7 @@ from stelae.cli.demo.fleet import FLEET, device, fleet_batch, make_fleet
 from stelae.cli.demo.stage import DemoStage, halves_and_worst, short_time
 from stelae.client.api.display import shown_bytes
 from stelae.model.errors import Conflict, Corruption
+from stelae.model.words import counted
 
 _COUNTERS = "counters"
 _CHUNK = 50_000
@@ -181,13 +182,20 @@ def fragments(stage: DemoStage) -> list[str]:
     return [str(file) for file in files]
 
 
-def other_programs(stage: DemoStage) -> None:
-    """DuckDB, if it is there, on one file of the store; else pyarrow."""
-    file = fragments(stage)[0]
-    stage.say(escape(file))
+def find_duckdb() -> Any:
+    """The module, or None where it is not installed."""
     try:
         import duckdb
     except ImportError:
+        return None
+    return duckdb
+
+
+def read_a_file(stage: DemoStage, duckdb: Any) -> None:
+    """Another program on one file of the store: DuckDB, or pyarrow if that is None."""
+    file = fragments(stage)[0]
+    stage.say(escape(file))
+    if duckdb is None:
         stage.say("DuckDB is not installed (pip install duckdb); pyarrow reads it as well:")
         sums = pq.read_table(file, columns=["status"]).group_by("status").aggregate([("status", "count")])
         rows: list[tuple[Any, ...]] = sorted((row["status"] or "", row["status_count"]) for row in sums.to_pylist())
@@ -207,5 +215,5 @@ def check_all(stage: DemoStage) -> None:
     report = stage.db.session.backend.check()
     if report.problems:
         raise Corruption("; ".join(f"{each.where}: {each.words}" for each in report.problems), str(stage.store))
-    counts = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
+    counts = ", ".join(counted(count, what.removesuffix("s"), what) for what, count in report.counts.items())
     stage.say(f"[green]whole[/]: {counts}")

@@ -6,26 +6,20 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from stelae.client.api.display import Description, database_html, database_line, described
+from stelae.client.api.display import Description, database_html, database_line, described, glance
 from stelae.client.api.handles import OfThisProcess
+from stelae.client.api.named import of_named
 from stelae.client.api.snapshot import Snapshot
 from stelae.client.api.table import TableHandle
 from stelae.client.arguments.declarations import alter_ask, create_ask
 from stelae.client.arguments.spaces import alter_zone_ask, check_given_name, create_zone_ask
 from stelae.client.calls.session import Session
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import TableId, Txn
+from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.model.values import show
 from stelae.service.reports import CheckReport, Progress
-from stelae.service.spaces import (
-    CreateNamespaceAsk,
-    DropNamespaceAsk,
-    DropZoneAsk,
-    SpacesAsk,
-    SpacesInfo,
-    ZoneInfo,
-)
+from stelae.service.spaces import CreateNamespaceAsk, DropNamespaceAsk, DropZoneAsk, SpacesAsk, SpacesInfo, ZoneInfo
 
 
 @public("Database")
@@ -65,8 +59,8 @@ class Database(OfThisProcess):
         db.describe("users")["key"]   # {'id': 'string'}
         """
         check_given_name("table", name)
-        info = self._session.ask(lambda backend, until: backend.find(name, deadline=until))
-        return described(info, self._session.ask(lambda backend, until: backend.stats(info.id, deadline=until)))
+        stats = of_named(name, lambda backend, table, until: backend.stats(table, deadline=until))
+        return described(*self._session.run(stats))
 
     def create_table(
         self,
@@ -206,8 +200,8 @@ class Database(OfThisProcess):
         db.truncate_table("users")
         """
         check_given_name("table", name)
-        found: TableId = self._session.ask(lambda backend, until: backend.find(name, deadline=until)).id
-        return self._session.ask(lambda backend, until: backend.truncate(found, deadline=until))
+        truncate = of_named(name, lambda backend, table, until: backend.truncate(table, deadline=until))
+        return self._session.run(truncate)[1]
 
     # -- namespaces and zones
 
@@ -384,10 +378,13 @@ class Database(OfThisProcess):
         self.close()
 
     def __repr__(self) -> str:
-        return database_line(self.path, None if self.closed else self.tables())
+        return database_line(self.path, self._glance(), is_closed=self.closed)
 
     def _repr_html_(self) -> str:
-        return database_html(self.path, self.tables())
+        return database_html(self.path, self._glance(), is_closed=self.closed)
+
+    def _glance(self) -> tuple[str, ...] | None:
+        return glance(self._session, lambda backend, until: backend.names(deadline=until))
 
 
 def session_of(db: object) -> Session:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
+from stelae.client.calls.session import Session
+from stelae.model.errors import StelaeError
 from stelae.model.purge import print_duration
 from stelae.model.schema import WILDCARD, ColumnsGroup, Group, TableSchema
+from stelae.model.words import counted
+from stelae.service.backend import Backend
+from stelae.service.deadlines import Deadline
 from stelae.service.tables import TableInfo, TableStats
+
+T = TypeVar("T")
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TABLES_SHOWN_MAX = 50
 SHOWN_ROWS_MAX = 20
 _CELL_MAX = 80
+_GLANCE_S = 1.0
+"""So long a store is waited for to show something: debuggers and notebooks do so without being asked."""
+
+
+def glance(session: Session, look: Callable[[Backend, Deadline], T]) -> T | None:
+    """What a look at the store gives, once and at once; None if the store does not answer, or is closed."""
+    try:
+        return look(session.backend, session.patience.deadline().within(_GLANCE_S))
+    except StelaeError:
+        return None
 
 
 class Description(dict[str, Any]):
@@ -22,12 +39,18 @@ class Description(dict[str, Any]):
     def __repr__(self) -> str:
         lines = [f"table {self['name']}  ({self['partition']}, zone {self['zone']})"]
         lines += [f"  {part:<10} {name:<20} {text}" for part, name, text in _lines(self)]
-        tail = [f"{self['tablets']} tablets", f"{shown_bytes(self['size_bytes'])}", f"retention {self['retention']}"]
+        tail = [*_sizes(self), f"retention {self['retention']}"]
         return "\n".join([*lines, "  " + ", ".join(tail), *([f"  {self['comment']}"] if self["comment"] else [])])
 
     def _repr_html_(self) -> str:
-        caption = f"{self['name']}: {self['tablets']} tablets, {shown_bytes(self['size_bytes'])}"
+        caption = ": ".join([self["name"], *filter(None, [", ".join(_sizes(self))])])
         return html_table(caption, ("", "name", "type"), _lines(self))
+
+
+def _sizes(described: dict[str, Any]) -> list[str]:
+    if "tablets" not in described:
+        return []
+    return [counted(described["tablets"], "tablet"), shown_bytes(described["size_bytes"])]
 
 
 def _lines(described: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -40,8 +63,10 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str, str]]:
     return lines
 
 
-def described(info: TableInfo, stats: TableStats) -> Description:
+def described(info: TableInfo, stats: TableStats | None) -> Description:
+    """Without stats, of a table that cannot be asked: nothing of its size."""
     properties = info.table.properties
+    sizes = {} if stats is None else _stats(stats)
     return Description(
         name=info.name,
         id=info.id,
@@ -52,10 +77,13 @@ def described(info: TableInfo, stats: TableStats) -> Description:
         retention=print_duration(properties.retention_us),
         comment=properties.comment,
         schema_version=info.schema.version,
-        tablets=stats.tablets,
-        files=stats.files,
-        size_bytes=stats.file_bytes + stats.memory_bytes,
+        **sizes,
     )
+
+
+def _stats(stats: TableStats) -> dict[str, int]:
+    size_bytes = stats.file_bytes + stats.memory_bytes
+    return {"tablets": stats.tablets, "files": stats.files, "size_bytes": size_bytes}
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -80,7 +108,7 @@ def shown_bytes(size_bytes: int) -> str:
 
 def table_line(info: TableInfo, stats: TableStats | None) -> str:
     """The repr of a table; without stats, of one that cannot be asked any more."""
-    size = "" if stats is None else f"; {stats.tablets} tablets, {shown_bytes(stats.file_bytes + stats.memory_bytes)}"
+    size = "" if stats is None else f"; {', '.join(_sizes(_stats(stats)))}"
     return f"<Table {info.name}: {_schema_line(info.schema)}{size}>"
 
 
@@ -95,16 +123,19 @@ def _schema_line(schema: TableSchema) -> str:
     return f"key({keys}), {', '.join(groups)}"
 
 
-def database_line(place: str, names: Sequence[str] | None) -> str:
-    if names is None:
-        return f"<Database {place}, closed>"
-    return f"<Database {place}: {len(names)} {'table' if len(names) == 1 else 'tables'}>"
+def database_line(place: str, names: Sequence[str] | None, *, is_closed: bool) -> str:
+    """The repr of a database; without names, of one that cannot be asked."""
+    if is_closed or names is None:
+        return f"<Database {place}, {'closed' if is_closed else 'not answering now'}>"
+    return f"<Database {place}: {counted(len(names), 'table')}>"
 
 
-def database_html(place: str, names: Sequence[str]) -> str:
+def database_html(place: str, names: Sequence[str] | None, *, is_closed: bool) -> str:
+    if is_closed or names is None:
+        return escape(database_line(place, names, is_closed=is_closed))
     rows = [(name,) for name in names[:_TABLES_SHOWN_MAX]]
     more = f", the first {_TABLES_SHOWN_MAX} of which are" if len(names) > _TABLES_SHOWN_MAX else ""
-    return html_table(f"{place}: {len(names)} tables{more}", ("table",), rows)
+    return html_table(f"{place}: {counted(len(names), 'table')}{more}", ("table",), rows)
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -117,7 +148,7 @@ def rows_html(caption: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """The first rows under the names of all their columns, in the order in which they come."""
     shown = rows[:SHOWN_ROWS_MAX]
     names = list(dict.fromkeys(name for row in shown for name in row))
-    more = f"the first {len(shown)} rows" if len(rows) > len(shown) else f"{len(shown)} rows"
+    more = f"the first {len(shown)} rows" if len(rows) > len(shown) else counted(len(shown), "row")
     return html_table(f"{caption}; {more}", names, ([_cell(row, name) for name in names] for row in shown))
 
 

@@ -8,12 +8,14 @@ Nothing is rounded on the way to pandas: ints that are null somewhere have its n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.model.arrow_values import values_of
+from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import show_txn
 from stelae.model.ids import Micros, Txn
 from stelae.model.public import public
@@ -98,8 +100,7 @@ def table_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 def pandas_of(table: pa.Table) -> Any:
     """A pandas frame. Arrays, structs and maps are Python's lists and dicts in it, vectors numpy's arrays."""
-    import pandas as pd
-
+    pd = _imported("pandas")
     odd = {
         name: _odd_series(column)
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -117,15 +118,19 @@ def _is_odd(column: pa.ChunkedArray) -> bool:
 
 
 def _odd_series(column: pa.ChunkedArray) -> Any:
-    import pandas as pd
-
+    pd = _imported("pandas")
     if pa.types.is_integer(column.type):
         return column.to_pandas(types_mapper=lambda type_: pd.array([], dtype=f"Int{type_.bit_width}").dtype)
     return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
 
 
 def polars_of(table: pa.Table) -> Any:
-    """The table as a polars frame; polars is imported here, since few need it and it takes long."""
-    import polars as pl
+    return _imported("polars").from_arrow(table)
 
-    return pl.from_arrow(table)
+
+def _imported(library: str) -> Any:
+    """pandas or polars: only here, since few need them and they take long."""
+    try:
+        return import_module(library)
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"{library} is not installed: pip install {library}") from error

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stelae.client.api.batch import Batch
-from stelae.client.api.display import described, table_line
+from stelae.client.api.display import described, glance, table_line
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import FoundRow, FoundVersion
 from stelae.client.api.scan import Scan, open_scan
@@ -19,7 +19,7 @@ from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECOND
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import ALL_ROWS, KnownTable
-from stelae.model.errors import InvalidArgument, Retryable, StaleSchema, StelaeError
+from stelae.model.errors import InvalidArgument, Retryable, StaleSchema
 from stelae.model.ids import Row, Txn
 from stelae.model.public import public
 from stelae.model.schema import TableSchema
@@ -354,10 +354,15 @@ class TableHandle(OfThisProcess):
         return self._session.ask(lambda backend, until: backend.stats(self._id, deadline=until))
 
     def __repr__(self) -> str:
-        try:
-            return table_line(self._session.backend.info(self._id), self.stats())
-        except StelaeError:
-            return table_line(self._known.view.info, None)
+        return table_line(*self._glance())
 
     def _repr_html_(self) -> str:
-        return described(self._session.backend.info(self._id), self.stats())._repr_html_()
+        return described(*self._glance())._repr_html_()
+
+    def _glance(self) -> tuple[TableInfo, TableStats | None]:
+        """The table as it is now; as it was when this handle last looked, if the store does not answer soon."""
+        found = glance(
+            self._session,
+            lambda backend, until: (backend.info(self._id, deadline=until), backend.stats(self._id, deadline=until)),
+        )
+        return (self._known.view.info, None) if found is None else found

@@ -4,7 +4,9 @@
 the newer version if someone else was faster. A lost answer is no answer: the update carries a token, and before every
 further attempt the log is read up to its end and searched for it, so that nothing is applied twice. The call returns
 once the new version is active everywhere: when its activation, plus the largest skew between clocks, has passed here. A
-command that is refused, or has nothing to do, waits the same way for the version it was judged against.
+command that is refused, or has nothing to do, waits the same way for the version it was judged against. Attempts end at
+the caller's deadline, and a disk that is full or broken is told at once: it takes people to mend that. But who does not
+know whether it happened goes on looking.
 
 *Follow.* Versions are applied in order, each once. Subscribers hear of every entry of a version before the version is
 announced to anybody who waits for it. If the log cannot be followed (bad bytes, a subscriber that raises, history
@@ -28,6 +30,8 @@ from stelae.model import hybrid
 from stelae.model.errors import (
     ClockTooFarAhead,
     Closed,
+    DiskFailed,
+    DiskFull,
     InvalidArgument,
     Overloaded,
     Retryable,
@@ -46,6 +50,7 @@ from stelae.registry.compaction import CatalogCompaction
 from stelae.registry.decoding import number_of
 from stelae.registry.schema_versions import SchemaVersions
 from stelae.registry.version_pins import VersionPins
+from stelae.service.deadlines import Deadline, left_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +168,13 @@ class CatalogService:
     def _is_follower(self) -> bool:
         return self._follower is not None and asyncio.current_task() is self._follower
 
-    async def catalog_at(self, ts: Txn) -> Catalog:
+    async def catalog_at(self, ts: Txn, *, deadline: Deadline | None = None) -> Catalog:
         """The catalog that is active at a time: the same for everybody, whenever they ask."""
         self._check_alive()
         if ts > self._closed_at:
             self._check_ahead(ts)
             self.time.merge(ts)
-            await self._close_time(ts)
+            await self._close_time(ts, deadline)
         return self._history.at(ts)
 
     def _check_ahead(self, ts: Txn) -> None:
@@ -179,18 +184,19 @@ class CatalogService:
         if ahead_ms > allowed_ms:
             raise ClockTooFarAhead(f"the catalog of {ts} is {ahead_ms} ms ahead; at most {allowed_ms} ms can be asked")
 
-    async def execute(self, *commands: Command) -> Catalog:
+    async def execute(self, *commands: Command, deadline: Deadline | None = None) -> Catalog:
         """Carry out a batch as one version, all or nothing; the catalog it led to. Raises what stands against it.
 
-        UnknownOutcome: the metastore could not be asked for long enough to tell whether it happened.
+        UnknownOutcome: the metastore could not be asked for long enough, or until the deadline, to tell whether it
+        happened.
         """
         if len(commands) > COMMANDS_MAX:
             raise InvalidArgument(f"{len(commands)} commands in one batch; at most {COMMANDS_MAX}")
         # Pinned, so that compaction leaves every version in which the token could be found.
-        async with self.pins.pin(self.latest.version):
-            return await self._execute(commands)
+        async with self.pins.pin(self.latest.version, deadline):
+            return await self._execute(commands, deadline)
 
-    async def _execute(self, commands: tuple[Command, ...]) -> Catalog:
+    async def _execute(self, commands: tuple[Command, ...], deadline: Deadline | None) -> Catalog:
         token = self._rng.token(16)
         in_doubt = False
         for attempt in range(self._settings.attempts_max):
@@ -202,8 +208,8 @@ class CatalogService:
                 outcome = await self._attempt(base, commands, token)
             except UnknownOutcome:
                 in_doubt = True
-            except Unavailable:
-                if not in_doubt and attempt + 1 == self._settings.attempts_max:
+            except Unavailable as error:
+                if not in_doubt and self._is_final(error, attempt, deadline):
                     raise
             else:
                 if outcome is None:
@@ -212,10 +218,17 @@ class CatalogService:
                     made = await self.wait_ready(CatalogVersion(base.version + 1))
                     self._compact_if_due(made)
                     return await self._wait_active(made)
-            await self._back_off(attempt)
+            if deadline is not None and deadline.is_over:
+                break
+            await self._back_off(attempt, deadline)
         if in_doubt:
             raise UnknownOutcome("the metastore lost the answer and cannot be asked: the change may have happened")
-        raise Overloaded(f"the catalog changed under {self._settings.attempts_max} attempts; try again")
+        raise Overloaded(f"the catalog changed under {attempt + 1} attempts; try again")
+
+    def _is_final(self, error: StelaeError, attempt: int, deadline: Deadline | None) -> bool:
+        """Whether there is no other attempt after this one, of which nothing has happened."""
+        is_last = attempt + 1 == self._settings.attempts_max or (deadline is not None and deadline.is_over)
+        return is_last or isinstance(error, DiskFull | DiskFailed)
 
     async def _attempt(self, base: Catalog, commands: tuple[Command, ...], token: bytes) -> TxnOutcome | None:
         """Judge and append once; None if there is nothing to do."""
@@ -253,7 +266,7 @@ class CatalogService:
         self.time.resume(catalog.activation)
         return catalog
 
-    async def _close_time(self, ts: Txn) -> None:
+    async def _close_time(self, ts: Txn, deadline: Deadline | None) -> None:
         """Promise that no version will activate at or below ts, by compare-and-set against appends."""
         for attempt in range(self._settings.attempts_max):
             try:
@@ -265,12 +278,14 @@ class CatalogService:
                     [PutKey(log.CLOSED_KEY, log.number_value(ts))],
                 )
                 await self._sync()
-            except (Unavailable, UnknownOutcome):
-                if attempt + 1 == self._settings.attempts_max:
+            except (Unavailable, UnknownOutcome) as error:
+                if self._is_final(error, attempt, deadline):
                     raise
             if self._closed_at >= ts:
                 return
-            await self._back_off(attempt)
+            if deadline is not None and deadline.is_over:
+                break
+            await self._back_off(attempt, deadline)
         raise Overloaded(f"the catalog could not be closed at {ts}; try again")
 
     async def compact(self, target: CatalogVersion | None = None) -> CatalogVersion | None:
@@ -293,9 +308,10 @@ class CatalogService:
         except (Unavailable, UnknownOutcome, SnapshotTooOld, LeaseExpired, Closed):
             return  # it is due again after as many versions
 
-    async def _back_off(self, attempt: int) -> None:
+    async def _back_off(self, attempt: int, deadline: Deadline | None = None) -> None:
         limit = min(self._settings.backoff_max_s, self._settings.backoff_s * 2**attempt)
-        await asyncio.sleep(limit * (0.5 + self._rng.fraction() / 2))
+        seconds, left_s = limit * (0.5 + self._rng.fraction() / 2), left_of(deadline)
+        await asyncio.sleep(seconds if left_s is None else min(seconds, left_s))
 
     async def _recover(self) -> log.LogHead:
         """The base, and every version since, in memory."""

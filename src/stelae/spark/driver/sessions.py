@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.adapters.java import environment, inside_spark_submit, jvm_options, python_for_workers
 from stelae.adapters.signals import interrupts_later
-from stelae.model.errors import Unavailable
+from stelae.model.errors import InvalidArgument, JobFailed, Unavailable
 from stelae.model.public import public
-from stelae.spark.driver.failures import short_story
+from stelae.model.words import how_to_install
+from stelae.spark.driver.failures import may_pass, short_story
 from stelae.spark.driver.java import find_java
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def session(app_name: str = "stelae", master: str | None = None, **conf: str) ->
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise Unavailable("pyspark is not installed; run pip install 'stelae[spark]'") from error
+        raise InvalidArgument(f"pyspark is not installed; {how_to_install('spark')}") from error
 
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -75,5 +76,6 @@ def _start_session(builder: Any) -> SparkSession:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise Unavailable(f"Spark could not be started: {short_story(error)}") from error
+        kind = Unavailable if may_pass(error) else JobFailed
+        raise kind(f"Spark could not be started: {short_story(error)}") from error
     return started
