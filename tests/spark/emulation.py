@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from stelae.client.api.database import Database
 from stelae.format import layout
@@ -16,9 +17,10 @@ from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.predicate.vector import keep
 from stelae.model.ranges import RangeSet
-from stelae.service.tickets import HeldTable
+from stelae.service.tickets import HeldTable, overlay_ticket
+from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.planning import plan_read
-from stelae.spark.reading.plans import NativeRead, PlanLimits, ReadPlan
+from stelae.spark.reading.plans import NativeRead, PlanLimits, ReadPlan, StoredColumn
 from stelae.spark.reading.question import Question, asked_of
 from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
@@ -44,8 +46,9 @@ def remove_files(held: HeldTable) -> None:
 
 def planned(held: HeldTable, limits: PlanLimits = SMALL, **asked: Any) -> tuple[Question, ReadPlan]:
     question = asked_of(held, **asked)
+    overlays = StoreOverlays(held.root, held.ticket)
     with closing(fragments_of(held.root)) as fragments:
-        return question, plan_read(question, held_tablets(held), fragments, limits)
+        return question, plan_read(question, held_tablets(held), fragments, limits, overlays=overlays)
 
 
 def carried_out(question: Question, held: HeldTable, plan: ReadPlan) -> pa.Table:
@@ -62,9 +65,14 @@ def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[p
     assert set(hidden) in (set(), set(read.files))
     for name in read.files:
         with closing(blobs_of(held.root).open(name)) as blob:
-            reader = FragmentReader(blob, seals[name])
-            stored = pa.concat_tables(reader.scan()).combine_chunks().to_batches()[0]
-        rows = layout.rows_of(reader.codec, stored)
+            if overlay_ticket(name) is None:
+                reader = FragmentReader(blob, seals[name])
+                stored = pa.concat_tables(reader.scan()).combine_chunks().to_batches()[0]
+                rows = layout.rows_of(reader.codec, stored)
+            else:
+                data = pa.BufferReader(bytes(blob.read(0, blob.size_bytes)))
+                stored = pq.read_table(data).combine_chunks().to_batches()[0]
+                rows = layout.rows_of(question.schema.codec, stored)
         seen = np.ones(len(rows), np.bool_)
         if read.rows is not None:
             seen &= [row in RangeSet(read.rows) for row in rows.to_pylist()]
@@ -73,15 +81,20 @@ def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[p
             seen &= bits == 0
         arrays = dict(zip(question.schema.codec.names, [stored.column(key) for key in read.shape.keys], strict=True))
         for each in read.shape.columns:
-            type_ = each.column.type
-            arrays[each.column.name] = (
-                array_of(type_, [each.column.default] * len(rows))
-                if each.name is None
-                else stored.column(each.name).cast(to_arrow(type_))
-            )
+            arrays[each.shown] = _column(each, stored)
         if question.where is not None:
             assert read.where is not None
             found = keep(question.where, (arrays | {"row": rows}).__getitem__, len(rows))
             seen &= found.to_numpy(zero_copy_only=False)
         table = pa.table({of: arrays[of] for of in question.arrow_schema.names})
         yield table.filter(pa.array(seen))
+
+
+def _column(each: StoredColumn, stored: pa.RecordBatch) -> pa.Array:
+    """As Spark reads it: what is not in the file is NULL."""
+    count, type_ = stored.num_rows, to_arrow(each.type)
+    if each.name is None:
+        return pa.array([[]] * count, type_) if each.is_cells else array_of(each.type, [each.default] * count)
+    if each.name not in stored.schema.names:
+        return pa.array([[]] * count, type_) if each.is_cells else pa.nulls(count, type_)
+    return stored.column(each.name).cast(type_)

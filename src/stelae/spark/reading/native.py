@@ -41,6 +41,7 @@ underscore is not theirs."""
 
 _NO_PLACE = "this Spark does not tell the places of rows in files"
 _OTHER_FILE = "a fragment does not have the size that its reference says"
+_NO_CELLS = "CAST(map() AS MAP<STRING, BINARY>)"
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _V1 = "spark.sql.sources.useV1SourceList"
 
@@ -88,7 +89,7 @@ def _is_as_stored(question: Question, shape: NativeShape) -> bool:
     """Then names do, which take fewer words with the JVM than columns."""
     keys = [key.name for key in question.schema.key]
     return list(shape.keys) == keys and all(
-        stored.name == stored.column.name and stored.type == stored.column.type for stored in shape.columns
+        stored.name == stored.shown and stored.stored == stored.type and not stored.is_cells for stored in shape.columns
     )
 
 
@@ -135,7 +136,7 @@ def _floats(question: Question, shape: NativeShape) -> dict[str, str]:
     """The columns that hold floats where a filter may look for them, and the same value in other words."""
     keys = zip(shape.keys, (key.type for key in question.schema.key), strict=True)
     found: dict[str, str] = {}
-    for name, type_ in (*keys, *((stored.name, stored.type) for stored in shape.columns)):
+    for name, type_ in (*keys, *((each.name, each.stored) for each in shape.columns)):
         if name is not None and isinstance(type_, Float):
             found[name] = f"nanvl({quoted(name)}, {quoted(name)})"
         elif name is not None and isinstance(type_, Struct) and _has_floats(type_):
@@ -169,7 +170,7 @@ def _file_schema(question: Question, read: NativeRead) -> Any:
     s, shape = spark_types(), read.shape
     keys = zip(shape.keys, question.schema.key, strict=True)
     fields: dict[str, ColumnType] = {name: key.type for name, key in keys}
-    fields |= {stored.name: stored.type for stored in shape.columns if stored.name is not None}
+    fields |= {stored.name: stored.stored for stored in shape.columns if stored.name is not None}
     fields.setdefault(shape.row, shape.row_type)
     if read.hidden:
         fields[_PLACE] = Int(64)
@@ -182,15 +183,18 @@ def _columns(question: Question, shape: NativeShape) -> Iterator[tuple[str, Colu
     for name, key in zip(shape.keys, question.schema.key, strict=True):
         yield key.name, f.col(quoted(name))
     for stored in shape.columns:
-        yield stored.column.name, _column(stored)
+        yield stored.shown, _column(stored)
 
 
 def _column(stored: StoredColumn) -> Column:
     from pyspark.sql import functions as f
 
-    type_ = stored.column.type
+    if stored.is_cells:
+        return f.expr(_NO_CELLS if stored.name is None else f"coalesce({quoted(stored.name)}, {_NO_CELLS})")
     if stored.name is None:
-        default = stored.column.default
-        return f.lit(None).cast(spark_type(type_)) if default is None else f.expr(sql_literal(type_, default))
+        default = stored.default
+        return (
+            f.lit(None).cast(spark_type(stored.type)) if default is None else f.expr(sql_literal(stored.type, default))
+        )
     column = f.col(quoted(stored.name))
-    return column if stored.type == type_ else column.cast(spark_type(type_))
+    return column if stored.stored == stored.type else column.cast(spark_type(stored.type))
