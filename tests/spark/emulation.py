@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
+FEW = replace(SMALL, overlay_rows_small=0, overlay_share=0.2, beside_rows_max=20)
+"""Of which some tablets are merged here, and some by tasks."""
 
 
 def hold(db: Database, at: int | None = None) -> HeldTable:
@@ -44,9 +47,12 @@ def remove_files(held: HeldTable) -> None:
             blobs.delete(name)
 
 
-def planned(held: HeldTable, limits: PlanLimits = SMALL, **asked: Any) -> tuple[Question, ReadPlan]:
+def planned(
+    held: HeldTable, limits: PlanLimits = SMALL, *, overlaid: bool = False, **asked: Any
+) -> tuple[Question, ReadPlan]:
+    """`overlaid`: rows that other files touch are merged now, and not by tasks."""
     question = asked_of(held, **asked)
-    overlays = StoreOverlays(held.root, held.ticket)
+    overlays = StoreOverlays(held.root, held.ticket) if overlaid else None
     with closing(fragments_of(held.root)) as fragments:
         return question, plan_read(question, held_tablets(held), fragments, limits, overlays=overlays)
 

@@ -39,6 +39,7 @@ HIDING_FILES_MAX = 64
 """Of one read: for every row Spark looks for its file's part of the bits."""
 
 _FILLING_MAX = 2
+_FAR_MORE = 2
 _hidden = HiddenPlaces()
 
 
@@ -98,15 +99,15 @@ class _Arranged:
 
 def native_reads(
     question: Question, tablets: Sequence[PlannedTablet], limits: PlanLimits, overlays: Overlays | None
-) -> tuple[NativeRead, ...]:
-    """The tablets are told which of their rows are in them. `overlays`: where merged rows are written; None: nowhere,
-    and tablets with such rows are left to tasks."""
-    group = native_group(question, tablets)
-    if group is None:
-        return ()
+) -> tuple[tuple[NativeRead, ...], ColumnsGroup | None]:
+    """The reads, and the group that is read by them. Each tablet is told which of its rows they cover. `overlays`:
+    where merged rows are written; None: nowhere, and rows that take a merge are left to tasks."""
     shape = overlay_shape(question)
     if question.where is not None and sql_condition(question.where, columns_of(shape, question)) is None:
         overlays = None
+    group = native_group(question, tablets, alone=overlays is None)
+    if group is None:
+        return (), None
     units = [unit for tablet in tablets for unit in _units(tablet, group, shape)]
     units, beside_left = _overlaid(units, group, limits, overlays)
     units = _affordable(units, limits)
@@ -127,7 +128,7 @@ def native_reads(
         beside = _beside(tablets, group, touched, beside_left)
         found = overlay_of(question, shape, touched, beside, overlays)
         arranged = arranged if found is None else _with_overlay(arranged, found, shape)
-    return tuple(read for each in arranged for read in _reads(question, each, places))
+    return tuple(read for each in arranged for read in _reads(question, each, places)), group
 
 
 def _overlaid(
@@ -234,11 +235,13 @@ def _packed(file: NativeFile, places: Sequence[Places]) -> HiddenRows:
     return HiddenRows(file.name, file.size_bytes, np.packbits(bits, bitorder="little").tobytes())
 
 
-def native_group(question: Question, tablets: Sequence[PlannedTablet]) -> ColumnsGroup | None:
-    """The group of columns that is read natively: the one that all is asked of; if several are, the one with the most
-    records, since rows that others have are merged. None if more than values are asked for, or rows appear by some of
-    what is read only. If nothing but keys is asked for, the group that has the most of them, as far as that can be
-    told: the one that puts of the key alone go to."""
+def native_group(question: Question, tablets: Sequence[PlannedTablet], *, alone: bool = True) -> ColumnsGroup | None:
+    """The group of columns that is read natively. None if more than values are asked for, or rows appear by some of
+    what is read only.
+
+    It is the one that all is asked of; if nothing but keys is, the group that puts of the key alone go to. If several
+    are read, or (unless it is to be that one `alone`) far more rows exist by another group, it is the one with the most
+    records: rows that others have something of are merged."""
     schema = question.schema
     if not question.is_newest:
         return None
@@ -247,12 +250,17 @@ def native_group(question: Question, tablets: Sequence[PlannedTablet]) -> Column
     keys = set(schema.codec.names)
     names = {name for name in output_schema(schema, question.read).names if name not in keys}
     groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
-    for group in sorted(groups, key=lambda group: group is not schema.existence_group):
-        if names <= {column.name for column in group.columns}:
-            return group
-    if question.appearing is Appearing.HAVING:
-        return None
-    return max(groups, key=lambda group: sum(each.records_of(group) for each in tablets), default=None)
+    groups.sort(key=lambda group: group is not schema.existence_group)
+    own = next((group for group in groups if names <= {column.name for column in group.columns}), None)
+    if question.appearing is Appearing.HAVING or (alone and own is not None):
+        return own
+    if question.appearing is Appearing.READ and own is not None:
+        return own
+    records = {group.id: sum(each.records_of(group) for each in tablets) for group in groups}
+    largest = max(groups, key=lambda group: records[group.id], default=None)
+    if own is not None and largest is not None and records[own.id] * _FAR_MORE >= records[largest.id]:
+        return own
+    return largest
 
 
 def _units(tablet: PlannedTablet, group: ColumnsGroup, overlay: NativeShape) -> Iterator[Unit]:
@@ -264,31 +272,32 @@ def _units(tablet: PlannedTablet, group: ColumnsGroup, overlay: NativeShape) -> 
     others = () if is_having else tuple(column for column in group.columns if column.name not in names)
     mine = {column.name for column in columns}
     besides = tuple(each for each in overlay.columns if each.shown not in mine)
-    single: dict[PlainFile, list[RowRange]] = {}
-    stacked: dict[PlainFile, list[RowRange]] = {}
-    stack: list[Layers] = []
     txn, time = question.job.txn, question.predicate.time
     refs = refs_besides(tablet.tablet, group, question.read)
+    single: list[Layers] = []
+    stacked: list[Layers] = []
+    touched: list[Layers] = []
     for layers in layers_of(tablet.tablet, tablet.fragments, group, columns, txn, time, others, refs):
-        if tablet.asked.within(layers.rows).is_empty:
-            continue
-        is_single = len(layers.files) == 1 and layers.is_clean
-        for file in layers.files:
-            (single if is_single else stacked).setdefault(file, []).append(layers.rows)
-        if not is_single:
-            stack.append(layers)
+        if not tablet.asked.within(layers.rows).is_empty:
+            kind = touched if layers.touching else stacked if len(layers.files) > 1 else single
+            kind.append(layers)
 
-    def stretches(of: Mapping[PlainFile, Iterable[RowRange]]) -> Iterator[Stretch]:
-        for plain, ranges in of.items():
+    def stretches(of: Sequence[Layers]) -> Iterator[Stretch]:
+        by_file: dict[PlainFile, list[RowRange]] = {}
+        for layers in of:
+            for file in layers.files:
+                by_file.setdefault(file, []).append(layers.rows)
+        for plain, ranges in by_file.items():
             rows = tablet.asked.intersect(RangeSet.of(ranges))
             share = FileShare(plain.ref, plain.file, tablet.fragments)
             yield Stretch(_native_file(plain.file), native_shape(plain, columns, besides), rows, share.bytes_in(rows))
 
     for stretch in stretches(single):
         yield Unit(tablet, stretch.rows, (stretch,))
-    if stack:
-        rows = tablet.asked.intersect(RangeSet.of([layers.rows for layers in stack]))
-        yield Unit(tablet, rows, tuple(stretches(stacked)), tuple(stack))
+    for layered in (stacked, touched):
+        if layered:
+            rows = tablet.asked.intersect(RangeSet.of([layers.rows for layers in layered]))
+            yield Unit(tablet, rows, tuple(stretches(layered)), tuple(layered))
 
 
 def _native_file(file: FragmentFile) -> NativeFile:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from stelae.model.ids import GroupId
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
-from stelae.spark.reading.native_plans import native_group, native_reads
+from stelae.spark.reading.native_plans import native_reads
 from stelae.spark.reading.overlaid import Overlays
 from stelae.spark.reading.plans import MergedPart, PlanLimits, ReadPlan, TabletPart
 from stelae.spark.reading.question import Question
@@ -36,11 +36,10 @@ def plan_read(
     """`natively` False: everything is merged by tasks. `overlays`: where rows that are merged here are written."""
     tablets = [PlannedTablet(question, each, fragments) for each in held]
     tablets = [tablet for tablet in tablets if not tablet.asked.is_empty]
-    native = native_reads(question, tablets, limits, overlays) if natively else ()
+    native, group = native_reads(question, tablets, limits, overlays) if natively else ((), None)
     left = [
         _Left(tablet, rows, tablet.size_bytes(rows)) for tablet in tablets if not (rows := tablet.merged()).is_empty
     ]
-    group = native_group(question, tablets) if native else None
     if group is not None:
         left += _beside(tablets, group)
     return ReadPlan(native, tuple(_merged(left, limits)), sum(each.size_bytes for each in left))
