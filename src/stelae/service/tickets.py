@@ -46,9 +46,9 @@ OVERLAYS = "overlays/"
 """Where rows lie that were merged for reads of a held table: they go with the hold."""
 
 
-def overlay_prefix(ticket: str) -> str:
-    """How the names of all overlays of a hold begin."""
-    return f"{OVERLAYS}{ticket}/"
+def overlay_directory(ticket: str) -> str:
+    """Where all overlays of a hold lie."""
+    return f"{OVERLAYS}{ticket}"
 
 
 def overlay_ticket(name: str) -> str | None:

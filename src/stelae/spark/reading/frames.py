@@ -92,12 +92,13 @@ def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> Data
     """What is asked of a table that somebody holds for as long as the frame is used."""
     limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
     root = native_root(spark, held.root)
-    overlays = StoreOverlays(held.root, held.ticket)
+    overlays: StoreOverlays | None = StoreOverlays(held.root, held.ticket)
     try:
         plan = _plan(question, held, limits, natively=root is not None, overlays=overlays)
     except PermissionDenied:
+        overlays = None
         plan = _plan(question, held, limits, natively=root is not None, overlays=None)
-    return _planned_frame(spark, question, plan, root or "")
+    return _planned_frame(spark, question, plan, root or "", overlays)
 
 
 def _plan(
@@ -107,9 +108,11 @@ def _plan(
         return plan_read(question, held_tablets(held), fragments, limits, natively=natively, overlays=overlays)
 
 
-def _planned_frame(spark: SparkSession, question: Question, plan: ReadPlan, root: str) -> DataFrame:
+def _planned_frame(
+    spark: SparkSession, question: Question, plan: ReadPlan, root: str, overlays: StoreOverlays | None
+) -> DataFrame:
     """`root`: what Spark calls the place of the files that it reads itself."""
-    frames = [native_frame(spark, question, each, root) for each in plan.native]
+    frames = [native_frame(spark, question, each, root, overlays) for each in plan.native]
     if plan.merged or not frames:
         schema = spark_schema(question.arrow_schema)
         wanted = arrow_schema_of(schema)

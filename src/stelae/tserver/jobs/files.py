@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
-from stelae.service.tickets import OVERLAYS, STAGED_MS_MAX, STAGING, overlay_ticket, staged_at_ms
+from stelae.service.tickets import OVERLAYS, STAGED_MS_MAX, STAGING, overlay_directory, overlay_ticket, staged_at_ms
 from stelae.storage.files.writing import is_fragment_name
 
 
@@ -26,12 +26,12 @@ def check_written(blobs: BlobStore, prefix: str, file: FragmentFile) -> None:
         blob.close()
 
 
-def drop_overlays(blobs: BlobStore, is_held: Callable[[str], bool], prefix: str = OVERLAYS) -> None:
-    """Delete overlays whose names begin so, unless the hold that they are for is held."""
-    for info in list(blobs.list(prefix)):
-        ticket = overlay_ticket(info.name)
-        if ticket is not None and not is_held(ticket):
-            blobs.delete(info.name)
+def drop_overlays(blobs: BlobStore, is_held: Callable[[str], bool]) -> None:
+    """Delete the overlays of holds that have ended."""
+    tickets = {ticket for info in blobs.list(OVERLAYS) if (ticket := overlay_ticket(info.name)) is not None}
+    for ticket in sorted(tickets):
+        if not is_held(ticket):
+            blobs.delete_below(overlay_directory(ticket))
 
 
 def drop_staged(blobs: BlobStore, now_ms: int) -> None:
