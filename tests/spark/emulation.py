@@ -31,6 +31,7 @@ from stelae.spark.types import arrow_schema_of, spark_schema
 SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
 FEW = replace(SMALL, overlay_rows_small=0, overlay_share=0.2, beside_rows_max=20)
 """Of which some tablets are merged here, and some by tasks."""
+BY_TASKS = replace(SMALL, overlay_rows_max=0, beside_rows_max=0)
 
 
 def hold(db: Database, at: int | None = None) -> HeldTable:
