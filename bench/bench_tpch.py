@@ -66,17 +66,11 @@ def measured_state(world: World, state: str, numbers: Sequence[int], rounds: int
     parquet_first, parquet = _opened_parquet(world, state)
     parquet_again, parquet = _opened_parquet(world, state)
     found = Found(state, (first, again), (parquet_first, parquet_again))
-    for number in numbers:
-        sql = sql_of(number, world.scale)
-        if explain:
-            console.print(f"-- query {number}, {state}\n{ours.explain(sql)}", markup=False, highlight=False)
-        found.took[number] = _taken(world, state, number, {OURS: ours, PARQUET: parquet}, rounds)
-        took = found.took[number]
-        ratio = found.ratios("processor_s")[number]
-        console.print(
-            f"[dim]  {state}, query {number}: {ratio:.2f} "
-            f"({took[OURS].processor_s:.2f} and {took[PARQUET].processor_s:.2f} s of processor time)[/]"
-        )
+    if explain:
+        for number in numbers:
+            plan = ours.explain(sql_of(number, world.scale))
+            console.print(f"-- query {number}, {state}\n{plan}", markup=False, highlight=False)
+    found.took.update(_taken(world, state, numbers, {OURS: ours, PARQUET: parquet}, rounds))
     return found
 
 
@@ -94,25 +88,33 @@ def _opened_parquet(world: World, state: str) -> tuple[float, Frames]:
     return time.perf_counter() - start, frames
 
 
-def _taken(world: World, state: str, number: int, contenders: Mapping[str, Frames], rounds: int) -> dict[str, Took]:
-    """The medians of the rounds, in which all take turns; one round before them does not count."""
-    sql = sql_of(number, world.scale)
-    wanted = world.truth.answer(state, sql)
-    times: dict[str, list[Took]] = {title: [] for title in contenders}
+def _taken(
+    world: World, state: str, numbers: Sequence[int], contenders: Mapping[str, Frames], rounds: int
+) -> dict[int, dict[str, Took]]:
+    """The medians of the rounds. In each all queries are asked of all contenders, who take turns; one round before them
+    does not count: Java compiles what runs often, and generated code is kept (see `tpch_world`)."""
+    wanted = {number: world.truth.answer(state, sql_of(number, world.scale)) for number in numbers}
+    times: dict[int, dict[str, list[Took]]] = {number: {title: [] for title in contenders} for number in numbers}
     for turn in range(rounds + 1):
-        order = list(contenders) if turn % 2 else list(contenders)[::-1]
-        for title in order:
-            took, answer = contenders[title].ask(sql)
-            if wrong := difference(answer, wanted):
-                raise SystemExit(f"query {number}, {state}, {title}: {wrong}")
-            if turn:
-                times[title].append(took)
-    return {
-        title: Took(
-            statistics.median(took.wall_s for took in each), statistics.median(took.processor_s for took in each)
-        )
-        for title, each in times.items()
-    }
+        for number in numbers:
+            for title in list(contenders)[:: 1 if turn % 2 else -1]:
+                took, answer = contenders[title].ask(sql_of(number, world.scale))
+                if wrong := difference(answer, wanted[number]):
+                    raise SystemExit(f"query {number}, {state}, {title}: {wrong}")
+                if turn:
+                    times[number][title].append(took)
+            _say_turn(state, turn, number, times[number])
+    return {number: {title: _median(each) for title, each in by.items()} for number, by in times.items()}
+
+
+def _say_turn(state: str, turn: int, number: int, times: Mapping[str, Sequence[Took]]) -> None:
+    if turn:
+        took = ", ".join(f"{title} {each[-1].processor_s:.2f} s" for title, each in times.items())
+        console.print(f"[dim]  {state}, round {turn}, query {number}: {took} of processor time[/]")
+
+
+def _median(took: Sequence[Took]) -> Took:
+    return Took(statistics.median(each.wall_s for each in took), statistics.median(each.processor_s for each in took))
 
 
 # -- saying it

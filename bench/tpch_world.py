@@ -26,6 +26,9 @@ import stelae
 import stelae.spark
 
 _BATCH_ROWS = 50_000
+_KEEP_GENERATED = {"spark.sql.codegen.cache.maxEntries": "2000"}
+"""Spark keeps the code it generated for 100 parts of queries: of 22 queries and two contenders it would forget all of
+them before the next round, and its compiler would be what is measured."""
 console = Console(width=140)
 
 
@@ -138,7 +141,8 @@ def opened(scale: float, master: str, memory: str) -> Iterator[World]:
     try:
         console.print(f"[dim]generating TPC-H at scale {scale:g} ...[/]")
         truth = Truth(directory, scale)
-        spark = stelae.spark.session("stelae-bench-tpch", master, **SETTINGS, **{"spark.driver.memory": memory})
+        conf = SETTINGS | _KEEP_GENERATED | {"spark.driver.memory": memory}
+        spark = stelae.spark.session("stelae-bench-tpch", master, **conf)
         all_of(spark.range(1_000_000).selectExpr("id", "id * 2 as v").repartition(4))
         with stelae.open(directory / "store") as db:
             yield World(scale, directory, spark, db, truth)
