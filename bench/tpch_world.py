@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.dataset as ds
 from processor_time import ProcessTree, Took
 from rich.console import Console
-from spark_data import SETTINGS, all_of
+from spark_data import KEEP_GENERATED, SETTINGS, all_of
 from tpch_data import COMPACTED, TABLES, Change, Shape, Truth, changed_tables, changes_of
 from tpch_queries import Answer, plain
 
@@ -26,9 +26,6 @@ import stelae
 import stelae.spark
 
 _BATCH_ROWS = 50_000
-_KEEP_GENERATED = {"spark.sql.codegen.cache.maxEntries": "2000"}
-"""Spark keeps the code it generated for 100 parts of queries: of 22 queries and two contenders it would forget all of
-them before the next round, and its compiler would be what is measured."""
 console = Console(width=140)
 
 
@@ -72,20 +69,20 @@ class World:
         return Frames(
             self.spark,
             self.processes,
-            {table: stelae.spark.read(self.spark, self.db, self._name(state, table)) for table in TABLES},
+            {table: stelae.spark.read(self.spark, self.db, self.name_of(state, table)) for table in TABLES},
         )
 
     def parquet_frames(self, state: str) -> Frames:
         return Frames(
             self.spark,
             self.processes,
-            {table: self.spark.read.parquet(str(self._parquet_path(state, table))) for table in TABLES},
+            {table: self.spark.read.parquet(str(self.parquet_path(state, table))) for table in TABLES},
         )
 
     def prepare(self, state: str) -> None:
         """All that the state needs, of both contenders."""
         for table in TABLES:
-            name = self._name(state, table)
+            name = self.name_of(state, table)
             if name not in self._made:
                 self._load(name, table)
                 self._write_parquet(state, table)
@@ -94,14 +91,14 @@ class World:
                 self._apply(state, change)
             if state == COMPACTED:
                 for table in changed_tables(state):
-                    stelae.spark.compact(self.spark, self.db, self._name(state, table))
+                    stelae.spark.compact(self.spark, self.db, self.name_of(state, table))
             self._made.add(state)
 
-    def _name(self, state: str, table: str) -> str:
+    def name_of(self, state: str, table: str) -> str:
         return f"{table}_{state}" if table in changed_tables(state) else table
 
-    def _parquet_path(self, state: str, table: str) -> Path:
-        return self.directory / "parquet" / self._name(state, table)
+    def parquet_path(self, state: str, table: str) -> Path:
+        return self.directory / "parquet" / self.name_of(state, table)
 
     def _load(self, name: str, table: str) -> None:
         shape = TABLES[table]
@@ -114,10 +111,10 @@ class World:
         shape = TABLES[table]
         rows = self.spark.read.parquet(str(self.truth.rows_file(state, table))).select(*shape.columns)
         spread = rows.repartitionByRange(shape.tablets, *shape.key).sortWithinPartitions(*shape.key)
-        spread.write.parquet(str(self._parquet_path(state, table)))
+        spread.write.parquet(str(self.parquet_path(state, table)))
 
     def _apply(self, state: str, change: Change) -> None:
-        name, file = self._name(state, change.table), self.truth.change_file(change)
+        name, file = self.name_of(state, change.table), self.truth.change_file(change)
         if change.name == "whole":
             stelae.spark.load(self.spark, self.db, name, self.spark.read.parquet(str(file)))
             return
@@ -141,7 +138,7 @@ def opened(scale: float, master: str, memory: str) -> Iterator[World]:
     try:
         console.print(f"[dim]generating TPC-H at scale {scale:g} ...[/]")
         truth = Truth(directory, scale)
-        conf = SETTINGS | _KEEP_GENERATED | {"spark.driver.memory": memory}
+        conf = SETTINGS | KEEP_GENERATED | {"spark.driver.memory": memory}
         spark = stelae.spark.session("stelae-bench-tpch", master, **conf)
         all_of(spark.range(1_000_000).selectExpr("id", "id * 2 as v").repartition(4))
         with stelae.open(directory / "store") as db:
