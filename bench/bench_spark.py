@@ -12,7 +12,6 @@ what could not be run is said below the table.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import threading
 import time
@@ -25,7 +24,7 @@ import numpy as np
 import pyarrow.dataset as ds
 import pyspark
 import spark_peers
-from harness import RESULTS, Row, report, report_growth
+from harness import Row, report, report_growth, write_facts
 from spark_data import EVENLY, KEY, PART_OF_UPDATES, TABLETS, TOGETHER, TWO, all_of, totals
 from spark_peers import Peer
 from spark_world import Options, Stored, World, console, opened, seconds
@@ -289,12 +288,6 @@ def _grown(rows: int, row: Row) -> tuple[str, str, str]:
     return what, row.peer, f"{row.ours_s * 1e6 / rows:.2f} s/M, {row.ratio:.2f}"
 
 
-def write_results(name: str, extra: dict[str, Any]) -> None:
-    path = RESULTS / f"{name}.json"
-    content = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(content | extra, indent=2) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
@@ -329,7 +322,7 @@ def main() -> None:
         console.print("Could not be run:")
         for refusal in refusals:
             console.print(f"- {refusal}")
-    write_results(name, facts | {"could_not_run": refusals, "table_rows": said.rows})
+    write_facts(name, facts | {"could_not_run": refusals, "table_rows": said.rows})
 
 
 if __name__ == "__main__":

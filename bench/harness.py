@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -55,7 +56,7 @@ def report(name: str, rows: list[Row]) -> None:
         wanted = "" if row.wanted is None else f"{row.wanted:g}"
         table.add_row(row.what, f"{row.ours_s:.4f} s", f"{row.peer_s:.4f} s", ratio, wanted, row.peer)
     Console(width=140).print(table)
-    _write(name, rows)
+    write_rows(name, rows)
 
 
 def report_growth(
@@ -76,13 +77,20 @@ def report_growth(
     for (what, peer), by_size in lines.items():
         table.add_row(what, peer, *(by_size.get(size, "") for size in found))
     Console(width=140).print(table)
-    _write(name, [row for rows in found.values() for row in rows])
+    write_rows(name, [row for rows in found.values() for row in rows])
 
 
-def _write(name: str, rows: Sequence[Row]) -> None:
+def write_rows(name: str, rows: Sequence[Row]) -> None:
     RESULTS.mkdir(exist_ok=True)
     content = {
         "python": platform.python_version(),
         "rows": [{**asdict(row), "ratio": round(row.ratio, 3)} for row in rows],
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def write_facts(name: str, facts: Mapping[str, Any]) -> None:
+    """Beside the rows that are in the file."""
+    path = RESULTS / f"{name}.json"
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | dict(facts), indent=2) + "\n")

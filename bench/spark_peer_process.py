@@ -20,7 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spark_data import KEY, SETTINGS, all_of, in_tablets, totals
+from processor_time import ProcessTree
+from spark_data import KEEP_GENERATED, KEY, SETTINGS, all_of, in_tablets, totals
+from tpch_queries import plain
 
 _EXTENSIONS = {
     "delta": {
@@ -94,6 +96,20 @@ class Format:
             "when matched then update set * when not matched then insert *"
         )
 
+    def change(self, table: str, changes: Any, sql: str) -> None:
+        """`sql` calls the table {target}, and what changes it `changes`."""
+        changes.createOrReplaceTempView("changes")
+        self._spark.sql(sql.replace("{target}", self._name(table)))
+
+    def compact(self, table: str) -> None:
+        """Afterwards no reader meets a deletion."""
+        if self.kind == "delta":
+            self._spark.sql(f"reorg table {self._name(table)} apply (purge)")
+        elif self.kind == "iceberg":
+            name = self._name(table).removeprefix("ice.")
+            options = "map('delete-file-threshold', '1')"
+            self._spark.sql(f"call ice.system.rewrite_data_files(table => '{name}', options => {options})")
+
     def drop(self, table: str) -> None:
         if self.kind == "iceberg":
             self._spark.sql(f"drop table {self._name(table)} purge")
@@ -105,6 +121,7 @@ class Commands:
     def __init__(self, spark: Any, format_: Format) -> None:
         self._spark = spark
         self._format = format_
+        self._processes = ProcessTree()
 
     def try_out(self) -> dict[str, Any]:
         """All that will be asked for, with few rows."""
@@ -137,6 +154,27 @@ class Commands:
     def totals(self, table: str) -> dict[str, Any]:
         return {"totals": totals(self._format.read(table))}
 
+    def store(self, table: str, source: str, key: list[str], parts: int) -> None:
+        """As it is read, cut by the key and sorted."""
+        frame = self._spark.read.parquet(source)
+        self._format.make(table, frame.repartitionByRange(parts, *key).sortWithinPartitions(*key))
+
+    def change(self, table: str, source: str, sql: str) -> None:
+        self._format.change(table, self._spark.read.parquet(source), sql)
+
+    def compact(self, table: str) -> None:
+        self._format.compact(table)
+
+    def show(self, tables: dict[str, str]) -> None:
+        """`tables`: by the name that queries use."""
+        for name, table in tables.items():
+            self._format.read(table).createOrReplaceTempView(name)
+
+    def query(self, sql: str) -> dict[str, Any]:
+        rows: list[Any] = []
+        took = self._processes.measured(lambda: rows.extend(self._spark.sql(sql).collect()))
+        return {"wall_s": took.wall_s, "processor_s": took.processor_s, "rows": plain(rows)}
+
     def warm(self) -> None:
         all_of(self._spark.range(1_000_000).selectExpr("id", "id * 2 as v").repartition(4))
 
@@ -159,7 +197,7 @@ def answer(call: Callable[[], Any]) -> dict[str, Any]:
 
 def main() -> None:
     kind, package, directory, master, memory, reply_fd = sys.argv[1:]
-    conf = SETTINGS | _EXTENSIONS[kind] | {"spark.driver.memory": memory}
+    conf = SETTINGS | KEEP_GENERATED | _EXTENSIONS[kind] | {"spark.driver.memory": memory}
     if package:
         conf["spark.jars.packages"] = package
     if kind == "iceberg":

@@ -369,3 +369,16 @@ def test_list_may_be_left_early_and_objects_deleted_meanwhile(blobs: BlobStore) 
         if info.name == "a/4":
             break
     assert names(blobs) == [f"a/{number}" for number in range(5, 10)]
+
+
+def test_all_below_a_directory_is_deleted_at_once(blobs: BlobStore) -> None:
+    for name in ("a/b", "a/c/d", "a/c/x=1/e", "ab/c", "b"):
+        put(blobs, name, b"1")
+    blobs.delete_below("a")
+    assert names(blobs) == ["ab/c", "b"]
+    blobs.delete_below("a")
+    blobs.delete_below("never")
+    put(blobs, "a/c/d", b"again")
+    assert get(blobs, "a/c/d") == b"again"
+    with pytest.raises(InvalidArgument):
+        blobs.delete_below("a/../b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 import stelae
 from stelae.spark.reading import frames as reading
 from tests.effort import tries
-from tests.spark.emulation import SMALL
+from tests.spark.emulation import BY_TASKS, FEW, SMALL
 from tests.spark.same import assert_same
 from tests.spark.tables import KEYS, RandomTable
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 def test_random_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, steady: bool
 ) -> None:
-    monkeypatch.setattr(reading, "PlanLimits", lambda parts: SMALL)
+    ways = cycle([SMALL, FEW, BY_TASKS])
+    monkeypatch.setattr(reading, "PlanLimits", lambda parts: next(ways))
     for seed in range(tries(1)):
         path = tmp_path / str(seed)
         with stelae.open(path) as db:

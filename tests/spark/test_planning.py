@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +11,64 @@ import pytest
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.service.tickets import HeldTable, overlay_ticket
 from stelae.spark.reading.plans import PlanLimits
 from tests.effort import tries
-from tests.spark.emulation import SMALL, carried_out, hold, planned
+from tests.spark.emulation import FEW, SMALL, carried_out, hold, planned
 from tests.spark.same import plain_rows
 from tests.spark.tables import KEYS, RandomTable
+
+WAYS: dict[str, tuple[bool, PlanLimits]] = {
+    "by tasks": (False, SMALL),
+    "overlaid": (True, SMALL),
+    "some of both": (True, FEW),
+}
+
+
+class _Seen:
+    """What plans were made of, in all."""
+
+    def __init__(self) -> None:
+        self.native = self.merged = self.hidden = self.overlays = self.beside = 0
+
+    def compare(self, world: RandomTable, held: HeldTable, asked: dict[str, Any], way: str) -> None:
+        """That a plan carried out is what a scan gives."""
+        overlaid, limits = WAYS[way]
+        question, plan = planned(held, limits, overlaid=overlaid, **asked)
+        expected = world.table.scan(at=held.txn, **asked).to_arrow()
+        assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected), (way, asked)
+        self.native += len(plan.native)
+        self.merged += len(plan.merged)
+        self.hidden += sum(len(read.hidden) for read in plan.native)
+        self.overlays += sum(overlay_ticket(name) is not None for read in plan.native for name in read.files)
+        self.beside += sum(each.beside is not None for part in plan.merged for each in part.tablets)
 
 
 @pytest.mark.parametrize("key", list(KEYS))
 @pytest.mark.parametrize("steady", [True, False], ids=["steady", "wild"])
 def test_plans_of_random_tables(tmp_path: Path, key: str, steady: bool) -> None:
-    native = merged = hidden = 0
+    seen = {way: _Seen() for way in WAYS}
     for seed in range(tries(2)):
         with stelae.open(tmp_path / str(seed)) as db:
             world = RandomTable(db, 1_000 * len(key) + seed, key, steady=steady)
             world.write(range(80))
             world.steps(12)
-            at = world.rng.choice(world.txns[-5:])
-            held = hold(db, at)
+            held = hold(db, world.rng.choice(world.txns[-5:]))
             for asked in world.questions():
-                question, plan = planned(held, **asked)
-                expected = world.table.scan(at=at, **asked).to_arrow()
-                assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected), (seed, asked)
-                native += len(plan.native)
-                merged += len(plan.merged)
-                hidden += sum(len(read.hidden) for read in plan.native)
-    assert (native and hidden) if steady else merged
+                for way, found in seen.items():
+                    found.compare(world, held, asked, way)
+    if steady:
+        assert all(found.native and found.hidden for found in seen.values())
+    else:
+        assert seen["by tasks"].merged
+        assert seen["overlaid"].overlays
+        assert seen["overlaid"].merged < seen["by tasks"].merged
 
 
 @pytest.mark.parametrize("key", list(KEYS))
 def test_rows_that_other_groups_have_are_read_beside(tmp_path: Path, key: str) -> None:
     """What one group has is read natively all the same."""
-    native = beside = 0
+    seen = {way: _Seen() for way in WAYS}
     for seed in range(tries(2)):
         with stelae.open(tmp_path / str(seed)) as db:
             world = RandomTable(db, 3_000 * len(key) + seed, key, steady=True, beside=True)
@@ -50,13 +77,12 @@ def test_rows_that_other_groups_have_are_read_beside(tmp_path: Path, key: str) -
             world.steps(10)
             held = hold(db)
             for asked in world.questions():
-                question, plan = planned(held, **asked)
-                expected = world.table.scan(at=held.txn, **asked).to_arrow()
-                assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected), (seed, asked)
-                native += len(plan.native)
-                beside += sum(each.beside is not None for part in plan.merged for each in part.tablets)
-    assert native
-    assert beside
+                for way, found in seen.items():
+                    found.compare(world, held, asked, way)
+    assert all(found.native for found in seen.values())
+    assert seen["by tasks"].beside
+    assert not seen["overlaid"].beside
+    assert seen["overlaid"].overlays
 
 
 # -- each condition by itself
@@ -85,10 +111,12 @@ def _write(table: Any, keys: Iterable[str], **values: Any) -> None:
     table.flush()
 
 
-def _counts(db: Database, limits: PlanLimits = SMALL, at: int | None = None, **asked: Any) -> tuple[int, int, int]:
+def _counts(
+    db: Database, limits: PlanLimits = SMALL, at: int | None = None, *, overlaid: bool = False, **asked: Any
+) -> tuple[int, int, int]:
     """How many files are read natively, in how many of them something is hidden, and how many tablets are merged."""
     held = hold(db, at)
-    question, plan = planned(held, limits, **asked)
+    question, plan = planned(held, limits, overlaid=overlaid, **asked)
     expected = db.table("t").scan(at=held.txn, **asked).to_arrow()
     assert plain_rows(carried_out(question, held, plan)) == plain_rows(expected)
     files = sum(len(read.files) for read in plan.native)
@@ -156,21 +184,87 @@ def test_what_dirties_a_tablet(db: Database, case: str) -> None:
     assert _counts(db) == expected
 
 
+_OVERLAID: dict[str, tuple[int, int, int]] = {
+    "unflushed rows of another tablet's": (3, 0, 0),
+    "an older time over it": (3, 1, 0),
+    "erasures": (2, 1, 0),
+    "two versions in one file": (3, 1, 0),
+    "a column left out": (3, 1, 0),
+    "a key alone": (3, 0, 0),
+    "split, and one half erased": (2, 1, 0),
+}
+"""What is otherwise as it is without overlays."""
+
+
+@pytest.mark.parametrize("case", list(_CASES))
+def test_rows_that_were_touched_lie_in_one_more_file(db: Database, case: str) -> None:
+    happens, expected = _CASES[case]
+    happens(_create(db))
+    assert _counts(db, overlaid=True) == _OVERLAID.get(case, expected)
+
+
+@pytest.mark.parametrize(
+    "asked, expected",
+    [
+        ({}, (3, 2, 0)),
+        ({"columns": ["n"]}, (2, 0, 0)),
+        ({"columns": ["id"]}, (2, 0, 0)),
+        ({"columns": ["n", "extra"]}, (3, 2, 0)),
+        ({"columns": ["extra"]}, (3, 2, 0)),
+        ({"columns": ["click:"]}, (2, 0, 0)),
+        ({"columns": ["n"], "where": "extra = 'a'"}, (3, 2, 0)),
+        ({"columns": ["n"], "where": "n > 1.5"}, (0, 0, 2)),
+        ({"columns": ["n"], "where": "s is null", "rows": "having"}, (0, 0, 2)),
+        ({"columns": ["n"], "start": "b"}, (2, 0, 0)),
+    ],
+    ids=lambda each: str(each) if isinstance(each, dict) else "",
+)
+def test_rows_that_other_groups_have_lie_in_one_more_file(
+    db: Database, asked: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
+    table = _create(db, more=True)
+    table.put_many([{"id": key, "extra": key} for key in "ay"])
+    table.flush()
+    assert _counts(db, overlaid=True, **asked) == expected
+
+
+def test_tablets_of_which_much_was_touched_are_left_to_tasks(db: Database) -> None:
+    table = _create(db)
+    _in_part(table)
+    # One row of the three that are read there.
+    assert _counts(db, replace(SMALL, overlay_rows_small=0, overlay_share=0.2), overlaid=True) == (2, 0, 1)
+    assert _counts(db, replace(SMALL, overlay_rows_small=0, overlay_share=0.4), overlaid=True) == (3, 1, 0)
+    assert _counts(db, replace(SMALL, overlay_rows_max=0), overlaid=True) == (2, 0, 1)
+
+
+def test_the_same_question_about_the_same_files_has_one_overlay(db: Database) -> None:
+    _erased(table := _create(db))
+    _in_part(table)
+    held = hold(db)
+
+    def overlays(columns: list[str] | None) -> set[str]:
+        plan = planned(held, overlaid=True, columns=columns)[1]
+        return {name for read in plan.native for name in read.files if overlay_ticket(name)}
+
+    assert overlays(None) == overlays(None)
+    assert len(overlays(None) | overlays(["n", "s"])) == 2
+
+
 @pytest.mark.parametrize(
     "asked, expected",
     [
         ({"columns": ["n"]}, (2, 0, 2)),
         ({"columns": ["n"], "rows": "having"}, (2, 0, 0)),
         ({"columns": ["id"]}, (2, 0, 2)),
-        ({"columns": ["n", "extra"]}, (0, 0, 2)),
+        ({"columns": ["n", "extra"]}, (2, 0, 2)),
         ({"columns": ["extra"]}, (2, 0, 4)),
         ({"columns": ["extra"], "rows": "having"}, (2, 0, 0)),
-        ({"columns": ["click:"]}, (0, 0, 2)),
+        ({"columns": ["click:"]}, (2, 0, 2)),
         ({"columns": ["click:"], "rows": "having"}, (0, 0, 0)),
         ({"columns": ["n"], "where": "s is null"}, (2, 0, 2)),
         ({"columns": ["n"], "where": "s is null", "rows": "having"}, (0, 0, 2)),
         ({"columns": ["n"], "where": "s = 'a'"}, (2, 0, 0)),
-        ({"columns": ["n"], "where": "extra = 'a'"}, (0, 0, 2)),
+        ({"columns": ["n"], "where": "extra = 'a'"}, (2, 0, 2)),
         ({"columns": ["n"], "where": "n > 1.5"}, (0, 0, 2)),
         ({"columns": ["n"], "where": "row > 'b' or n = 1"}, (2, 0, 2)),
         ({"columns": ["n"], "start": "b"}, (2, 0, 1)),

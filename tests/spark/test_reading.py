@@ -16,8 +16,9 @@ import stelae.spark
 from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.spark.reading import frames as reading
+from stelae.spark.reading.plans import PlanLimits
 from stelae.spark.stores import backend_of
-from tests.spark.emulation import SMALL, hold, remove_files
+from tests.spark.emulation import BY_TASKS, SMALL, hold, remove_files
 from tests.spark.same import assert_same, plain_rows
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _write(table: Any, keys: str, n: int) -> None:
 def _way(frame: DataFrame) -> tuple[bool, bool]:
     """Whether Spark reads files itself, and whether tasks merge."""
     plan = frame._jdf.queryExecution().executedPlan().toString()
-    return "FileScan parquet" in plan, "(Python)" in plan
+    return "FileScan parquet" in plan, "MapInArrow" in plan
 
 
 def test_clean_tablets_are_read_by_spark_itself(spark: SparkSession, db: Database) -> None:
@@ -69,12 +70,12 @@ def test_clean_tablets_are_read_by_spark_itself(spark: SparkSession, db: Databas
     assert _way(layered) == (True, False)
     assert "row_index" in layered._jdf.queryExecution().executedPlan().toString()
     table.erase("a")
-    mixed = reading.read(spark, db, "t")
-    assert _way(mixed) == (True, True)
     table.put({"id": "y", "n": 5})
-    merged = reading.read(spark, db, "t")
+    overlaid = reading.read(spark, db, "t")
+    assert _way(overlaid) == (True, False)
+    merged = reading.read(spark, db, "t", where="n > 0.5")
     assert _way(merged) == (False, True)
-    for frame, count in ((clean, 6), (layered, 6), (mixed, 5), (merged, 5)):
+    for frame, count in ((clean, 6), (layered, 6), (overlaid, 5), (merged, 5)):
         assert frame.count() == count
     assert layered.where("n = 2").count() == 2
 
@@ -183,7 +184,9 @@ _VALUES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_every_type_there_and_back(spark: SparkSession, db: Database, zone: str) -> None:
+def test_every_type_there_and_back(
+    spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
@@ -196,15 +199,19 @@ def test_every_type_there_and_back(spark: SparkSession, db: Database, zone: str)
         assert assert_same(frame, table, db.now()) == 3
         table.put_many([{"id": 1} | rows[0]])
         table.erase(2)
+        overlaid = reading.read(spark, db, "t")
+        assert _way(overlaid) == (True, False)
+        monkeypatch.setattr(reading, "PlanLimits", lambda parts: BY_TASKS)
         merged = reading.read(spark, db, "t")
-        assert _way(merged)[1]
-        assert assert_same(merged, table, db.now()) == 2
-        assert merged.schema == frame.schema
+        assert _way(merged) == (False, True)
+        for each in (overlaid, merged):
+            assert assert_same(each, table, db.now()) == 2
+            assert each.schema == frame.schema
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def test_odd_names(spark: SparkSession, db: Database) -> None:
+def test_odd_names(spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["a.b", "c d", "e`f", "größe", "select"]
     table = db.create_table(
         "t", key={"k.1": "string"}, groups=[stelae.columns("data", dict.fromkeys(names, "int32"))], splits=["m"]
@@ -212,9 +219,13 @@ def test_odd_names(spark: SparkSession, db: Database) -> None:
     table.put_many([{"k.1": key} | dict.fromkeys(names, 1) for key in "ax"])
     table.flush()
     table.erase("x")
-    frame = reading.read(spark, db, "t", where="`a.b` = 1 and `e``f` > 0")
-    assert _way(frame) == (True, True)
-    assert assert_same(frame, table, db.now(), where="`a.b` = 1 and `e``f` > 0") == 1
+    table.put({"k.1": "a", "größe": 2})
+    where = "`a.b` = 1 and `e``f` > 0"
+    frame = reading.read(spark, db, "t", where=where)
+    assert _way(frame) == (True, False)
+    assert assert_same(frame, table, db.now(), where=where) == 1
+    monkeypatch.setattr(reading, "PlanLimits", lambda parts: BY_TASKS)
+    assert assert_same(reading.read(spark, db, "t", where=where), table, db.now(), where=where) == 1
 
 
 def test_filters_of_spark_on_floats(spark: SparkSession, db: Database) -> None:
@@ -266,7 +277,10 @@ def test_a_missing_file_is_an_error_whatever_the_session_says(spark: SparkSessio
         spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
 
 
-def test_a_snapshot_that_was_let_go_is_told_in_words(spark: SparkSession, db: Database) -> None:
+def test_a_snapshot_that_was_let_go_is_told_in_words(
+    spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PlanLimits", lambda parts: BY_TASKS)
     table = _create(db, splits=False)
     table.erase("a")
     frame = reading.read(spark, db, "t")
@@ -349,3 +363,29 @@ def test_small_stretches_and_many_ranges(spark: SparkSession, db: Database, monk
     frame = reading.read(spark, db, "t", **asked)
     assert _way(frame) == (True, False)
     assert assert_same(frame, table, db.now(), **asked) == 3
+
+
+@pytest.mark.parametrize("limits", [PlanLimits(), BY_TASKS], ids=["overlaid", "by tasks"])
+def test_joins_are_planned_by_the_size_of_the_table(
+    spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch, limits: PlanLimits
+) -> None:
+    """A small table is sent to all tasks of a join, as a small file of Parquet is, however it is read."""
+    monkeypatch.setattr(reading, "PlanLimits", lambda parts: limits)
+    table = _create(db)
+    table.erase("a")
+    table.put({"id": "y", "n": 5})
+    frame = reading.read(spark, db, "t")
+    assert 0 < frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes() < 1 << 20
+    others = spark.range(100).selectExpr("cast(id AS STRING) AS id", "id AS other")
+    plan = others.join(frame, "id")._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in plan
+    assert "SortMergeJoin" not in plan
+
+
+def test_only_the_columns_that_are_wanted_are_read(spark: SparkSession, db: Database) -> None:
+    table = _create(db)
+    table.put({"id": "y", "n": 5})
+    plan = reading.read(spark, db, "t").where("n > 4").select("id")._jdf.queryExecution().executedPlan().toString()
+    assert "`s`" not in plan
+    assert "s:string" not in plan
+    assert "GreaterThan(n,4)" in plan

@@ -26,6 +26,7 @@ from stelae.service.tickets import (
     HeldTable,
     LoadedFile,
     LoadTicket,
+    overlay_directory,
     staging_prefix,
 )
 from stelae.storage.offline.merges import merge_files
@@ -389,6 +390,35 @@ def test_what_was_staged_and_never_committed_goes(machine: Machine, store: Embed
     store.compact_step()
     assert staged not in machine.files()
     assert other in machine.files()
+
+
+@pytest.mark.parametrize("ending", ["released", "expired", "expired while closed"])
+def test_overlays_go_with_the_hold_that_they_are_for(machine: Machine, store: EmbeddedStore, ending: str) -> None:
+    """Also those that are made after it has ended."""
+    held, kept = (store.hold(id_of(store, "t"), ttl_s=ttl_s) for ttl_s in (60, 10 * HOUR_S))
+
+    def overlay(ticket: str, name: str) -> str:
+        sink = machine.blobs.create(f"{overlay_directory(ticket)}/{name}")
+        sink.write(b"x")
+        sink.commit()
+        return f"{overlay_directory(ticket)}/{name}"
+
+    gone = [overlay(held.ticket, "a.parquet"), overlay(held.ticket, "b/_start=5/c.parquet")]
+    stays = overlay(kept.ticket, "a.parquet")
+    if ending == "released":
+        store.release(held.ticket)
+    else:
+        machine.pass_s(61)
+        if ending == "expired while closed":
+            store = again(machine)
+        store.compact_step()
+    assert not machine.files() & set(gone)
+    late = overlay(held.ticket, "late.parquet")
+    machine.pass_s(2 * HOUR_S)
+    while store.compact_step():
+        pass
+    assert late not in machine.files()
+    assert stays in machine.files()
 
 
 @pytest.mark.parametrize("ending", ["release", "urgent", "silence"])

@@ -137,6 +137,10 @@ class RangeSet:
                 j += 1
         return RangeSet(tuple(result))
 
+    def within(self, rows: RowRange) -> RangeSet:
+        """What of it lies in a range."""
+        return self.intersect(RangeSet.of([rows]))
+
     def subtract(self, other: RangeSet) -> RangeSet:
         return self.intersect(other.complement())
 

@@ -68,7 +68,7 @@ class BlobWriter(Protocol):
 
 
 class BlobStore(Protocol):
-    """Names are paths of [A-Za-z0-9._-] parts joined by '/', no part empty, '.' or '..', at most 900 characters.
+    """Names are paths of [A-Za-z0-9._=-] parts joined by '/', no part empty, '.' or '..', at most 900 characters.
 
     No part starts with a dot or has more than 200 characters. No name is the directory of another ('a' and 'a/b'): a
     store made of directories refuses the second with InvalidArgument at `commit`, others may not notice.
@@ -89,6 +89,11 @@ class BlobStore(Protocol):
 
     def delete(self, name: str) -> None:
         """A name that is not there is no error."""
+        ...
+
+    def delete_below(self, directory: str) -> None:
+        """Delete every object whose name begins with `directory` and a '/'; that there is none is no error. As of
+        `delete`, a crash may undo some of it. Nobody may be writing there."""
         ...
 
     def move(self, name: str, to: str) -> None:

@@ -6,7 +6,8 @@ import re
 
 from stelae.model.errors import InvalidArgument
 
-_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_LOG = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
 
 LOG_NAME_MAX = 200
 BLOB_NAME_MAX = 900
@@ -14,7 +15,7 @@ BLOB_PART_MAX = 200
 
 
 def check_log_name(name: str) -> str:
-    if len(name) > LOG_NAME_MAX or not _PART.fullmatch(name):
+    if len(name) > LOG_NAME_MAX or not _LOG.fullmatch(name):
         raise InvalidArgument(f"{name!r} is not a log file name: use letters, digits, '.', '_', '-', no leading dot")
     return name
 
@@ -32,6 +33,7 @@ def starts_blob_names(prefix: str) -> bool:
 def check_blob_name(name: str) -> str:
     if len(name) > BLOB_NAME_MAX or not all(_is_part(part) for part in name.split("/")):
         raise InvalidArgument(
-            f"{name!r} is not an object name: use parts of letters, digits, '.', '_', '-' joined by '/', no leading dot"
+            f"{name!r} is not an object name: use parts of letters, digits, '.', '_', '=', '-' joined by '/', "
+            "no leading dot"
         )
     return name

@@ -42,6 +42,21 @@ def staged_at_ms(name: str) -> int | None:
         return None
 
 
+OVERLAYS = "overlays/"
+"""Where rows lie that were merged for reads of a held table: they go with the hold."""
+
+
+def overlay_directory(ticket: str) -> str:
+    """Where all overlays of a hold lie."""
+    return f"{OVERLAYS}{ticket}"
+
+
+def overlay_ticket(name: str) -> str | None:
+    """The hold that an overlay is for; None if it is none."""
+    ticket, slash, _ = name.removeprefix(OVERLAYS).partition("/")
+    return ticket if name.startswith(OVERLAYS) and slash else None
+
+
 class HeldTable(msgspec.Struct, frozen=True):
     """A table at `txn`, in files alone: whoever has this reads it without asking anybody. `root`: the URL under which
     the files lie. `horizon`: the oldest snapshot that these files can answer for. `table` is the table as the catalog

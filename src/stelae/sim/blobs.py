@@ -150,6 +150,11 @@ class SimBlobStore:
         if error is not None:
             raise error(f"{name}: simulated fault at delete")
 
+    def delete_below(self, directory: str) -> None:
+        check_blob_name(directory)
+        for info in list(self.list(f"{directory}/")):
+            self.delete(info.name)
+
     def move(self, name: str, to: str) -> None:
         """A fault that is armed for a delete is met here, too."""
         self._effects.check_alive()

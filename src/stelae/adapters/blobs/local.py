@@ -8,7 +8,8 @@ Opening a store removes temporary files whose lock is free: their writers are de
 so it ends with its process however that dies. (A forked child holds it too: then the file stays until both are gone.)
 
 Needs hard links and flock of the file system. There is no other way for those without (FAT, some FUSE and network
-ones): `commit` raises PermissionDenied or DiskFailed there. Directories of deleted objects stay behind, empty.
+ones): `commit` raises PermissionDenied or DiskFailed there. Directories of deleted objects stay behind, empty, unless
+all below one is deleted at once.
 """
 
 from __future__ import annotations
@@ -182,6 +183,26 @@ class LocalBlobStore:
         with os_errors(name), suppress(NotADirectoryError, IsADirectoryError):
             _unlink_if_there(path)
 
+    def delete_below(self, directory: str) -> None:
+        path = self._path(directory)
+        self._check_writable(directory)
+        with os_errors(directory):
+            for info in list(self._walk(f"{directory}/", f"{directory}/")):
+                _unlink_if_there(self._path(info.name))
+            _remove_empty(path)
+            gone = (path, path + os.sep)
+            known = self._durable_directories
+            self._durable_directories = {each for each in known if each != gone[0] and not each.startswith(gone[1])}
+
+    def link(self, name: str, to: str) -> None:
+        """Give an object a second name; it is gone when both are deleted. It need not survive a crash. That the second
+        name is there already is no error."""
+        path, new_path = self._path(name), self._path(to)
+        self._check_writable(to)
+        with os_errors(name), suppress(FileExistsError):
+            os.makedirs(os.path.dirname(new_path), exist_ok=True)
+            os.link(path, new_path)
+
     def move(self, name: str, to: str) -> None:
         path, new_path = self._path(name), self._path(to)
         self._check_writable(name)
@@ -246,7 +267,7 @@ class LocalBlobStore:
 
     def _make_durable(self, directory: str) -> None:
         """The names in `directory`, and of it and those above it: even if another writer made them, who may not have
-        synced them yet. Directories are never removed, so once is enough for each."""
+        synced them yet. Once is enough for each, until it is removed."""
         sync_directory(directory)
         fresh = directory
         while fresh not in self._durable_directories:
@@ -269,6 +290,13 @@ class LocalBlobStore:
                     _unlink_if_there(path)
             except (BlockingIOError, FileNotFoundError, PermissionError):
                 continue  # alive, swept by another, or another user's
+
+
+def _remove_empty(directory: str) -> None:
+    """Remove a directory and those in it, unless there is something in one of them."""
+    for place, _, _ in os.walk(directory, topdown=False):
+        with suppress(OSError):
+            os.rmdir(place)
 
 
 def _unlink_if_there(path: str) -> None:

@@ -227,6 +227,11 @@ class S3BlobStore:
             except FileNotFoundError:
                 return
 
+    def delete_below(self, directory: str) -> None:
+        check_blob_name(directory)
+        for info in self.list(f"{directory}/"):
+            self.delete(info.name)
+
     def move(self, name: str, to: str) -> None:
         """Copied by the store, then deleted."""
         check_blob_name(to)

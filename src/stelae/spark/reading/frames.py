@@ -1,4 +1,4 @@
-"""A table as a Spark frame: clean tablets by Spark itself, the others merged by the store's own code, united."""
+"""A table as a Spark frame: read by Spark itself, but for what tasks merge by the store's own code, united."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import reduce
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import PermissionDenied
 from stelae.model.public import public
 from stelae.spark.reading.holding import HOLD_TTL_S, keep_held
+from stelae.spark.reading.merged import merged_frame
 from stelae.spark.reading.native import native_frame, native_root
+from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.planning import plan_read
 from stelae.spark.reading.plans import PlanLimits, ReadPlan
 from stelae.spark.reading.question import Question, asked_of
-from stelae.spark.source.reader import PLAN_OPTION, HeldParts, encode_parts
-from stelae.spark.source.source import StelaeSource
 from stelae.spark.stores import backend_of, fragments_of
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
     from stelae.service.tickets import HeldTable
 
 _PARTS_PER_CORE = 2
-_known: WeakSet[Any] = WeakSet()
-
-
-def register(spark: SparkSession) -> None:
-    """Spark finds the format by itself, but says nothing if its search failed for another's sake."""
-    if spark not in _known:
-        spark.dataSource.register(StelaeSource)
-        _known.add(spark)
 
 
 @public("read", "stelae.spark")
@@ -101,19 +92,31 @@ def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> Data
     """What is asked of a table that somebody holds for as long as the frame is used."""
     limits = PlanLimits(parts=_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
     root = native_root(spark, held.root)
+    overlays: StoreOverlays | None = StoreOverlays(held.root, held.ticket)
+    try:
+        plan = _plan(question, held, limits, natively=root is not None, overlays=overlays)
+    except PermissionDenied:
+        overlays = None
+        plan = _plan(question, held, limits, natively=root is not None, overlays=None)
+    return _planned_frame(spark, question, plan, root or "", overlays)
+
+
+def _plan(
+    question: Question, held: HeldTable, limits: PlanLimits, *, natively: bool, overlays: StoreOverlays | None
+) -> ReadPlan:
     with closing(fragments_of(held.root)) as fragments:
-        plan = plan_read(question, held_tablets(held), fragments, limits, natively=root is not None)
-    return _planned_frame(spark, question, plan, root or "")
+        return plan_read(question, held_tablets(held), fragments, limits, natively=natively, overlays=overlays)
 
 
-def _planned_frame(spark: SparkSession, question: Question, plan: ReadPlan, root: str) -> DataFrame:
+def _planned_frame(
+    spark: SparkSession, question: Question, plan: ReadPlan, root: str, overlays: StoreOverlays | None
+) -> DataFrame:
     """`root`: what Spark calls the place of the files that it reads itself."""
-    frames = [native_frame(spark, question, each, root) for each in plan.native]
-    schema = spark_schema(question.arrow_schema)
-    if plan.merged:
-        register(spark)
-        text = encode_parts(HeldParts(question.job, plan.merged))
-        frames.append(spark.read.format("stelae").option(PLAN_OPTION, text).schema(schema).load())
-    if not frames:
-        return spark.createDataFrame(arrow_schema_of(schema).empty_table(), schema)
+    frames = [native_frame(spark, question, each, root, overlays) for each in plan.native]
+    if plan.merged or not frames:
+        schema = spark_schema(question.arrow_schema)
+        wanted = arrow_schema_of(schema)
+        if not plan.merged:
+            return spark.createDataFrame(wanted.empty_table(), schema)
+        frames.append(merged_frame(spark, question, plan.merged, plan.merged_bytes, schema, wanted))
     return reduce(lambda one, other: one.union(other), frames)

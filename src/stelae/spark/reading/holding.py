@@ -82,6 +82,10 @@ class Holder:
                 # Stores close themselves before what `atexit` calls: what is registered later there ends earlier.
                 getattr(threading, "_register_atexit", atexit.register)(self.close)
 
+    def has(self, ticket: str) -> bool:
+        with self._lock:
+            return any(hold.ticket == ticket for hold in self._holds)
+
     def holds(self) -> frozenset[Hold]:
         with self._lock:
             return frozenset(self._holds)
@@ -116,3 +120,8 @@ _holder = Holder()
 def keep_held(spark: SparkSession, db: Database, ticket: str, told: str) -> None:
     """Hold it while the session's context lives and the database is open."""
     _holder.keep(Hold(ticket, told, db, spark.sparkContext))
+
+
+def is_kept(ticket: str) -> bool:
+    """Whether a hold is renewed by this process, as far as it knows."""
+    return _holder.has(ticket)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from stelae.adapters.blobs.urls import directory_of
 from stelae.model.types import ColumnType, Float, Int, Struct
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal
+from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
 from stelae.spark.reading.question import Question
 from stelae.spark.types import spark_type, spark_types
@@ -39,8 +40,12 @@ _PLACE = "_tmp_metadata_row_index"
 what is behind `_metadata.row_index`, without a struct for every row. No column of a table is called so: a leading
 underscore is not theirs."""
 
+_START = "_start"
+"""Of a file, where its bits begin: as Spark reads it from the name of a directory."""
+
 _NO_PLACE = "this Spark does not tell the places of rows in files"
 _OTHER_FILE = "a fragment does not have the size that its reference says"
+_NO_CELLS = "CAST(map() AS MAP<STRING, BINARY>)"
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _V1 = "spark.sql.sources.useV1SourceList"
 
@@ -61,49 +66,59 @@ def _has_s3a(spark: SparkSession) -> bool:
     return spark.sparkContext._jsc.hadoopConfiguration().getClassByNameOrNull(_S3A) is not None
 
 
-def native_frame(spark: SparkSession, question: Question, read: NativeRead, root: str) -> DataFrame:
-    """The columns of the question's Arrow schema, in its order, of files under `root`."""
+def native_frame(
+    spark: SparkSession, question: Question, read: NativeRead, root: str, overlays: StoreOverlays | None
+) -> DataFrame:
+    """The columns of the question's Arrow schema, in its order, of files under `root`. `overlays`: where files may have
+    second names."""
+    names: Mapping[str, str] | None = None
+    options, fields = dict(_OPTIONS), _fields(question, read)
+    if read.hidden:
+        fields[_PLACE] = Int(64)
+        names = overlays.link(_starts(read.hidden), _START) if overlays is not None else None
+    if names is not None:
+        fields[_START] = Int(64)
+        options["basePath"] = f"{root}/{next(iter(names.values())).rpartition('/')[0].rpartition('/')[0]}"
     with _settled(spark, len(read.files)):
         frame = (
-            spark.read.options(**_OPTIONS)
-            .schema(_file_schema(question, read))
-            .parquet(*(f"{root}/{name}" for name in read.files))
+            spark.read.options(**options)
+            .schema(_schema(fields))
+            .parquet(*(f"{root}/{name if names is None else names[name]}" for name in read.files))
         )
     if read.rows is not None:
         condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))
         frame = frame.where("FALSE" if condition is None else condition)
     if read.hidden:
-        frame = _without_hidden(spark, frame, read.hidden)
+        frame = _without_hidden(spark, frame, read.hidden, _START if names is not None else _start_sql(read.hidden))
     frame = _opaque(frame, _floats(question, read.shape))
     if read.where is not None:
         frame = frame.where(read.where)
-    names = question.arrow_schema.names
+    shown = question.arrow_schema.names
     if _is_as_stored(question, read.shape):
-        return frame.selectExpr(*(quoted(name) for name in names)) if frame.columns != names else frame
+        return frame.selectExpr(*(quoted(name) for name in shown)) if frame.columns != shown else frame
     columns = dict(_columns(question, read.shape))
-    return frame.select(*(columns[name].alias(name) for name in names))
+    return frame.select(*(columns[name].alias(name) for name in shown))
 
 
 def _is_as_stored(question: Question, shape: NativeShape) -> bool:
     """Then names do, which take fewer words with the JVM than columns."""
     keys = [key.name for key in question.schema.key]
     return list(shape.keys) == keys and all(
-        stored.name == stored.column.name and stored.type == stored.column.type for stored in shape.columns
+        stored.name == stored.shown and stored.stored == stored.type and not stored.is_cells for stored in shape.columns
     )
 
 
-def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows]) -> DataFrame:
-    """The bits of all files behind each other are the one value of a subquery, so that no plan shows them. Files are
-    told apart by their sizes where those differ: numbers are compared faster than names."""
+def _starts(hidden: Sequence[HiddenRows]) -> dict[str, int]:
+    """Where the bits of each file begin, in words, with those of all behind each other."""
+    counts = accumulate((len(each.bits) // 8 for each in hidden), initial=0)
+    return {each.file: start for each, start in zip(hidden, counts, strict=False)}
+
+
+def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows], start: str) -> DataFrame:
+    """The bits of all files behind each other are the one value of a subquery, so that no plan shows them. `start`: SQL
+    of where those of a row's file begin."""
     from pyspark.sql import functions as f
 
-    starts = list(accumulate((len(each.bits) // 8 for each in hidden), initial=0))
-    by_size = {each.size_bytes: start for each, start in zip(hidden, starts, strict=False)}
-    by_name = {each.file.rpartition("/")[2]: start for each, start in zip(hidden, starts, strict=False)}
-    if len(by_size) == len(hidden):
-        start = _start_of("_metadata.file_size", [(f"{size}L", by_size[size]) for size in sorted(by_size)])
-    else:
-        start = _start_of("_metadata.file_name", [(f"'{name}'", by_name[name]) for name in sorted(by_name)])
     words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
     bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
     place = f"coalesce({_PLACE}, CAST(raise_error('{_NO_PLACE}') AS BIGINT))"
@@ -111,6 +126,17 @@ def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[Hidd
     # A shift goes by the lowest six bits of the place: this is the row's bit of the word.
     shifted = f.call_function("shiftright", word, f.expr(f"CAST({_PLACE} AS INT)"))
     return frame.where(shifted.bitwiseAND(1) == 0)
+
+
+def _start_sql(hidden: Sequence[HiddenRows]) -> str:
+    """Where files have no second names. They are told apart by their sizes where those differ: numbers are compared
+    faster than names."""
+    starts = _starts(hidden)
+    by_size = {each.size_bytes: starts[each.file] for each in hidden}
+    if len(by_size) == len(hidden):
+        return _start_of("_metadata.file_size", [(f"{size}L", by_size[size]) for size in sorted(by_size)])
+    by_name = {name.rpartition("/")[2]: start for name, start in starts.items()}
+    return _start_of("_metadata.file_name", [(f"'{name}'", by_name[name]) for name in sorted(by_name)])
 
 
 def _start_of(told: str, starts: Sequence[tuple[str, int]]) -> str:
@@ -135,7 +161,7 @@ def _floats(question: Question, shape: NativeShape) -> dict[str, str]:
     """The columns that hold floats where a filter may look for them, and the same value in other words."""
     keys = zip(shape.keys, (key.type for key in question.schema.key), strict=True)
     found: dict[str, str] = {}
-    for name, type_ in (*keys, *((stored.name, stored.type) for stored in shape.columns)):
+    for name, type_ in (*keys, *((each.name, each.stored) for each in shape.columns)):
         if name is not None and isinstance(type_, Float):
             found[name] = f"nanvl({quoted(name)}, {quoted(name)})"
         elif name is not None and isinstance(type_, Struct) and _has_floats(type_):
@@ -165,14 +191,17 @@ def _settled(spark: SparkSession, files: int) -> Iterator[None]:
             spark.conf.set(name, value or "")
 
 
-def _file_schema(question: Question, read: NativeRead) -> Any:
-    s, shape = spark_types(), read.shape
+def _fields(question: Question, read: NativeRead) -> dict[str, ColumnType]:
+    shape = read.shape
     keys = zip(shape.keys, question.schema.key, strict=True)
     fields: dict[str, ColumnType] = {name: key.type for name, key in keys}
-    fields |= {stored.name: stored.type for stored in shape.columns if stored.name is not None}
+    fields |= {stored.name: stored.stored for stored in shape.columns if stored.name is not None}
     fields.setdefault(shape.row, shape.row_type)
-    if read.hidden:
-        fields[_PLACE] = Int(64)
+    return fields
+
+
+def _schema(fields: Mapping[str, ColumnType]) -> Any:
+    s = spark_types()
     return s.StructType([s.StructField(name, spark_type(type_)) for name, type_ in fields.items()])
 
 
@@ -182,15 +211,18 @@ def _columns(question: Question, shape: NativeShape) -> Iterator[tuple[str, Colu
     for name, key in zip(shape.keys, question.schema.key, strict=True):
         yield key.name, f.col(quoted(name))
     for stored in shape.columns:
-        yield stored.column.name, _column(stored)
+        yield stored.shown, _column(stored)
 
 
 def _column(stored: StoredColumn) -> Column:
     from pyspark.sql import functions as f
 
-    type_ = stored.column.type
+    if stored.is_cells:
+        return f.expr(_NO_CELLS if stored.name is None else f"coalesce({quoted(stored.name)}, {_NO_CELLS})")
     if stored.name is None:
-        default = stored.column.default
-        return f.lit(None).cast(spark_type(type_)) if default is None else f.expr(sql_literal(type_, default))
+        default = stored.default
+        return (
+            f.lit(None).cast(spark_type(stored.type)) if default is None else f.expr(sql_literal(stored.type, default))
+        )
     column = f.col(quoted(stored.name))
-    return column if stored.type == type_ else column.cast(spark_type(type_))
+    return column if stored.stored == stored.type else column.cast(spark_type(stored.type))

@@ -1,19 +1,20 @@
 """Which rows Spark may read from the files as they are.
 
-Where a stretch of a tablet's rows is *clean* for a question (`storage/offline/plain`), each record of a file is exactly
-what is seen of its row. One such file is read as it is; several, each newer than the one below, without the records
-that a newer one hides.
+In each stretch of a tablet's rows there are *plain* files (`storage/offline/plain`): each record is exactly what is
+seen of its row, unless another file has the row too. So they are read as they are, without those rows. Where the other
+file is plain as well and newer, it is read likewise. Rows that any other file touches (one that has erasures, or only
+some columns, or is of another group) are merged here, and written to an *overlay*: one more file for Spark to read.
 
 Files with the same columns under the same names and types are read together, each once. Where only some rows of a file
 are wanted, a filter on the row says which; files under one filter must not have rows inside it that are not theirs to
-give. What is too small to be worth a filter, or has no exact one, is left to be merged; files that lie over each other
-are read natively all together, or none of them.
+give. What is too small to be worth a filter, or has no exact one, or is touched in too many rows, is left to be merged
+by tasks; files that lie over each other are read natively all together, or none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,12 +22,13 @@ from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_condition
-from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, PlanLimits
+from stelae.spark.reading.overlaid import BesideRows, Overlays, TouchedRows, overlay_of
+from stelae.spark.reading.plans import HiddenRows, NativeFile, NativeRead, NativeShape, PlanLimits
 from stelae.spark.reading.question import Question
-from stelae.spark.reading.shapes import columns_of, native_shape
+from stelae.spark.reading.shapes import columns_of, native_shape, overlay_shape
 from stelae.spark.reading.tablets import PlannedTablet
-from stelae.storage.offline.hidden import HiddenPlaces, Places
-from stelae.storage.offline.plain import FileShare, PlainFile, clean_stretches, rows_of_file
+from stelae.storage.offline.hidden import Hidden, HiddenPlaces, Places
+from stelae.storage.offline.plain import FileShare, Layers, PlainFile, layers_of, refs_besides, rows_of_file
 from stelae.storage.offline.scans import Appearing, output_schema
 
 RANGES_MAX = 16
@@ -37,14 +39,15 @@ HIDING_FILES_MAX = 64
 """Of one read: for every row Spark looks for its file's part of the bits."""
 
 _FILLING_MAX = 2
+_FAR_MORE = 2
 _hidden = HiddenPlaces()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """Clean rows of one file."""
+    """Rows of one file that are read from it."""
 
-    file: FragmentFile
+    file: NativeFile
     shape: NativeShape
     rows: RangeSet
     size_bytes: int
@@ -52,21 +55,37 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """Stretches of one tablet that are read natively together, or not at all. `layers`: where files lie over each
-    other, which, oldest first."""
+    """Stretches of one tablet that are read natively together, or not at all. `rows`: all that is then known of these.
+    `layers`: where not all records of the files are read."""
 
     tablet: PlannedTablet
+    rows: RangeSet
     stretches: tuple[Stretch, ...]
-    layers: tuple[tuple[RowRange, tuple[PlainFile, ...]], ...] = ()
+    layers: tuple[Layers, ...] = ()
 
     @property
     def size_bytes(self) -> int:
         return sum(stretch.size_bytes for stretch in self.stretches)
 
-    def hidden(self) -> Iterator[tuple[str, Places]]:
-        for whole, files in self.layers:
-            for rows in self.tablet.asked.intersect(RangeSet.of([whole])):
-                yield from _hidden.of(files, self.tablet.fragments, rows).items()
+    @property
+    def records(self) -> int:
+        """Of its files, in all."""
+        return sum(stretch.file.records for stretch in self.stretches)
+
+    def touched_records(self) -> int:
+        """About how many records other files have, and the rows that are merged at most."""
+        return sum(
+            FileShare(ref, ref.file, self.tablet.fragments).records_in(self.tablet.asked.within(layers.rows))
+            for layers in self.layers
+            for ref in layers.touching
+            if ref.file is not None
+        )
+
+    def hidden(self) -> Iterator[tuple[Layers, RowRange, Hidden]]:
+        """What is not read from the files, and what is merged instead."""
+        for layers in self.layers:
+            for rows in self.tablet.asked.within(layers.rows):
+                yield layers, rows, _hidden.of(layers, self.tablet.fragments, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +97,89 @@ class _Arranged:
     stretches: tuple[Stretch, ...]
 
 
-def native_reads(question: Question, tablets: Sequence[PlannedTablet], limits: PlanLimits) -> tuple[NativeRead, ...]:
-    """The tablets are told which of their rows are in them."""
-    group = native_group(question)
+def native_reads(
+    question: Question, tablets: Sequence[PlannedTablet], limits: PlanLimits, overlays: Overlays | None
+) -> tuple[tuple[NativeRead, ...], ColumnsGroup | None]:
+    """The reads, and the group that is read by them. Each tablet is told which of its rows they cover. `overlays`:
+    where merged rows are written; None: nowhere, and rows that take a merge are left to tasks."""
+    shape = overlay_shape(question)
+    if question.where is not None and sql_condition(question.where, columns_of(shape, question)) is None:
+        overlays = None
+    group = native_group(question, tablets, alone=overlays is None)
     if group is None:
-        return ()
-    units = _affordable([unit for tablet in tablets for unit in clean_units(tablet, group)], limits)
+        return (), None
+    units = [unit for tablet in tablets for unit in _units(tablet, group, shape)]
+    units, beside_left = _overlaid(units, group, limits, overlays)
+    units = _affordable(units, limits)
     arranged, refused = _arrange(question, units, limits)
     while refused:
         units = [unit for unit in units if not any(stretch in refused for stretch in unit.stretches)]
         arranged, refused = _arrange(question, units, limits)
     places: dict[str, list[Places]] = {}
+    touched: list[TouchedRows] = []
     for unit in units:
-        for stretch in unit.stretches:
-            unit.tablet.native = unit.tablet.native.union(stretch.rows)
-        for name, some in unit.hidden():
-            places.setdefault(name, []).append(some)
-    return tuple(read for each in arranged for read in _reads(question, each, places))
+        unit.tablet.native = unit.tablet.native.union(unit.rows)
+        for layers, rows, hidden in unit.hidden():
+            for name, some in hidden.places.items():
+                places.setdefault(name, []).append(some)
+            if layers.touching:
+                touched.append(TouchedRows(unit.tablet, layers, rows, hidden))
+    if overlays is not None:
+        beside = _beside(tablets, group, touched, beside_left)
+        found = overlay_of(question, shape, touched, beside, overlays)
+        arranged = arranged if found is None else _with_overlay(arranged, found, shape)
+    return tuple(read for each in arranged for read in _reads(question, each, places)), group
+
+
+def _overlaid(
+    units: Iterable[Unit], group: ColumnsGroup, limits: PlanLimits, overlays: Overlays | None
+) -> tuple[list[Unit], int]:
+    """Without those of which too much would have to be merged here; and how many records of other groups may still be
+    looked through."""
+    left, small, beside_left = limits.overlay_rows_max, limits.overlay_rows_small, limits.beside_rows_max
+    kept = []
+    for unit in units:
+        touched = unit.touched_records()
+        if touched:
+            small -= touched
+            is_few = small >= 0 or touched <= limits.overlay_share * unit.records
+            beside = unit.tablet.beside(group, unit.tablet.asked)[1]
+            if overlays is None or touched > left or not is_few or beside > beside_left:
+                continue
+            left -= touched
+            beside_left -= beside
+        kept.append(unit)
+    return kept, beside_left
+
+
+def _beside(
+    tablets: Iterable[PlannedTablet], group: ColumnsGroup, touched: Sequence[TouchedRows], left: int
+) -> list[BesideRows]:
+    """Where rows may exist that the group has nothing of, to be looked for here: in all tablets of which rows are
+    merged here, and while not more than so many records are `left` to look through, in others. The rest is left to
+    tasks."""
+    merged = {each.tablet for each in touched}
+    found = []
+    for tablet in tablets:
+        rows, records = tablet.beside(group, tablet.native)
+        if rows.is_empty or (tablet not in merged and records > left):
+            continue
+        left -= 0 if tablet in merged else records
+        tablet.is_beside_known = True
+        found.append(BesideRows(tablet, group.id, rows))
+    return found
+
+
+def _with_overlay(arranged: Sequence[_Arranged], file: NativeFile, shape: NativeShape) -> list[_Arranged]:
+    """With the overlay among the files that are read whole, if there are some of its shape: one read costs less than
+    two."""
+    mine = Stretch(file, shape, RangeSet.of([file.rows]), file.size_bytes)
+    found = list(arranged)
+    for at, each in enumerate(found):
+        if each.rows is None and each.shape == shape:
+            found[at] = replace(each, stretches=(*each.stretches, mine))
+            return found
+    return [*found, _Arranged(shape, None, (mine,))]
 
 
 def _affordable(units: Sequence[Unit], limits: PlanLimits) -> list[Unit]:
@@ -103,7 +188,7 @@ def _affordable(units: Sequence[Unit], limits: PlanLimits) -> list[Unit]:
     kept = []
     for unit in units:
         if unit.layers:
-            left -= sum(stretch.file.stats.records for stretch in unit.stretches)
+            left -= unit.records
         if left >= 0 or not unit.layers:
             kept.append(unit)
     return kept
@@ -116,7 +201,7 @@ def _reads(question: Question, arranged: _Arranged, places: Mapping[str, Sequenc
     files = {stretch.file.name: stretch.file for stretch in arranged.stretches}
     whole = [file for name, file in files.items() if name not in places]
     hiding_files = [file for name, file in files.items() if name in places]
-    if sum(file.stats.records for file in whole) <= sum(file.stats.records for file in hiding_files):
+    if sum(file.records for file in whole) <= sum(file.records for file in hiding_files):
         hiding_files += whole
     elif whole:
         yield NativeRead(arranged.shape, tuple(file.name for file in whole), arranged.rows, where)
@@ -125,12 +210,12 @@ def _reads(question: Question, arranged: _Arranged, places: Mapping[str, Sequenc
         yield NativeRead(arranged.shape, tuple(each.file for each in hiding), arranged.rows, where, hiding)
 
 
-def _bins(files: Iterable[FragmentFile]) -> Iterator[list[FragmentFile]]:
+def _bins(files: Iterable[NativeFile]) -> Iterator[list[NativeFile]]:
     """Files of different sizes together, where that takes few reads; the rest as they come."""
-    bins: list[dict[int, FragmentFile]] = []
-    rest: list[FragmentFile] = []
+    bins: list[dict[int, NativeFile]] = []
+    rest: list[NativeFile] = []
     for file in files:
-        size = file.seal.size_bytes
+        size = file.size_bytes
         filling = [each for each in bins if len(each) < HIDING_FILES_MAX]
         fitting = next((each for each in filling if size not in each), None)
         if fitting is not None:
@@ -143,17 +228,20 @@ def _bins(files: Iterable[FragmentFile]) -> Iterator[list[FragmentFile]]:
     yield from (rest[at : at + HIDING_FILES_MAX] for at in range(0, len(rest), HIDING_FILES_MAX))
 
 
-def _packed(file: FragmentFile, places: Sequence[Places]) -> HiddenRows:
-    bits = np.zeros(-(-file.stats.records // 64) * 64, np.uint8)
+def _packed(file: NativeFile, places: Sequence[Places]) -> HiddenRows:
+    bits = np.zeros(-(-file.records // 64) * 64, np.uint8)
     for some in places:
         bits[some] = 1
-    return HiddenRows(file.name, file.seal.size_bytes, np.packbits(bits, bitorder="little").tobytes())
+    return HiddenRows(file.name, file.size_bytes, np.packbits(bits, bitorder="little").tobytes())
 
 
-def native_group(question: Question) -> ColumnsGroup | None:
-    """The one group of columns that all is asked of; None if there is none such, or more than values are asked for, or
-    rows appear by some of what is read only. If nothing but keys is asked for, the group that has the most of them, as
-    far as that can be told: the one that puts of the key alone go to."""
+def native_group(question: Question, tablets: Sequence[PlannedTablet], *, alone: bool = True) -> ColumnsGroup | None:
+    """The group of columns that is read natively. None if more than values are asked for, or rows appear by some of
+    what is read only.
+
+    It is the one that all is asked of; if nothing but keys is, the group that puts of the key alone go to. If several
+    are read, or (unless it is to be that one `alone`) far more rows exist by another group, it is the one with the most
+    records: rows that others have something of are merged."""
     schema = question.schema
     if not question.is_newest:
         return None
@@ -161,40 +249,59 @@ def native_group(question: Question) -> ColumnsGroup | None:
         return None
     keys = set(schema.codec.names)
     names = {name for name in output_schema(schema, question.read).names if name not in keys}
-    for group in sorted(schema.groups, key=lambda group: group is not schema.existence_group):
-        if isinstance(group, ColumnsGroup) and names <= {column.name for column in group.columns}:
-            return group
-    return None
+    groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
+    groups.sort(key=lambda group: group is not schema.existence_group)
+    own = next((group for group in groups if names <= {column.name for column in group.columns}), None)
+    if question.appearing is Appearing.HAVING or (alone and own is not None):
+        return own
+    if question.appearing is Appearing.READ and own is not None:
+        return own
+    records = {group.id: sum(each.records_of(group) for each in tablets) for group in groups}
+    largest = max(groups, key=lambda group: records[group.id], default=None)
+    if own is not None and largest is not None and records[own.id] * _FAR_MORE >= records[largest.id]:
+        return own
+    return largest
 
 
-def clean_units(tablet: PlannedTablet, group: ColumnsGroup) -> Iterator[Unit]:
+def _units(tablet: PlannedTablet, group: ColumnsGroup, overlay: NativeShape) -> Iterator[Unit]:
+    """`overlay`: all that is read, of whatever group."""
     question = tablet.question
     names = set(output_schema(question.schema, question.read).names)
     columns = tuple(column for column in group.columns if column.name in names)
     is_having = question.appearing is Appearing.HAVING
     others = () if is_having else tuple(column for column in group.columns if column.name not in names)
-    single: dict[PlainFile, list[RowRange]] = {}
-    stacked: dict[PlainFile, list[RowRange]] = {}
-    layers: list[tuple[RowRange, tuple[PlainFile, ...]]] = []
+    mine = {column.name for column in columns}
+    besides = tuple(each for each in overlay.columns if each.shown not in mine)
     txn, time = question.job.txn, question.predicate.time
-    clean = clean_stretches(tablet.tablet, tablet.fragments, group, columns, txn, time, others)
-    for rows, files in clean:
-        for file in files:
-            (single if len(files) == 1 else stacked).setdefault(file, []).append(rows)
-        if len(files) > 1 and not tablet.asked.intersect(RangeSet.of([rows])).is_empty:
-            layers.append((rows, files))
+    refs = refs_besides(tablet.tablet, group, question.read)
+    single: list[Layers] = []
+    stacked: list[Layers] = []
+    touched: list[Layers] = []
+    for layers in layers_of(tablet.tablet, tablet.fragments, group, columns, txn, time, others, refs):
+        if not tablet.asked.within(layers.rows).is_empty:
+            kind = touched if layers.touching else stacked if len(layers.files) > 1 else single
+            kind.append(layers)
 
-    def stretches(of: Mapping[PlainFile, Iterable[RowRange]]) -> Iterator[Stretch]:
-        for plain, ranges in of.items():
+    def stretches(of: Sequence[Layers]) -> Iterator[Stretch]:
+        by_file: dict[PlainFile, list[RowRange]] = {}
+        for layers in of:
+            for file in layers.files:
+                by_file.setdefault(file, []).append(layers.rows)
+        for plain, ranges in by_file.items():
             rows = tablet.asked.intersect(RangeSet.of(ranges))
-            if not rows.is_empty:
-                share = FileShare(plain.ref, plain.file, tablet.fragments)
-                yield Stretch(plain.file, native_shape(plain, columns), rows, share.bytes_in(rows))
+            share = FileShare(plain.ref, plain.file, tablet.fragments)
+            yield Stretch(_native_file(plain.file), native_shape(plain, columns, besides), rows, share.bytes_in(rows))
 
     for stretch in stretches(single):
-        yield Unit(tablet, (stretch,))
-    if layers:
-        yield Unit(tablet, tuple(stretches(stacked)), tuple(layers))
+        yield Unit(tablet, stretch.rows, (stretch,))
+    for layered in (stacked, touched):
+        if layered:
+            rows = tablet.asked.intersect(RangeSet.of([layers.rows for layers in layered]))
+            yield Unit(tablet, rows, tuple(stretches(layered)), tuple(layered))
+
+
+def _native_file(file: FragmentFile) -> NativeFile:
+    return NativeFile(file.name, file.seal.size_bytes, file.stats.records, rows_of_file(file))
 
 
 @dataclass(slots=True)
@@ -203,7 +310,7 @@ class _Filter:
 
     stretches: list[Stretch] = field(default_factory=list)
     wanted: dict[str, RangeSet] = field(default_factory=dict)
-    files: dict[str, FragmentFile] = field(default_factory=dict)
+    files: dict[str, NativeFile] = field(default_factory=dict)
 
     def takes(self, stretch: Stretch) -> bool:
         """Whether with this one too, each file gives its own rows and no others."""
@@ -211,7 +318,7 @@ class _Filter:
         files = self.files | {stretch.file.name: stretch.file}
         together = RangeSet.of(rows for each in wanted.values() for rows in each)
         return len(together.ranges) <= RANGES_MAX and all(
-            together.intersect(RangeSet.of([rows_of_file(files[name])])) == rows for name, rows in wanted.items()
+            together.within(files[name].rows) == rows for name, rows in wanted.items()
         )
 
     def add(self, stretch: Stretch) -> None:
@@ -245,7 +352,7 @@ def _arrange(question: Question, units: Sequence[Unit], limits: PlanLimits) -> t
         filters: list[_Filter] = []
         for some in by_file.values():
             rows = RangeSet.of(each for stretch, _ in some for each in stretch.rows)
-            if rows.covers(RangeSet.of([rows_of_file(some[0][0].file)])):
+            if rows.covers(RangeSet.of([some[0][0].file.rows])):
                 whole += [stretch for stretch, _ in some]
             else:
                 refused.update(_filtered(some, filters, limits))

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from stelae.model.ids import GroupId
 from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
-from stelae.spark.reading.native_plans import native_group, native_reads
+from stelae.spark.reading.native_plans import native_reads
+from stelae.spark.reading.overlaid import Overlays
 from stelae.spark.reading.plans import MergedPart, PlanLimits, ReadPlan, TabletPart
 from stelae.spark.reading.question import Question
 from stelae.spark.reading.tablets import PlannedTablet
@@ -30,18 +31,18 @@ def plan_read(
     limits: PlanLimits,
     *,
     natively: bool = True,
+    overlays: Overlays | None = None,
 ) -> ReadPlan:
-    """`natively` False: everything is merged."""
+    """`natively` False: everything is merged by tasks. `overlays`: where rows that are merged here are written."""
     tablets = [PlannedTablet(question, each, fragments) for each in held]
     tablets = [tablet for tablet in tablets if not tablet.asked.is_empty]
-    native = native_reads(question, tablets, limits) if natively else ()
+    native, group = native_reads(question, tablets, limits, overlays) if natively else ((), None)
     left = [
         _Left(tablet, rows, tablet.size_bytes(rows)) for tablet in tablets if not (rows := tablet.merged()).is_empty
     ]
-    group = native_group(question) if native else None
     if group is not None:
         left += _beside(tablets, group)
-    return ReadPlan(native, tuple(_merged(left, limits)))
+    return ReadPlan(native, tuple(_merged(left, limits)), sum(each.size_bytes for each in left))
 
 
 class _Left(NamedTuple):
@@ -56,9 +57,9 @@ class _Left(NamedTuple):
 def _beside(tablets: Sequence[PlannedTablet], group: ColumnsGroup) -> Iterator[_Left]:
     """Rows of the other groups, of which only the keys are read, where the one group is read natively."""
     for tablet in tablets:
-        rows, size_bytes = tablet.beside(group)
-        if not rows.is_empty:
-            yield _Left(tablet, rows, size_bytes // _KEYS_SHARE, group.id)
+        rows, _ = tablet.beside(group, tablet.native)
+        if not rows.is_empty and not tablet.is_beside_known:
+            yield _Left(tablet, rows, tablet.beside_bytes(group, rows) // _KEYS_SHARE, group.id)
 
 
 def _merged(left: Sequence[_Left], limits: PlanLimits) -> Iterator[MergedPart]:

@@ -9,7 +9,7 @@ import msgspec
 from stelae.model import types as t
 from stelae.model.ids import GroupId
 from stelae.model.ranges import RowRange
-from stelae.model.schema import Column
+from stelae.model.values import Value
 
 _MEGABYTE = 2**20
 
@@ -17,24 +17,47 @@ _MEGABYTE = 2**20
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """`parts`: about so many, if they are not too large or too small then. `filtered_bytes_min`: less than that is not
-    read natively if it takes a filter on the row. `hidden_rows_max`: in so many rows at most it is looked for what
-    newer files hide."""
+    read natively if it takes a filter on the row. `hidden_rows_max`: in so many rows at most it is looked for what is
+    not to be read from files. Of rows that are merged while a read is planned: `overlay_rows_max` in all,
+    `overlay_rows_small` wherever they are, more only up to `overlay_share` of what is read natively beside them.
+    `beside_rows_max`: among so many records of other groups it is looked for rows that the one read has nothing of."""
 
     parts: int = 16
     part_bytes_max: int = 128 * _MEGABYTE
     part_bytes_min: int = 8 * _MEGABYTE
     filtered_bytes_min: int = 8 * _MEGABYTE
     hidden_rows_max: int = 100_000_000
+    overlay_rows_max: int = 4_000_000
+    overlay_rows_small: int = 100_000
+    overlay_share: float = 0.4
+    beside_rows_max: int = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFile:
+    """A file that Spark reads as it is: a fragment, or an overlay. `rows`: from its first row to its last."""
+
+    name: str
+    size_bytes: int
+    records: int
+    rows: RowRange
+
+
+CELLS = t.Map(t.String(), t.Binary())
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of the table as a file has it: under which name and type; None if it is not there, and its default
-    is read."""
+    """A column of a frame as files have it. `shown`: its name there. `name` and `stored`: what it is called in the
+    files, and its type; None if it is in none of them, and the default is read. `is_cells`: a family's cells, as a map
+    that is empty where there is none."""
 
-    column: Column
-    name: str | None
+    shown: str
     type: t.ColumnType
+    default: Value
+    name: str | None
+    stored: t.ColumnType
+    is_cells: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,5 +109,8 @@ class MergedPart(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
+    """`merged_bytes`: about how much lies in the files that the merged parts are of."""
+
     native: tuple[NativeRead, ...]
     merged: tuple[MergedPart, ...]
+    merged_bytes: int = 0

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from stelae.model import types as t
 from stelae.model.predicate.expr import Special
-from stelae.model.schema import Column
+from stelae.model.schema import Column, ColumnsGroup, Group
 from stelae.spark.reading.conditions import NotExact, SqlColumn, quoted, sql_literal, sql_type
-from stelae.spark.reading.plans import NativeShape, StoredColumn
+from stelae.spark.reading.plans import CELLS, NativeShape, StoredColumn
 from stelae.spark.reading.question import Question
-from stelae.storage.offline.plain import PlainFile
+from stelae.storage.offline.plain import PlainFile, row_column
+from stelae.storage.offline.scans import output_schema
 
 
-def native_shape(file: PlainFile, columns: Iterable[Column]) -> NativeShape:
+def native_shape(file: PlainFile, columns: Iterable[Column], besides: Iterable[StoredColumn] = ()) -> NativeShape:
+    """The columns of its own group, as the file has them; `besides`: what is read of other groups, which no row that is
+    read from the file has anything of. Spark reads a column that a file does not have as NULL: so files from before and
+    after a column was added are read alike, unless they have another one of that name."""
+    there = file.names
     stored = []
     for column in columns:
         known = file.stored(column)
-        stored.append(StoredColumn(column, None, column.type) if known is None else StoredColumn(column, *known))
+        if known is None and column.default is None and column.name not in there:
+            known = column.name, column.type
+        name, type_ = known or (None, column.type)
+        stored.append(StoredColumn(column.name, column.type, column.default, name, type_))
+    for each in besides:
+        is_taken = each.name in there or each.default is not None
+        stored.append(replace(each, name=None) if is_taken else each)
     return NativeShape(file.key_names, tuple(stored), *file.row_column)
+
+
+def overlay_shape(question: Question) -> NativeShape:
+    """All that is read, as the table has it now."""
+    schema = question.schema
+    columns = {column.name: column for group in schema.groups for column in columns_in(group)}
+    stored = []
+    for name in output_schema(schema, question.read).names[len(schema.key) :]:
+        column = columns.get(name)
+        if column is None:
+            stored.append(StoredColumn(name, CELLS, None, name, CELLS, is_cells=True))
+        else:
+            stored.append(StoredColumn(name, column.type, column.default, name, column.type))
+    return NativeShape(schema.codec.names, tuple(stored), *row_column(schema.codec))
+
+
+def columns_in(group: Group) -> tuple[Column, ...]:
+    return group.columns if isinstance(group, ColumnsGroup) else ()
 
 
 def columns_of(shape: NativeShape, question: Question) -> Mapping[str, SqlColumn]:
@@ -28,7 +58,7 @@ def columns_of(shape: NativeShape, question: Question) -> Mapping[str, SqlColumn
     for stored in shape.columns:
         sql = _sql_of(stored)
         if sql is not None:
-            found[stored.column.name] = sql
+            found[stored.shown] = sql
     match shape.row_type:
         case t.Binary():
             found[Special.ROW.value] = SqlColumn(quoted(shape.row), t.Binary())
@@ -40,8 +70,10 @@ def columns_of(shape: NativeShape, question: Question) -> Mapping[str, SqlColumn
 
 
 def _sql_of(stored: StoredColumn) -> SqlColumn | None:
-    type_, default = stored.column.type, stored.column.default
-    if stored.name is not None and stored.type == type_:
+    type_, default = stored.type, stored.default
+    if stored.is_cells:
+        return None
+    if stored.name is not None and stored.stored == type_:
         return SqlColumn(quoted(stored.name), type_)
     if not isinstance(type_, t.KeyType):
         return SqlColumn("NULL" if stored.name is None else quoted(stored.name), type_, is_stored=False)

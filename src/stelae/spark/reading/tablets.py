@@ -13,7 +13,8 @@ from stelae.storage.offline.tablets import Fragments, HeldTablet
 
 
 class PlannedTablet:
-    """`asked`: its rows that the question is about; `native`: those of them that are read natively, as it is found."""
+    """`asked`: its rows that the question is about; `native`: those of them that are read natively, as it is found.
+    `is_beside_known`: rows that exist beside those are among them."""
 
     def __init__(self, question: Question, tablet: HeldTablet, fragments: Fragments) -> None:
         self.question = question
@@ -21,6 +22,7 @@ class PlannedTablet:
         self.fragments = fragments
         self.asked = question.predicate.rows.intersect(RangeSet.of([tablet.rows]))
         self.native = RangeSet()
+        self.is_beside_known = False
 
     @cached_property
     def files(self) -> tuple[FileShare, ...]:
@@ -32,14 +34,22 @@ class PlannedTablet:
         there = RangeSet.of([file.rows for file in self.files])
         return self.asked.subtract(self.native).intersect(there)
 
-    def beside(self, group: ColumnsGroup) -> tuple[RangeSet, int]:
-        """Where rows that are read natively from one group, others may exist that have nothing of it; and about how
-        many bytes of the other groups lie there."""
-        if self.question.appearing is not Appearing.EXISTING or self.native.is_empty:
+    def beside(self, group: ColumnsGroup, native: RangeSet) -> tuple[RangeSet, int]:
+        """Where rows are read natively from one group, others may exist that have nothing of it; and about how many
+        records of the other groups lie there."""
+        if self.question.appearing is not Appearing.EXISTING or native.is_empty:
             return RangeSet(), 0
         files = files_beside(self.tablet, self.fragments, group)
-        rows = self.native.intersect(RangeSet.of([file.rows for file in files]))
-        return rows, sum(file.bytes_in(rows) for file in files)
+        rows = native.intersect(RangeSet.of([file.rows for file in files]))
+        return rows, sum(file.records_in(rows) for file in files)
+
+    def beside_bytes(self, group: ColumnsGroup, rows: RangeSet) -> int:
+        """About how many bytes of the other groups lie in the rows."""
+        return sum(file.bytes_in(rows) for file in files_beside(self.tablet, self.fragments, group))
+
+    def records_of(self, group: ColumnsGroup) -> int:
+        """Of the files of a group, in all."""
+        return sum(ref.file.stats.records for ref in self.tablet.state.refs(group.id) if ref.file is not None)
 
     def size_bytes(self, rows: RangeSet) -> int:
         return sum(file.bytes_in(rows) for file in self.files)

@@ -1,19 +1,16 @@
 """The reading side of `format("stelae")`: options, the snapshot, and the parts that tasks merge.
 
 The snapshot is taken when the frame is loaded, or if a schema was given with it, when it is first planned; it is held
-for the `ttl` of the options, whether anybody reads the frame or not: nobody tells this side when its user is gone. A
-plan that `stelae.spark.read` has made comes as one option, held by whoever made it.
+for the `ttl` of the options, whether anybody reads the frame or not: nobody tells this side when its user is gone.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from zlib import compress, decompress
 
 import msgspec
 import pyarrow as pa
@@ -40,7 +37,6 @@ from stelae.spark.types import arrow_schema_of, spark_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-PLAN_OPTION = "stelae_plan"
 READ_OPTIONS = ("path", "table", "columns", "where", "start", "stop", "prefix", "at", "history", "cells", "rows", "ttl")
 
 
@@ -51,21 +47,8 @@ class HeldParts(msgspec.Struct, frozen=True):
     parts: tuple[MergedPart, ...]
 
 
-def encode_parts(parts: HeldParts) -> str:
-    """As the text of an option."""
-    return b64encode(compress(msgspec.msgpack.encode(parts), 1)).decode()
-
-
-def decode_parts(text: str) -> HeldParts:
-    return msgspec.msgpack.decode(decompress(b64decode(text)), type=HeldParts)
-
-
 def held_parts(options: Mapping[str, str], columns: list[str] | None = None) -> HeldParts:
-    """The plan that the options hold, or a new one, whose snapshot is held from now on. `columns`: instead of those of
-    the options."""
-    given = options.get(PLAN_OPTION)
-    if given is not None:
-        return decode_parts(given)
+    """What the options ask for, at a snapshot that is held from now on. `columns`: instead of those of the options."""
     asked = ReadOptions(options)
     with asked.opened() as db:
         backend: Any = backend_of(db)

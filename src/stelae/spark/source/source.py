@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource
 
 from stelae.model.errors import InvalidArgument
 from stelae.spark.reading.question import Question
-from stelae.spark.source.reader import PLAN_OPTION, HeldParts, HeldReader, held_parts
+from stelae.spark.source.reader import HeldParts, HeldReader, held_parts
 from stelae.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class StelaeSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> HeldReader:
         if self._held is None:
             # A schema was given: it says which columns are read.
-            is_planned = PLAN_OPTION in self.options or "columns" in self.options
-            self._held = held_parts(self.options, None if is_planned else schema.fieldNames())
+            self._held = held_parts(self.options, None if "columns" in self.options else schema.fieldNames())
         return HeldReader(self._held, schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 - Spark's name

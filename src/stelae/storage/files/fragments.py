@@ -56,7 +56,7 @@ class Fragment:
         """The column that a row is found by."""
         self.key_names = tuple([column.name for column in self.spec.key])
         self.starts = reader.footer.starts
-        self._cache = cache
+        self.cache = cache
         self.columns = {column.id: (column.name, parse_type(column.type)) for column in self.spec.columns}
         places = {column.id: place for place, column in enumerate(self.spec.columns)}
         self._shape = BlockShape(file, self.spec, self.columns, places)
@@ -86,7 +86,7 @@ class Fragment:
 
     def cached(self, block: int, columns: tuple[str, ...]) -> Block | None:
         """The block, if it is in the cache with all of the columns."""
-        found = self._cache.get(self._key(block))
+        found = self.cache.get(self._key(block))
         if found is None or columns in found.complete_for:
             return found
         if all(name in found.columns for name in columns):
@@ -97,11 +97,11 @@ class Fragment:
     def block(self, block: int, columns: Iterable[str], keep: bool) -> Block:
         """With at least these columns and the row."""
         key = self._key(block)
-        found = self._cache.get(key)
+        found = self.cache.get(key)
         if found is None:
             if not keep:
                 return self._read(block, columns)
-            found = self._cache.load(key, self.priority, lambda: self._loaded(block, columns))
+            found = self.cache.load(key, self.priority, lambda: self._loaded(block, columns))
         missing = [name for name in columns if name not in found.columns]
         if missing and not keep:
             return self._read(block, columns)
@@ -112,25 +112,25 @@ class Fragment:
                 array = _one_chunk(added.column(name))
                 found.columns[name] = array
                 size += array.nbytes
-            self._cache.grew(key, size)
+            self.cache.grew(key, size)
         return found
 
     def preload(self, block: int, columns: tuple[str, ...]) -> bool:
         """See that the block is in the cache with these columns, though nobody asked; False if there is no room."""
         key = self._key(block)
-        if self._cache.get(key) is None:
-            return self._cache.preload(key, self.priority, lambda: self._loaded(block, columns))
+        if self.cache.get(key) is None:
+            return self.cache.preload(key, self.priority, lambda: self._loaded(block, columns))
         self.block(block, columns, keep=True)
         return True
 
     @property
     def room_bytes(self) -> int:
         """How much more the cache takes before something must go."""
-        return self._cache.room_bytes
+        return self.cache.room_bytes
 
     def grew(self, block: int, by_bytes: int) -> None:
         """A block that is in the cache has more in it now."""
-        self._cache.grew(self._key(block), by_bytes)
+        self.cache.grew(self._key(block), by_bytes)
 
     def _loaded(self, block: int, columns: Iterable[str]) -> tuple[Block, int]:
         loaded = self._read(block, columns)

@@ -1,24 +1,25 @@
 """Which files of a held tablet may be read as they lie there, and how much of them lies in which rows.
 
-A stretch of rows is *clean* if the files that have records of it are *plain*, by the same rule that lets a scan pass on
-blocks as they are: each record is exactly what is seen of its row. Where several plain files lie over each other, each
-newer than the one below, that holds of the newest record of each row (see `hidden`).
+A file is *plain* by the same rule that lets a scan pass on blocks as they are: each record is exactly what is seen of
+its row. Where several plain files lie over each other, each newer than the one below, that holds of the newest record
+of each row (see `hidden`). Rows that any other file touches are merged; the rest of the stretch is still read as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import itemgetter
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model import types as t
 from stelae.model.ids import GroupId, Txn
+from stelae.model.keys.scalar import KeyCodec
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.ranges import RangeSet, RowRange
-from stelae.model.schema import WILDCARD, Column, ColumnsGroup
+from stelae.model.schema import WILDCARD, Column, ColumnsGroup, Group
 from stelae.storage.files.extents import extent_of, layered, rows_of_file
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.offline.tablets import HeldTablet
@@ -30,7 +31,22 @@ from stelae.storage.read.scans.windows import Piece
 from stelae.storage.tablet.parts import LEFT_OVER, FamilySet
 from stelae.storage.tablet.state import Ref
 
-__all__ = ["FileShare", "PlainFile", "clean_stretches", "files_beside", "needed_files", "rows_of_file"]
+__all__ = [
+    "FileShare",
+    "Layers",
+    "PlainFile",
+    "files_beside",
+    "layers_of",
+    "needed_files",
+    "refs_besides",
+    "row_column",
+    "rows_of_file",
+]
+
+
+def row_column(codec: KeyCodec) -> tuple[str, t.ColumnType]:
+    """The column that rows are found by in files of such keys, and its type."""
+    return (layout.ROW, t.Binary()) if layout.row_is_stored(codec) else (codec.names[0], codec.types[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +68,33 @@ class PlainFile:
     @property
     def row_column(self) -> tuple[str, t.ColumnType]:
         """The column of the file that a row is found by, and its type."""
-        point = self.fragment.point
-        return point, t.Binary() if point == layout.ROW else self.fragment.spec.codec().types[0]
+        return row_column(self.fragment.spec.codec())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What all of its columns are called."""
+        return frozenset(self.fragment.reader.schema.names)
 
     def stored(self, column: Column) -> tuple[str, t.ColumnType] | None:
         """The name and type that a column of the table has in the file; None: it is not there, its default is read."""
         known = self.fragment.columns.get(column.id)
         is_read = not isinstance(self.ref.part, FamilySet) and column.id in self.ref.part
         return known if is_read else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers:
+    """A stretch of rows. `files`: plain ones, the oldest first, each lying over the ones before. `touching`: all else
+    that has records of these rows; what is seen of a row that one of them has takes a merge."""
+
+    rows: RowRange
+    files: tuple[PlainFile, ...]
+    touching: tuple[Ref, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """All of a row's newest record in the files counts, and nothing else."""
+        return not self.touching
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +121,10 @@ class FileShare:
         blocks = {block for each in inside for block in fragment.reader.blocks_of(each)}
         return self.file.seal.size_bytes * len(blocks) // max(1, len(fragment.starts))
 
+    def records_in(self, rows: RangeSet) -> int:
+        """About how many of its records lie in the rows."""
+        return self.file.stats.records * self.bytes_in(rows) // max(1, self.file.seal.size_bytes)
+
     def cuts_in(self, rows: RangeSet) -> list[bytes]:
         """Where its blocks begin, inside the rows."""
         starts = self.fragments.of(self.file).starts
@@ -98,14 +137,17 @@ def needed_files(
     """The files that a scan of these columns looks into: all, if rows are to be shown that have none of them."""
     schema = tablet.shown_schema
     names = set(output_schema(schema, columns).names)
-    groups = [] if appearing is not Appearing.EXISTING else [LEFT_OVER]
-    for group in schema.groups:
-        members = group.columns if isinstance(group, ColumnsGroup) else group.families
-        is_open = not isinstance(group, ColumnsGroup) and group.wildcard and WILDCARD in names
-        is_read = is_open or any(member.name in names for member in members)
-        if is_read or appearing is Appearing.EXISTING:
-            groups.append(group.id)
+    every = appearing is Appearing.EXISTING
+    groups = [group.id for group in schema.groups if every or _is_read(group, names)]
+    groups += [LEFT_OVER] if every else []
     return tuple(_shares(tablet, fragments, groups))
+
+
+def _is_read(group: Group, names: Collection[str]) -> bool:
+    """Whether a scan whose batches have these names looks into a group for values."""
+    members = group.columns if isinstance(group, ColumnsGroup) else group.families
+    is_open = not isinstance(group, ColumnsGroup) and group.wildcard and WILDCARD in names
+    return is_open or any(member.name in names for member in members)
 
 
 def files_beside(tablet: HeldTablet, fragments: Fragments, group: ColumnsGroup) -> tuple[FileShare, ...]:
@@ -121,7 +163,17 @@ def _shares(tablet: HeldTablet, fragments: Fragments, groups: Iterable[GroupId])
                 yield FileShare(ref, ref.file, fragments)
 
 
-def clean_stretches(
+def refs_besides(tablet: HeldTablet, group: ColumnsGroup, columns: Selectors) -> tuple[Ref, ...]:
+    """What other groups than this one have of these columns."""
+    names = set(output_schema(tablet.shown_schema, columns).names)
+    found: list[Ref] = []
+    for other in tablet.shown_schema.groups:
+        if other.id != group.id and _is_read(other, names):
+            found += tablet.state.refs(other.id)
+    return tuple(found)
+
+
+def layers_of(
     tablet: HeldTablet,
     fragments: Fragments,
     group: ColumnsGroup,
@@ -129,21 +181,34 @@ def clean_stretches(
     at: Txn,
     time: TimeRange,
     others: Sequence[Column] = (),
-) -> Iterator[tuple[RowRange, tuple[PlainFile, ...]]]:
-    """Stretches of rows, in order, in which these columns of a group are to be had from files as they are, and the
-    files, the oldest first: all of a row's newest record in them counts, and nothing else. `others`: the columns by
-    which a row of the group appears too."""
+    besides: Sequence[Ref] = (),
+) -> Iterator[Layers]:
+    """The tablet's rows in stretches, in order: where these columns of a group are to be had from files as they are.
+    `others`: the columns by which a row of the group appears too. `besides`: what is read of other groups."""
     state, existing = tablet.state, tablet.shown_schema.existence_group
     asking, policy = tablet.asking(at, time), group.purging_at(at)
     choice = ColumnChoice(tuple(columns), existing.id == group.id, others)
     asked = ColumnsQuestion(state.rows, choice, asking, policy)
     pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}
     files = {id_: PlainFile(piece.ref, piece.fragment) for id_, piece in pieces.items() if piece is not None}
-    for rows, refs in layered(state.refs(group.id)):
-        found = [piece for ref in refs if (piece := pieces[id(ref)]) is not None]
-        found.sort(key=lambda piece: piece.fragment.file.txn_min)
-        if len(found) == len(refs) and all(lies_over(new, old, choice) for old, new in pairwise(found)):
-            yield rows, tuple(files[id(piece.ref)] for piece in found)
+    for rows, refs in layered([*state.refs(group.id), *besides]):
+        plain = [piece for ref in refs if (piece := pieces.get(id(ref))) is not None]
+        chain = _heaviest_chain(plain, choice)
+        chosen = {id(piece.ref) for piece in chain}
+        touching = tuple(ref for ref in refs if id(ref) not in chosen)
+        yield Layers(rows, tuple(files[id(piece.ref)] for piece in chain), touching)
+
+
+def _heaviest_chain(pieces: Sequence[Piece], choice: ColumnChoice) -> tuple[Piece, ...]:
+    """Of plain files, those with the most records that lie over each other, the oldest first. What is left out is
+    merged, so the largest file should be among them."""
+    ordered = sorted(pieces, key=lambda piece: piece.fragment.file.txn_min)
+    best: list[tuple[int, tuple[Piece, ...]]] = []
+    for at, piece in enumerate(ordered):
+        below = [found for found, old in zip(best, ordered[:at], strict=True) if lies_over(piece, old, choice)]
+        weight, chain = max(below, key=itemgetter(0), default=(0, ()))
+        best.append((weight + piece.fragment.file.stats.records, (*chain, piece)))
+    return max(best, key=itemgetter(0), default=(0, ()))[1]
 
 
 def _plain_piece(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: ColumnsQuestion) -> Piece | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.format import layout
@@ -12,9 +13,12 @@ from stelae.model.ids import GroupId, Row, Txn
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.ranges import RangeSet
+from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.record import Kind
 from stelae.storage.files.fragments import Fragments
+from stelae.storage.offline.chosen import ChosenRows
+from stelae.storage.offline.hidden import Hidden
+from stelae.storage.offline.plain import Layers
 from stelae.storage.offline.tablets import HeldTablet
 from stelae.storage.read.asking import Version
 from stelae.storage.read.points.rows import RowReader
@@ -23,7 +27,17 @@ from stelae.storage.read.scans.shapes import output_schema
 from stelae.storage.read.scans.streams import Appearing, rows_shown
 from stelae.storage.tablet.config import SavedRef
 
-__all__ = ["Appearing", "RowBatch", "count_records", "history_reader", "output_schema", "rows_shown", "scan_part"]
+__all__ = [
+    "Appearing",
+    "RowBatch",
+    "count_records",
+    "history_reader",
+    "output_schema",
+    "rows_shown",
+    "rows_within",
+    "scan_part",
+    "scan_touched",
+]
 
 
 def scan_part(
@@ -43,6 +57,36 @@ def scan_part(
     values of others."""
     request = ScanRequest(rows, columns, tablet.asking(at, time), where, having=having, beside=beside)
     return RowScan(tablet.state, fragments, request).batches()
+
+
+def scan_touched(
+    tablet: HeldTablet,
+    fragments: Fragments,
+    layers: Layers,
+    hidden: Hidden,
+    rows: RowRange,
+    columns: Selectors,
+    at: Txn,
+    *,
+    time: TimeRange = ALL_TIME,
+    having: bool = False,
+) -> Iterator[RowBatch]:
+    """What is seen of the rows that other files touch, in order. `hidden`: what was found of the same rows of the
+    stretch. Blocks that have none of them are not read."""
+    request = ScanRequest(RangeSet.of([rows]), columns, tablet.asking(at, time), having=having)
+    chosen = ChosenRows(fragments, layers, hidden)
+    for found in RowScan(tablet.state, chosen, request).batches():
+        yield from rows_within(found, hidden.touched)
+
+
+def rows_within(found: RowBatch, chosen: pa.Array, *, invert: bool = False) -> Iterator[RowBatch]:
+    """Of a batch, the rows that are among the chosen ones; `invert`: those that are not. Nothing, if there is none."""
+    is_chosen = pc.is_in(found.rows, value_set=chosen)
+    kept = pc.invert(is_chosen) if invert else is_chosen
+    if kept.true_count == len(kept):
+        yield found
+    elif kept.true_count:
+        yield RowBatch(found.rows.filter(kept), found.batch.filter(kept))
 
 
 def history_reader(

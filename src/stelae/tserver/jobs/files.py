@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
-from stelae.service.tickets import STAGED_MS_MAX, STAGING, staged_at_ms
+from stelae.service.tickets import OVERLAYS, STAGED_MS_MAX, STAGING, overlay_directory, overlay_ticket, staged_at_ms
 from stelae.storage.files.writing import is_fragment_name
 
 
@@ -24,12 +26,17 @@ def check_written(blobs: BlobStore, prefix: str, file: FragmentFile) -> None:
         blob.close()
 
 
+def drop_overlays(blobs: BlobStore, is_held: Callable[[str], bool]) -> None:
+    """Delete the overlays of holds that have ended."""
+    tickets = {ticket for info in blobs.list(OVERLAYS) if (ticket := overlay_ticket(info.name)) is not None}
+    for ticket in sorted(tickets):
+        if not is_held(ticket):
+            blobs.delete_below(overlay_directory(ticket))
+
+
 def drop_staged(blobs: BlobStore, now_ms: int) -> None:
     """What batches that never ended have left."""
     for info in list(blobs.list(STAGING)):
         staged_ms = staged_at_ms(info.name)
         if staged_ms is not None and now_ms - staged_ms > STAGED_MS_MAX:
-            try:
-                blobs.delete(info.name)
-            except NotFound:
-                continue
+            blobs.delete(info.name)

@@ -20,11 +20,12 @@ from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import HoldRecord, read_holds, remove_hold, renew_hold, write_hold
 from stelae.service.tables import TableInfo
-from stelae.service.tickets import HeldTable
+from stelae.service.tickets import HeldTable, overlay_directory
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
 from stelae.storage.tablet.state import TabletState
 from stelae.tserver.flushing import Flushing
+from stelae.tserver.jobs.files import drop_overlays
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,12 @@ class Holds:
         self._kept.pop(ticket, None)
         hold.pin.close()
         self._run(remove_hold(self._store, ticket))
+        self._shard.blobs.delete_below(overlay_directory(ticket))
         return True
+
+    def drop_overlays(self) -> None:
+        """Delete the overlays of holds that ended while nobody served the store, or that were made too late."""
+        drop_overlays(self._shard.blobs, self._holds.__contains__)
 
     def expire(self) -> list[str]:
         """Let go of what nobody has renewed in time; the tickets that ended."""

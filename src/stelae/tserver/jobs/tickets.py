@@ -210,6 +210,7 @@ class Tickets:
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + _SWEEP_EVERY_MS
             drop_staged(self._shard.blobs, now_ms)
+            self._holds.drop_overlays()
 
     def _kind(self, ticket: str) -> Holds | Loads | Compactions:
         for prefix, kind in self._kinds.items():
