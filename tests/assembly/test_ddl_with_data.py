@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -85,13 +85,15 @@ def put(store: LocalStore, table: TableId, rows: list[dict[str, Any]]) -> None:
 
 
 def scanned(store: LocalStore, info: TableInfo) -> dict[int, dict[str, Any]]:
+    """At a snapshot that is held meanwhile, as clients do it: others compact."""
     found: dict[int, dict[str, Any]] = {}
     last = -1
-    for batch in store.scan(info.id, ScanAsk(ScanPredicate(), store.now())):
-        for each in batch.to_pylist():
-            assert each["id"] > last, "rows come in the order of their keys, each once"
-            last = each["id"]
-            found[last] = each
+    with closing(store.pin(None)) as pin:
+        for batch in store.scan(info.id, ScanAsk(ScanPredicate(), pin.txn)):
+            for each in batch.to_pylist():
+                assert each["id"] > last, "rows come in the order of their keys, each once"
+                last = each["id"]
+                found[last] = each
     return found
 
 

@@ -14,11 +14,13 @@ from stelae.model.ids import Row, TabletId, Txn
 from stelae.model.mutation import Erase, Put, WholeRow
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
+from stelae.model.schema import ColumnsGroup
+from stelae.storage.offline.hidden import hidden_places
 from stelae.storage.offline.merges import merge_files
-from stelae.storage.offline.plain import clean_stretches, needed_files
-from stelae.storage.offline.scans import Appearing, count_records, history_reader, scan_part
+from stelae.storage.offline.plain import Layers, layers_of, needed_files
+from stelae.storage.offline.scans import Appearing, count_records, history_reader, scan_part, scan_touched
 from stelae.storage.offline.snapshots import SnapshotPart, write_snapshot
-from stelae.storage.offline.tablets import HeldTablet, open_fragments
+from stelae.storage.offline.tablets import Fragments, HeldTablet, open_fragments
 from tests.storage.engine import TABLE, Engine
 
 SCHEMA = declare({"k": "string"}, [columns("g", {"v": "int64"})])
@@ -130,15 +132,39 @@ def test_files_that_lie_over_each_other_are_clean_and_in_order(engine: Engine) -
     put(engine, {at: at for at in range(10)})
     put(engine, {3: 33})
     tablet, fragments = held(engine), open_fragments(engine.blobs)
-    time = tablet.asking(engine.visible).time
-    stretches = list(clean_stretches(tablet, fragments, SCHEMA.groups[0], [V], engine.visible, time))  # type: ignore[arg-type]
-    assert [len(files) for _, files in stretches] == [1, 2, 1]
-    old, new = stretches[1][1]
+    stretches = layered(engine, tablet, fragments)
+    assert [(len(each.files), each.is_clean) for each in stretches] == [(1, True), (2, True), (1, True)]
+    old, new = stretches[1].files
     assert old.file.txn_max < new.file.txn_min
     assert old.stored(V) == ("v", V.type)
     assert {share.file.name for share in needed_files(tablet, fragments, ALL_COLUMNS, Appearing.READ)} == set(
         tablet.files()
     )
+
+
+def layered(engine: Engine, tablet: HeldTablet, fragments: Fragments) -> list[Layers]:
+    group = SCHEMA.groups[0]
+    assert isinstance(group, ColumnsGroup)
+    time = tablet.asking(engine.visible).time
+    return list(layers_of(tablet, fragments, group, [V], engine.visible, time))
+
+
+def test_rows_that_other_files_touch_are_merged_alone(engine: Engine) -> None:
+    put(engine, {at: at for at in range(10)})
+    put(engine, {3: 33, 5: 55})
+    engine.write([Erase(row(at), WholeRow()) for at in (4, 6)])
+    put(engine, {6: 66})
+    tablet, fragments = held(engine), open_fragments(engine.blobs)
+    touched: list[bytes] = []
+    seen: dict[str, Any] = {}
+    for each in layered(engine, tablet, fragments):
+        hidden = hidden_places(each, fragments, each.rows)
+        touched += hidden.touched.to_pylist()
+        assert (len(hidden.touched) > 0) == (not each.is_clean)
+        found = scan_touched(tablet, fragments, each, hidden, each.rows, ALL_COLUMNS, engine.visible)
+        seen |= {row["k"]: row["v"] for batch in found for row in batch.batch.to_pylist()}
+    assert touched == [row(4), row(6)]
+    assert seen == {"006": 66}
 
 
 def test_records_are_counted_within_the_rows_of_a_reference(engine: Engine) -> None:

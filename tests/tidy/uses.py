@@ -17,6 +17,7 @@ ROOMS_FOR_TESTS = ("sim",)
 """Rooms whose users are the tests."""
 
 KEPT: Mapping[str, str] = {
+    "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.cli.app.main": "the command that is installed: `stelae`",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
