@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stelae
+from stelae.model.hybrid import show_moment, show_txn
 from tests.cli.running import Cli, run
 
 
@@ -51,14 +52,14 @@ def test_backup_restore_and_verify(spark: Any, busy: Cli, tmp_path: Path) -> Non
     busy.done("put", "users", "dan", "age=7")
     shown = busy.done("backup", "users", "backups")
     assert shown.startswith(f"backed up table users to {tmp_path}/backups\n")
-    assert f"incremental to {first['txn']}" in shown
+    assert f"incremental to {show_txn(first['txn'])}" in shown
     assert busy.json("backup", "users", "backups", "--full", "--keep", "2")["pruned"] == 1
 
     listed = [json.loads(line) for line in run("backup", "--list", "backups", "--json").stdout.splitlines()]
     assert [each["table"] for each in listed] == ["users", "users"]
     assert listed[0]["columns"]["age"] == "int32 not null default 0"
     table = run("backup", "--list", tmp_path / "backups").stdout
-    assert f"incremental to {first['txn']}" in table
+    assert f"incremental to {show_moment(first['txn'])}" in table
     assert run("backup", "--list", "nowhere").stdout == "no backups in nowhere\n"
 
     assert busy.done("verify", "users", "backups").startswith("the same\n")

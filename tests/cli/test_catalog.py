@@ -59,7 +59,7 @@ def test_log(history: History) -> None:
     place, times = history
     versions = json.loads(stelae("catalog", "log", *place, "--json").stdout)
     assert [version["version"] for version in versions] == [5, 4, 3, 2, 1]
-    assert [version["active_from"] for version in versions] == [t[:23] + t[26:] for t in reversed(times)]
+    assert [version["active_from"] for version in versions] == [f"{t[:23]}Z" for t in reversed(times)]
     assert versions[2]["author"] == "ann"
     assert versions[2]["changes"] == [
         "columns added: table 'users', group 'profile', columns 'email' string",

@@ -68,7 +68,7 @@ def test_full_keep_and_what_is_left_over(spark: Any, db: stelae.Database, users:
     with pytest.raises(stelae.NotFound, match="no backup of table 'users'"):
         backup(spark, db, "users", directory, incremental=True)
     first = backup(spark, db, "users", directory)
-    with pytest.raises(stelae.AlreadyExists, match=f"at {first.txn}"):
+    with pytest.raises(stelae.AlreadyExists, match=f"txn {first.txn}"):
         backup(spark, db, "users", directory, at=first.txn)
     full = backup(spark, db, "users", directory, incremental=False)
     assert (full.reused, full.incremental_to) == (0, None)

@@ -17,7 +17,7 @@ from stelae.model.schema import WILDCARD, Column, ColumnsGroup, Group
 
 
 def show_time(txn: Txn) -> str:
-    return to_datetime(txn).isoformat(timespec="milliseconds") if txn else "the beginning"
+    return to_datetime(txn).isoformat(timespec="milliseconds").replace("+00:00", "Z") if txn else "the beginning"
 
 
 def describe_catalog(catalog: Catalog) -> dict[str, Any]:

@@ -59,9 +59,14 @@ def to_datetime(txn: Txn) -> datetime:
     return _EPOCH + timedelta(milliseconds=millis_of(txn))
 
 
+def show_moment(txn: Txn) -> str:
+    """For people: when it was."""
+    return f"{to_datetime(txn):%Y-%m-%d %H:%M:%S}.{millis_of(txn) % 1_000:03d}Z"
+
+
 def show_txn(txn: Txn) -> str:
     """For a message: when it was, and the number that stands for it."""
-    return f"{to_datetime(txn):%Y-%m-%d %H:%M:%S}.{millis_of(txn) % 1_000:03d}Z (txn {txn})"
+    return f"{show_moment(txn)} (txn {txn})"
 
 
 def check_txn(value: object) -> Txn:

@@ -28,14 +28,14 @@ from __future__ import annotations
 
 import math
 import struct
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Context, Inexact, InvalidOperation
 from decimal import Decimal as PyDecimal
+from decimal import Inexact, InvalidOperation
 from typing import Any, TypeAlias, cast
 
 from stelae.model import types as t
+from stelae.model.elements import all_kept, decimal_form, first_out_of_range, kept_at_once
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN, Micros
 
@@ -49,9 +49,7 @@ _FLOAT32 = struct.Struct("<f")
 _SHOWN_MAX = 60
 _SHOWN_INT_BITS_MAX = 256
 _MISSING = ("NaTType", "NAType")
-_NONE = type(None)
 _FLOAT = t.Float(32)
-_KEPT_AS_IT_IS: dict[type, type] = {t.Float: float, t.Bool: bool, t.Binary: bytes}
 _FINER_UNITS = ("ns]", "ps]", "fs]", "as]")
 
 
@@ -193,9 +191,9 @@ def _decimal(type_: t.Decimal, value: object, where: str) -> PyDecimal:
     number = PyDecimal(value)
     if not number.is_finite():
         raise _refuse(type_, value, where)
-    exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
+    exact, quantum = decimal_form(type_.precision, type_.scale)
     try:
-        fixed = number.quantize(PyDecimal(1).scaleb(-type_.scale), context=exact)
+        fixed = number.quantize(quantum, context=exact)
     except Inexact:
         raise _refuse(type_, value, where, f"it would be rounded to {type_.scale} digits") from None
     except InvalidOperation:
@@ -273,32 +271,13 @@ def _items(type_: t.ColumnType, value: Any, where: str) -> Sequence[Value]:
 
 def _array(type_: t.Array, value: object, where: str) -> list[Value]:
     items = _items(type_, value, where)
-    kept = _kept_at_once(type_.element, items)
+    kept = kept_at_once(type_.element, items)
     if kept is not None:
         return kept
+    place = first_out_of_range(type_.element, items)
+    if place is not None:
+        coerce(type_.element, items[place], f"{where}[{place}]")
     return [None if item is None else coerce(type_.element, item, f"{where}[{i}]") for i, item in enumerate(items)]
-
-
-def _kept_at_once(element: t.ColumnType, items: Sequence[Value]) -> list[Value] | None:
-    """What `coerce` makes of all items, where they are of the very type that is kept: there may be millions of them.
-    None if it has to look at each, to make it fit or to say which one does not."""
-    kinds = set(map(type, items))
-    there = items if _NONE not in kinds else [item for item in items if item is not None]
-    kinds.discard(_NONE)
-    kind = kinds.pop() if len(kinds) == 1 else None
-    match element:
-        case t.Int(bits) if kind is int:
-            limit = 1 << (bits - 1)
-            return list(items) if -limit <= min(there) and max(there) < limit else None
-        case t.Float(32) if kind is float and there is items:
-            rounded = array("f", items).tolist()
-            return None if math.inf in rounded or -math.inf in rounded else rounded
-        case t.String() if kind is str:
-            return list(items) if is_encodable("".join(there)) else None
-        case t.Float(64) | t.Bool() | t.Binary() if kind is _KEPT_AS_IT_IS[type(element)]:
-            return list(items)
-        case _:
-            return None
 
 
 def is_encodable(text: str) -> bool:
@@ -313,7 +292,7 @@ def _vector(type_: t.Vector, value: object, where: str) -> list[float]:
     items = _items(type_, value, where)
     if len(items) != type_.length:
         raise _refuse(type_, value, where, f"it has {len(items)} elements")
-    kept = _kept_at_once(_FLOAT, items)
+    kept = all_kept(_FLOAT, set(map(type, items)), items)
     if kept is not None:
         return kept
     return [coerce(t.Float(32), item, f"{where}[{i}]") for i, item in enumerate(items)]

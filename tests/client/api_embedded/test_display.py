@@ -127,3 +127,31 @@ def test_a_library_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(stelae.InvalidArgument, match=f"{library} is not installed: pip install {library}"):
         getattr(filled.scan(), f"to_{library}")()
+
+
+def test_a_scan_shows_what_was_asked_and_when(filled: stelae.Table) -> None:
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z \(txn \d+\)"
+    for scan, asked in (
+        (filled.scan(), "all rows"),
+        (filled.scan(stelae.col("age") > 3, columns=["name"], limit=2), "age > 3, columns=['name'], limit=2"),
+        (filled.scan("age > 3", prefix="u", reverse=True), "age > 3, prefix='u', reverse=True"),
+    ):
+        assert re.fullmatch(rf"<Scan of 'users' at {time}: {re.escape(asked)}>", repr(scan))
+        assert f": {asked.replace('>', '&gt;').replace(chr(39), '&#x27;')}&gt;; " in scan._repr_html_()
+
+
+def test_a_batch_shows_how_much_waits(filled: stelae.Table) -> None:
+    batch = filled.batch(seconds_max=1_000)
+    batch.put({"id": "u900"})
+    assert repr(batch) == "<Batch of 'users': 1 change not written yet>"
+    batch.close()
+    assert repr(batch) == "<Batch of 'users': closed>"
+
+
+def test_a_conflict_names_the_row_once(filled: stelae.Table) -> None:
+    row = filled.get("u001")
+    assert row is not None
+    filled.put({"id": "u001", "age": 2})
+    with pytest.raises(stelae.Conflict) as caught:
+        filled.put({"id": "u001", "age": 3}, if_unchanged_since=row.txn)
+    assert str(caught.value).count("u001") == 1

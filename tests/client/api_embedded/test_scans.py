@@ -469,5 +469,5 @@ def test_a_page_asks_for_no_more_than_it_gives(letters: stelae.Table, db: stelae
 
 def test_scans_print_what_they_ask(letters: stelae.Table) -> None:
     text = repr(letters.scan(stelae.col("age") > 3, start="a", limit=7, reverse=True))
-    for part in ("'users'", "age > 3", "row >=", "limit=7", "reverse"):
+    for part in ("'users'", "age > 3", "start='a'", "limit=7", "reverse=True"):
         assert part in text

@@ -33,6 +33,8 @@ from stelae.cli.screens import (
 from stelae.cli.tables import YesOption
 from stelae.cli.words.keys import comma_listed, typed_at
 from stelae.model.errors import AlreadyExists, InvalidArgument
+from stelae.model.hybrid import show_moment
+from stelae.model.ids import Txn
 
 if TYPE_CHECKING:
     import stelae
@@ -227,9 +229,11 @@ def _list_backups(directory: str, json: bool) -> None:
         if manifest is None:
             table.add_row(as_shown(each.key), str(each.txn), "", f"[red]damaged: {as_shown(each.problem)}[/]", "", "")
             continue
-        kind = "full" if manifest.incremental_to is None else f"incremental to {manifest.incremental_to}"
+        kind = (
+            "full" if manifest.incremental_to is None else f"incremental to {show_moment(Txn(manifest.incremental_to))}"
+        )
         size = size_text(manifest.size_bytes)
-        table.add_row(as_shown(manifest.table), str(each.txn), manifest.taken, kind, len(manifest.files), size)
+        table.add_row(as_shown(manifest.table), str(each.txn), show_moment(each.txn), kind, len(manifest.files), size)
     out().print(table if found else f"no backups in {as_shown(directory)}")
 
 

@@ -15,6 +15,7 @@ from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Steps
 from stelae.model.errors import Closed, PartialWrite, StelaeError, UnknownOutcome
 from stelae.model.public import public
+from stelae.model.words import counted
 
 
 @public("Batch")
@@ -108,6 +109,9 @@ class Batch(OfThisProcess):
             self._is_closed = True
             self._forgotten.detach()
 
+    def __repr__(self) -> str:
+        return batch_line("Batch", self._gathering, self._is_closed)
+
     def __enter__(self) -> Self:
         return self
 
@@ -119,6 +123,11 @@ class Batch(OfThisProcess):
                 self.close()
         finally:
             self._end()
+
+
+def batch_line(kind: str, gathering: Gathering, is_closed: bool) -> str:
+    state = "closed" if is_closed else f"{counted(gathering.count, 'change')} not written yet"
+    return f"<{kind} of {gathering.table!r}: {state}>"
 
 
 def warn_of_forgotten(gathering: Gathering) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from stelae.client.calls.session import Session
 from stelae.model.errors import StelaeError
 from stelae.model.purge import print_duration
 from stelae.model.schema import WILDCARD, ColumnsGroup, Group, TableSchema
 from stelae.model.words import counted
-from stelae.service.backend import Backend
-from stelae.service.deadlines import Deadline
-from stelae.service.tables import TableInfo, TableStats
+
+if TYPE_CHECKING:
+    # The command line shows sizes before it needs any of these, and what they import.
+    from stelae.client.calls.session import Session
+    from stelae.service.backend import Backend
+    from stelae.service.deadlines import Deadline
+    from stelae.service.tables import TableInfo, TableStats
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from weakref import finalize
 
 import pyarrow as pa
@@ -20,7 +20,10 @@ from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import ALL_ROWS, KnownTable, TableView
 from stelae.model.errors import Closed, InvalidArgument, Retryable
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Txn
+from stelae.model.predicate.expr import Expr
+from stelae.model.predicate.printer import to_text
 from stelae.model.public import public
 from stelae.model.values import show
 from stelae.service.backend import Pin
@@ -39,10 +42,12 @@ class PinnedScan:
     """A plan and the snapshot it is at, which is held until this is closed or forgotten, and passes under way have
     ended. This is the only pin of a scan: all that reads below relies on it."""
 
-    def __init__(self, session: Session, plan: ScanPlan, at: object) -> None:
+    def __init__(self, session: Session, plan: ScanPlan, at: object, asked: str) -> None:
+        """`asked`: what it is a scan of, in the words of who asked for it."""
         pin = session.pin(snapshot_of(plan, at))
         self.session = session
         self.plan = plan
+        self.asked = asked
         self.txn: Txn = pin.txn
         self._hold: _Hold | None = _Hold(pin)
 
@@ -73,10 +78,7 @@ class PinnedScan:
         return table_of(self.plan.arrow_schema, self.run().batches())
 
     def __repr__(self) -> str:
-        parts = [f"{name}={value!r}" for name, value in (("limit", self.plan.limit),) if value is not None]
-        parts += [name for name in ("reverse", "by_key", "having") if getattr(self.plan, name)]
-        told = "".join(f", {part}" for part in parts)
-        return f"<Scan of {self.plan.view.name!r} at {self.txn}: {self.plan.predicate.to_text()}{told}>"
+        return f"<Scan of {self.plan.view.name!r} at {show_txn(self.txn)}: {self.asked}>"
 
 
 @told_briefly
@@ -115,7 +117,17 @@ def open_scan(
         cells=cells,
         rows=rows,
     )
-    return PinnedScan(session, plan, at)
+    given = {"start": start, "stop": stop, "prefix": prefix, "columns": columns, "limit": limit, "after": after}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    flags = {"reverse": reverse, "ordered": ordered, "cells": cells, "rows": rows}
+    chosen |= {name: value for name, value in flags.items() if value not in (False, "map", ALL_ROWS)}
+    words = [] if where is None else [where if isinstance(where, str) else to_text(cast(Expr, where))]
+    words += [f"{name}={_shown(value)}" for name, value in chosen.items()]
+    return PinnedScan(session, plan, at, ", ".join(words) or "all rows")
+
+
+def _shown(value: object) -> str:
+    return f"[{', '.join(map(show, value))}]" if isinstance(value, list | tuple) else show(value)
 
 
 def _view_now(session: Session, known: KnownTable) -> TableView:

@@ -7,7 +7,7 @@ from typing import Self
 
 from stelae.client.api.handles import OfThisProcess
 from stelae.model.errors import Closed
-from stelae.model.hybrid import show_txn, to_datetime
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.service.backend import Pin
@@ -58,4 +58,4 @@ class Snapshot(OfThisProcess):
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""
-        return f"<Snapshot {self._pin.txn}, {to_datetime(self._pin.txn).isoformat(timespec='milliseconds')}{state}>"
+        return f"<Snapshot of {show_txn(self._pin.txn)}{state}>"

@@ -1,7 +1,8 @@
 """Columns of Python values, from dicts and from frames that hold objects, as Arrow arrays in their column's form.
 
 A fast path of `rule`: values go by `fit_value`, one at a time, except where all of them have the very type that Arrow
-and `coerce` agree on. As in frames, floats that are whole numbers fit int columns.
+and `coerce` agree on, or are kept together (`model.elements`). As in frames, floats that are whole numbers fit int
+columns.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
+from stelae.model.elements import kept_at_once
 from stelae.model.errors import InvalidArgument
 from stelae.model.values import Value, coerce
 
@@ -40,7 +42,8 @@ def native_int(value: Any) -> Any:
         return int(value) if value.is_integer() else value
     if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0 or value.dtype.kind not in "iuf":
         return value
-    return int(value) if value.is_integer() else value
+    number = value.item()  # an array without dimensions has no `is_integer` of its own
+    return int(number) if isinstance(number, int) or number.is_integer() else value
 
 
 def array_of_given(type_: t.ColumnType, values: Sequence[Any], what: str, first_row: int) -> pa.Array:
@@ -52,6 +55,9 @@ def array_of_given(type_: t.ColumnType, values: Sequence[Any], what: str, first_
             return pa.array(values, to_arrow(type_))
         except (pa.ArrowException, OverflowError, UnicodeError):
             pass  # told value by value, below
+    at_once = kept_at_once(type_, values)
+    if at_once is not None:
+        return array_of(type_, at_once)
     kept: list[Value] = []
     for number, value in enumerate(values, first_row):
         try:

@@ -25,7 +25,7 @@ from stelae.client.arguments.keys import txn_of
 from stelae.format.fragment.footer import FragmentFile, FragmentSeal
 from stelae.format.fragment.reader import FragmentReader
 from stelae.model.errors import AlreadyExists, Conflict, Corruption, InvalidArgument, NotFound
-from stelae.model.hybrid import millis_of, to_datetime
+from stelae.model.hybrid import millis_of, show_txn
 from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.model.values import show
@@ -80,10 +80,13 @@ class BackupResult:
 
     @property
     def summary(self) -> Summary:
-        kind = "full" if self.incremental_to is None else f"incremental to {self.incremental_to}"
+        kind = "full" if self.incremental_to is None else f"incremental to {show_txn(self.incremental_to)}"
         facts = [
-            ("at", f"{self.txn} ({to_datetime(self.txn).isoformat(timespec='milliseconds')}), {kind}"),
-            ("covers", f"snapshots from {self.horizon} on" if self.horizon else "all snapshots since it was made"),
+            ("at", f"{show_txn(self.txn)}, {kind}"),
+            (
+                "covers",
+                f"snapshots from {show_txn(self.horizon)} on" if self.horizon else "all snapshots since it was made",
+            ),
             ("files", f"{self.files:,}, of which {self.reused:,} were there already"),
             ("size", f"{shown_bytes(self.size_bytes)}, copied {shown_bytes(self.copied_bytes)}"),
             *([("pruned", f"{self.pruned:,} older")] if self.pruned else []),
@@ -191,7 +194,7 @@ def _planned(
 ) -> _Plan:
     key, where = backup_key(held), shown_place(root)
     if any(each.txn == held.txn for each in earlier):
-        raise AlreadyExists(f"there is a backup of table {held.name!r} at {held.txn} in {where} already")
+        raise AlreadyExists(f"there is a backup of table {held.name!r} at {show_txn(held.txn)} in {where} already")
     if incremental and not earlier:
         raise NotFound(f"there is no backup of table {held.name!r} in {where} that this one could be incremental to")
     there = {info.name: info.size_bytes for info in blobs.list(f"{key}/")} if incremental is not False else {}

@@ -18,7 +18,7 @@ from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import AlreadyExists, InvalidArgument, nearest
-from stelae.model.hybrid import to_datetime
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.model.values import show
@@ -74,7 +74,7 @@ class ExportResult:
     @property
     def summary(self) -> Summary:
         facts = [
-            ("as of", f"{self.txn} ({to_datetime(self.txn).isoformat(timespec='milliseconds')})"),
+            ("as of", show_txn(self.txn)),
             ("rows", f"{self.rows:,}"),
             *([("files", f"{self.files:,} of {self.format}, {shown_bytes(self.size_bytes)}")] if self.files else []),
             ("time", shown_seconds(self.seconds)),

@@ -24,7 +24,7 @@ from stelae.adapters.rng import SystemRng
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError
-from stelae.model.hybrid import to_datetime
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import GroupId, Row, TableId, Txn
 from stelae.model.public import public
 from stelae.model.ranges import RowRange
@@ -70,7 +70,7 @@ class RestoreResult:
         where = f"table {self.table}" if self.is_new else f"table {self.table}, in place"
         facts = [
             ("from", f"{self.source} in {self.directory}"),
-            ("as of", f"{self.at} ({to_datetime(self.at).isoformat(timespec='milliseconds')})"),
+            ("as of", show_txn(self.at)),
             ("visible at", str(self.txn)),
             ("records", f"{self.records:,} in {self.files:,} files, {shown_bytes(self.size_bytes)}"),
             ("time", shown_seconds(self.seconds)),

@@ -18,7 +18,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.client.api.display import html_table, shown_bytes
 from stelae.client.arguments.keys import txn_of
 from stelae.model.errors import InvalidArgument
-from stelae.model.hybrid import to_datetime
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.public import public
@@ -127,8 +127,7 @@ class TableStatistics:
         return lines
 
     def caption(self) -> str:
-        moment = to_datetime(self.txn).isoformat(timespec="milliseconds")
-        return f"table {self.table} at {self.txn} ({moment})"
+        return f"table {self.table} at {show_txn(self.txn)}"
 
     def skews(self) -> str:
         return (

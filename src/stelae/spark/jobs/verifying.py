@@ -25,7 +25,7 @@ from stelae.catalog.objects import Table
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.views import TableView
 from stelae.model.errors import Corruption, InvalidArgument, NotFound
-from stelae.model.hybrid import to_datetime
+from stelae.model.hybrid import show_txn
 from stelae.model.ids import Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.public import public
@@ -160,7 +160,7 @@ def verify(
 
 def _shown(held: HeldTable) -> str:
     where = "" if held.ticket else f" in {shown_place(held.root)}"
-    return f"{held.name}{where} at {held.txn} ({to_datetime(held.txn).isoformat(timespec='milliseconds')})"
+    return f"{held.name}{where} at {show_txn(held.txn)}"
 
 
 def _summed(found: Sequence[ComparedRows], samples: int) -> VerifyResult:

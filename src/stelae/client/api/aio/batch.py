@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakMethod, finalize
 
-from stelae.client.api.batch import warn_of_forgotten
+from stelae.client.api.batch import batch_line, warn_of_forgotten
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.gathering import Gathering
@@ -106,6 +106,9 @@ class AsyncBatch(OfThisProcess):
         self._forgotten.detach()
         if self._alarm is not None:
             self._alarm.cancel()
+
+    def __repr__(self) -> str:
+        return batch_line("AsyncBatch", self._gathering, self._is_closed)
 
     async def __aenter__(self) -> Self:
         return self

@@ -47,7 +47,7 @@ def check_unchanged(
         if latest <= max_txn and fragments is not None:
             latest = last_txn(state, fragments, Row(row), max_txn)
         if latest > max_txn:
-            raise _conflict(f"row {row!r} changed at {show_txn(latest)}, after {show_txn(max_txn)}", latest, visible)
+            raise _conflict(f"it changed at {show_txn(latest)}, after {show_txn(max_txn)}", latest, visible)
 
 
 def check_shown(state: TabletState, txn: Txn) -> None:
