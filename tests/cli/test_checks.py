@@ -90,6 +90,6 @@ def test_what_cannot_be_checked(cli: Cli, users: Cli, checker: Checker, tmp_path
     def fail(path: Path, _: Callable[[int, int], None]) -> Report:
         raise stelae.Unavailable(f"{path} is open elsewhere")
 
+    assert "no store in" in Cli(tmp_path / "none").refused("check", code=2)
     checker(fail)
     assert "is open elsewhere" in users.refused("check", code=2)
-    assert "no store in" in Cli(tmp_path / "none").refused("check", code=2)

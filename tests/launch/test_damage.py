@@ -52,8 +52,8 @@ def test_every_file_with_a_byte_flipped(whole: Path, tmp_path: Path) -> None:
         (lose("metastore.db-wal"), "it is at revision 1, and had come to revision"),
         (lose("metastore.db-wal", "metastore.db-shm"), "it is at revision 1, and had come to revision"),
         (cut("metastore.db-wal", 100_000), r"it is at revision \d+, and had come to revision"),
-        (lose("metastore.db"), "is missing or empty, and had come to revision"),
-        (lose("metastore.db", "metastore.mark"), "is missing or empty, and its log"),
+        (lose("metastore.db"), "is missing, and the log"),
+        (lose("metastore.db", "metastore.mark"), "is missing, and the log"),
         (cut("metastore.db", 0), "is missing or empty, and had come to revision"),
     ],
 )
@@ -108,6 +108,28 @@ def test_an_older_metastore_in_the_place_of_the_newest(tmp_path: Path) -> None:
     with stelae.open(path) as db:
         assert list(db.tables()) == ["new", "old"]
         assert db.check().problems == ()
+
+
+def test_data_that_has_lost_its_metastore_and_all_marks_is_not_taken_for_a_new_store(
+    whole: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    for lost in (["log"], ["fragments"], []):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(whole, copy)
+        for name in [file.name for file in copy.iterdir() if file.is_file()]:
+            (copy / name).unlink()
+        for name in lost:
+            shutil.rmtree(copy / name)
+        before = sorted(copy.rglob("*"))
+        for create in (True, False):
+            with pytest.raises(stelae.Corruption, match=r"metastore.db.*is missing, and the (log|fragment) "):
+                stelae.open(copy, create=create)
+        with pytest.raises(stelae.Corruption, match="is missing, and the"):
+            stelae.open(copy, read_only=True)
+        (problem,) = check_store(copy).problems
+        assert problem.what == "store"
+        assert sorted(copy.rglob("*")) == before
 
 
 def test_every_file_gone(whole: Path, tmp_path: Path) -> None:

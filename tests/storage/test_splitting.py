@@ -322,7 +322,7 @@ class Reads:
 
 
 def test_of_many_blocks_few_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for layout, count, least, most in (("compacted", 1_000, 0, 0), ("files", 300, 1, 8)):
+    for layout, count, least, most in (("compacted", 1_000, 1, 1), ("files", 300, 1, 8)):
         writes = [(row_of(PLAIN, f"{i:05}"), 300) for i in range(count)]
         engine = filled(PLAIN, writes, layout)
         state, fragments = engine.shard.state(ONE), engine.shard.fragments
@@ -334,7 +334,8 @@ def test_of_many_blocks_few_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_more_blocks_are_read_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The heaviest are: two files have most of the bytes, and others reach across them."""
+    """The heaviest are: two files have most of the bytes, and others reach across them. As many again may be read to
+    find the row before."""
     light = [[(row_of(PLAIN, f"{i:03}{part:02}"), 5) for i in (0, 300, 800, 900)] for part in range(15)]
     heavy = [[(row_of(PLAIN, f"6{i:02}{part:02}"), 280) for i in range(12)] for part in (90, 91)]
     engine = Engine(PLAIN, page_bytes=4096)
@@ -347,5 +348,5 @@ def test_no_more_blocks_are_read_than_allowed(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(splitting, "BLOCKS_READ_MAX", allowed)
         reads = Reads(monkeypatch)
         check_halves(state, choose_split_row(state, fragments), weighed)
-        assert 0 < reads.count <= allowed
+        assert 0 < reads.count <= 2 * allowed
         monkeypatch.undo()

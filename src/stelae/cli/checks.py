@@ -9,8 +9,7 @@ import typer
 
 from stelae.cli.places import STORE_PANEL, JsonOption, StorePlace, placed
 from stelae.cli.screens import as_shown, counted, err, grid, is_screen, out, print_json, progress_bar
-from stelae.launch.metastores import METASTORE_FILE
-from stelae.model.errors import NotFound, StelaeError
+from stelae.model.errors import StelaeError
 
 if TYPE_CHECKING:
     from stelae.service.reports import CheckReport
@@ -31,8 +30,6 @@ def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
     Exit code 0: whole. 1: problems were found, and are listed. 2: it could not be checked.
     """
     try:
-        if not (place.path / METASTORE_FILE).exists():
-            raise NotFound(f"no store in {place.path} ({place.said_by}): there is no {METASTORE_FILE}")
         from stelae.launch.checking import check_store
 
         with progress_bar("checking", counts=True) as bar:

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import typer
 
 import stelae
-from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd
+from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, has_metastore
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError, Unavailable
 from stelae.model.values import show
 
@@ -95,7 +95,7 @@ class StorePlace:
     @contextmanager
     def opened(self, *, make: bool = False, read_only: bool = False) -> Iterator[stelae.Database]:
         """The store, closed again whatever happens. Unless it is to be made, it must be there."""
-        if not make and not (self.path / METASTORE_FILE).exists():
+        if not make and not has_metastore(self.path):
             raise NotFound(
                 f"no store in {self.path} ({self.said_by}): there is no {METASTORE_FILE}; "
                 "`stelae table create` makes a store, or name another directory with --path"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.calls.retries import Patience
 from stelae.launch.embedded import open_session
-from stelae.launch.metastores import METASTORE_FILE
+from stelae.launch.metastores import METASTORE_FILE, has_metastore
 from stelae.model.errors import Corruption, NotFound
 from stelae.service.reports import CheckReport, Problem, Progress
 
@@ -18,9 +19,9 @@ def check_store(
 ) -> CheckReport:
     """What is wrong with the store in a directory. A store that cannot be opened because it is damaged is a problem,
     too; any other reason is raised."""
-    if not os.path.exists(os.path.join(path, METASTORE_FILE)):
-        raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
     try:
+        if not has_metastore(Path(path)):
+            raise NotFound(f"no store in {os.fspath(path)}: there is no {METASTORE_FILE}")
         session = open_session(path, Patience(SystemClock(), SystemRng()), store=store, read_only=True)
     except Corruption as error:
         return CheckReport((Problem("store", error.file, str(error)),), {})

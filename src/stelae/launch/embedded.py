@@ -28,7 +28,7 @@ from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, own_or_attach
 from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.local import LocalStore, shard_settings, user_name
-from stelae.launch.metastores import METASTORE_FILE
+from stelae.launch.metastores import METASTORE_FILE, has_metastore
 from stelae.model.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -87,6 +87,7 @@ class Opener:
 
     def own(self) -> LocalStore | None:
         """The store in this process; None if another process has it."""
+        has_metastore(self.directory)
         ownership = Ownership.take(self.directory, self._release)
         if ownership is None:
             return None
@@ -187,7 +188,7 @@ def open_session(
     directory = store_directory(path).absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is a file; a store is a directory")
-    if not create and not (directory / METASTORE_FILE).exists():
+    if not create and not has_metastore(directory):
         raise NotFound(
             f"no store in {directory}: there is no {METASTORE_FILE}; name another directory, or let one be made, with "
             "create=True"

@@ -38,14 +38,12 @@ from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
 from stelae.launch.copies import copy_files, told_of
 from stelae.launch.fragments import open_fragment_blobs
-from stelae.launch.metastores import MARKS, METASTORE_FILE
+from stelae.launch.metastores import LOG_DIRECTORY, MARKS, METASTORE_FILE, SEGMENT_SUFFIX, has_metastore
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.shard import ShardSettings
 
-LOG_DIRECTORY = "log"
-SEGMENT_SUFFIX = ".log"
 _READING_QUEUED_MAX = 10_000
 _TEND_S = 60.0
 _FLUSH_PAUSE_S = 0.05
@@ -97,7 +95,7 @@ class LocalStore(EmbeddedStore):
             loop = self.loop = LoopThread("stelae-master")
             self._ends.append(loop.close)
             clock = SystemClock()
-            metastore = loop.run(SqliteMetastore.open(working / METASTORE_FILE, clock))
+            metastore = loop.run(SqliteMetastore.open(working / METASTORE_FILE, clock, held=True))
             self._ends.append(lambda: loop.run(metastore.close()))
             reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
             self._ends.append(reading.close)
@@ -108,7 +106,13 @@ class LocalStore(EmbeddedStore):
             blobs, url = open_fragment_blobs(directory, metastore, rng, loop.run, fragments, read_only=read_only)
             world = World(logs, blobs, metastore, clock, rng, loop, reading)
             heard = Listeners(EventLog(str(directory)), listener)
-            super().__init__(world, settings, str(directory), logs.settle, heard, fragments=url)
+
+            def settle() -> None:
+                """What was found has proved good: from now on the directory is written to."""
+                loop.run(metastore.settle())
+                logs.settle()
+
+            super().__init__(world, settings, str(directory), settle, heard, fragments=url)
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
                 self._start_threads()
@@ -122,7 +126,7 @@ class LocalStore(EmbeddedStore):
 
     def _copy_metadata(self, directory: Path) -> Path:
         """The metastore and the log, in a directory that goes when the store is closed."""
-        if not (directory / METASTORE_FILE).exists():
+        if not has_metastore(directory):
             raise NotFound(f"no store in {directory}: there is no {METASTORE_FILE}")
         copy = copy_files(directory, MARKS, f"{METASTORE_FILE}*", LOG_DIRECTORY)
         self._ends.append(lambda: shutil.rmtree(copy, ignore_errors=True))

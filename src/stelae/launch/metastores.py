@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
 from stelae.launch.copies import copy_files, told_of
-from stelae.model.errors import NotFound, PermissionDenied, StelaeError
+from stelae.model.errors import Corruption, NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ MARKS = "*.mark"
 """How far the metastore and the log had come (`adapters.marks`). Copied before what they speak of, they never say too
 much, even if somebody writes meanwhile."""
 ETCD_NAMESPACE = "stelae/"
+LOG_DIRECTORY = "log"
+SEGMENT_SUFFIX = ".log"
+_FRAGMENTS = "fragments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,30 @@ class OnEtcd:
 
 
 MetastorePlace: TypeAlias = InDirectory | OnEtcd
+
+
+def has_metastore(directory: Path) -> bool:
+    """Whether there is a store. Corruption if there was one, and its data has lost its metastore: nobody may make
+    another in its place."""
+    file = directory / METASTORE_FILE
+    if file.exists():
+        return True
+    found = next((f"{what} {path}" for what, path in _data_of(directory)), None)
+    if found is not None:
+        raise Corruption(
+            f"is missing, and the {found} is there: bring it back, with its -wal if there is one. The data was left as "
+            "it is",
+            str(file),
+        )
+    return False
+
+
+def _data_of(directory: Path) -> Iterator[tuple[str, Path]]:
+    for path in (directory / LOG_DIRECTORY).glob(f"{'[0-9a-f]' * 16}{SEGMENT_SUFFIX}"):
+        if path.stat().st_size:
+            yield "log", path
+    for path in (directory / _FRAGMENTS).glob("*/*.parquet"):
+        yield "fragment", path
 
 
 @asynccontextmanager
@@ -71,7 +98,7 @@ async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
     from stelae.adapters.sqlite.metastore import SqliteMetastore
     from stelae.adapters.sqlite.schema import OutdatedLayout
 
-    if not (path / METASTORE_FILE).exists():
+    if not has_metastore(path):
         raise NotFound(f"no store in {path}: there is no {METASTORE_FILE}")
     try:
         return await SqliteMetastore.open(path / METASTORE_FILE, SystemClock(), read_only=True)

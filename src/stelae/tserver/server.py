@@ -348,8 +348,9 @@ class TabletServer:
         deadline: Deadline | None = None,
     ) -> tuple[str, ...]:
         with self.visits.visit(table):
+            boundaries = self._tickets.erased_boundaries(table) if erase_now else ()
             self._by_hand.compact(self.visits.info(table), erase_now, progress, deadline)
-            return self._tickets.kept_by(table) if erase_now else ()
+            return (*self._tickets.kept_by(table), *boundaries) if erase_now else ()
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:  # noqa: ARG002
         return self._by_hand.tablets(self.visits.info(table).id)

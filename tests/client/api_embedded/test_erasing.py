@@ -189,3 +189,32 @@ def test_a_job_that_erases_leaves_nothing_either(tmp_path: Path) -> None:
         backend.release(ticket.ticket)
         assert table.get("a") == NEW | {"n": None}
         assert files_with_secrets(tmp_path / "s") == []
+
+
+@pytest.mark.parametrize("partition", ["range", "hash"])
+def test_a_key_that_was_erased_is_no_boundary_that_the_store_chose(tmp_path: Path, partition: Any) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    with stelae.open(tmp_path, timeout_s=10) as db:
+        columns = stelae.columns("g", {"v": "int64"}, compression="none")
+        table = db.create_table("t", {"email": "string"}, [columns], partition=partition)
+        table.put_many([{"email": f"{a}{b}-{SECRET.decode()}", "v": 1} for a in letters for b in letters])
+        table.split()
+        table.flush()
+        table.split()
+        assert len(table.tablets()) == 3
+        for row in [row["email"] for row in table.scan()]:
+            table.erase(row)
+        assert table.compact(erase_now=True) == ()
+    assert files_with_secrets(tmp_path) == []
+
+
+def test_a_key_that_was_erased_and_is_a_boundary_is_named(tmp_path: Path) -> None:
+    with stelae.open(tmp_path, timeout_s=10) as db:
+        table = db.create_table("t", {"id": "string"}, [stelae.columns("g", {"v": "int64"})], splits=["m"])
+        table.put_many([{"id": "ann"}, {"id": "bob"}, {"id": "zoe"}])
+        table.split("bob")
+        assert table.compact(erase_now=True) == ()
+        table.erase("bob")
+        (told,) = table.compact(erase_now=True)
+        assert "begins at the erased key" in told
+        assert "bob" in told

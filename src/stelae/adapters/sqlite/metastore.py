@@ -26,9 +26,20 @@ from typing import TypeVar
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.marks import Mark
 from stelae.adapters.sqlite import tables as tables
+from stelae.adapters.sqlite.layout import carry_forward
 from stelae.adapters.sqlite.leases import LeaseWatcher
 from stelae.adapters.sqlite.proving import mark_of, reached_by
-from stelae.adapters.sqlite.schema import open_connection, prepare_file, reading, sqlite_errors, writing
+from stelae.adapters.sqlite.schema import (
+    begin_writing,
+    commit,
+    open_connection,
+    prepare_file,
+    reading,
+    roll_back,
+    sqlite_errors,
+    writing,
+    writing_within,
+)
 from stelae.adapters.watches import BatchWatch
 from stelae.model.errors import Closed, PermissionDenied, Retryable, StelaeError
 from stelae.ports.clock import Clock
@@ -63,10 +74,12 @@ class _Worker:
         self._mark = mark
         self._executor = ThreadExecutor(1, QUEUED_MAX)
         self._connection: sqlite3.Connection | None = None
+        self._is_holding = False
 
-    async def prepare(self, *, read_only: bool) -> None:
-        """The first of the workers sees whether the file is whole."""
-        await asyncio.wrap_future(self._executor.submit(prepare_file, self._path, self._mark, read_only=read_only))
+    async def prepare(self, *, read_only: bool, held: bool) -> bool:
+        """The first of the workers sees whether the file is whole; whether it is still to be carried forward."""
+        prepare = partial(prepare_file, self._path, self._mark, read_only=read_only, held=held)
+        return await asyncio.wrap_future(self._executor.submit(prepare))
 
     async def open(self, *, read_only: bool) -> None:
         def connect() -> None:
@@ -74,8 +87,33 @@ class _Worker:
 
         await asyncio.wrap_future(self._executor.submit(connect))
 
+    async def hold(self, *, carries: bool) -> None:
+        """All that is written from now on is in one transaction, until `settle`."""
+
+        def run() -> None:
+            begin_writing(self._opened(), self._path)
+            self._is_holding = True
+            if carries:
+                with writing_within(self._opened(), self._path):
+                    carry_forward(self._opened())
+
+        await asyncio.wrap_future(self._executor.submit(run))
+
+    async def settle(self) -> None:
+        def run() -> None:
+            with sqlite_errors(self._path):
+                revision, _, digest = tables.read_store(self._opened())
+            commit(self._opened(), self._path)
+            self._is_holding = False
+            self._mark.note(reached_by(revision, digest))
+
+        await asyncio.wrap_future(self._executor.submit(run))
+
     async def read(self, job: Job[T]) -> T:
         def run() -> T:
+            if self._is_holding:
+                with sqlite_errors(self._path):
+                    return job(self._opened())
             with reading(self._opened(), self._path):
                 return job(self._opened())
 
@@ -83,6 +121,9 @@ class _Worker:
 
     async def write(self, job: Job[T]) -> T:
         def run() -> T:
+            if self._is_holding:
+                with writing_within(self._opened(), self._path):
+                    return job(self._opened())
             with writing(self._opened(), self._path):
                 result = job(self._opened())
                 revision, _, digest = tables.read_store(self._opened())
@@ -107,6 +148,8 @@ class _Worker:
         def end() -> None:
             self._mark.close()
             if self._connection is not None:
+                if self._is_holding:
+                    roll_back(self._connection)
                 self._connection.close()
 
         with suppress(Closed):
@@ -122,9 +165,10 @@ class _Worker:
 class SqliteMetastore:
     """Made by `SqliteMetastore.open`; belongs to the event loop that opened it. Durations are by `clock`."""
 
-    def __init__(self, path: str, clock: Clock, reader: _Worker, writer: _Worker | None) -> None:
+    def __init__(self, path: str, clock: Clock, reader: _Worker, writer: _Worker | None, *, held: bool = False) -> None:
         self._path = path
-        self._reader = reader
+        self._committed = reader
+        self._reader = writer if held and writer is not None else reader
         self._writer_or_none = writer
         self._leases = LeaseWatcher(clock)
         self._process = os.getpid()
@@ -135,9 +179,12 @@ class SqliteMetastore:
         self._poller = asyncio.get_running_loop().create_task(self._poll(), name=f"poll {path}")
 
     @classmethod
-    async def open(cls, path: str | os.PathLike[str], clock: Clock, *, read_only: bool = False) -> SqliteMetastore:
+    async def open(
+        cls, path: str | os.PathLike[str], clock: Clock, *, read_only: bool = False, held: bool = False
+    ) -> SqliteMetastore:
         """The metastore in this file, made if it is not there; its directory too. Read-only, it must be there: whatever
-        changes it raises PermissionDenied, and leases that run out are left to others.
+        changes it raises PermissionDenied, and leases that run out are left to others. `held`: what is written to one
+        that was there is seen here, and is in the file only after `settle`; closed before, the file stays as it was.
 
         Raises Corruption, UnsupportedFormat (a newer release wrote it), PermissionDenied: nothing was changed.
         """
@@ -145,14 +192,24 @@ class SqliteMetastore:
         mark = mark_of(place)
         workers = [_Worker(place, mark)] if read_only else [_Worker(place, mark), _Worker(place, mark)]
         try:
-            await workers[-1].prepare(read_only=read_only)
-            for worker in reversed(workers):
-                await worker.open(read_only=read_only)
+            carries = await workers[-1].prepare(read_only=read_only, held=held)
+            # SQLite writes its log into the file when the last connection is closed that may write.
+            await workers[0].open(read_only=read_only or held)
+            if not read_only:
+                await workers[1].open(read_only=False)
+                if held:
+                    await workers[1].hold(carries=carries)
         except BaseException:
-            for worker in workers:
+            for worker in reversed(workers):
                 await worker.close()
             raise
-        return cls(place, clock, workers[0], None if read_only else workers[1])
+        return cls(place, clock, workers[0], None if read_only else workers[1], held=held)
+
+    async def settle(self) -> None:
+        """Of one that was opened `held`: what was written so far is in the file, and from now on what is written."""
+        self._check_open()
+        await self._writer().settle()
+        self._reader = self._committed
 
     async def get(self, key: str, revision: Revision | None = None) -> Entry | None:
         self._check_open()
@@ -218,8 +275,10 @@ class SqliteMetastore:
         self._poller.cancel()
         with suppress(asyncio.CancelledError):
             await self._poller
-        await self._store_ages()
-        for worker in (self._reader, self._writer_or_none):
+        is_settled = self._reader is self._committed
+        if is_settled:
+            await self._store_ages()
+        for worker in (self._committed, self._writer_or_none) if is_settled else (self._reader, self._committed):
             if worker is not None:
                 await worker.close()
 
@@ -258,7 +317,7 @@ class SqliteMetastore:
         version = -1
         while True:
             try:
-                newest = await self._reader.data_version()
+                newest = await self._committed.data_version()
                 if newest != version:
                     self._leases.see_all(await self._reader.read(tables.lease_rows))
                     version = newest

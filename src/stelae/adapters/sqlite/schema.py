@@ -56,9 +56,10 @@ _DAMAGED = {
 }
 
 
-def prepare_file(path: str, mark: Mark, *, read_only: bool) -> None:
+def prepare_file(path: str, mark: Mark, *, read_only: bool, held: bool = False) -> bool:
     """See that the file is whole and of this layout; it is made if it is not there, and carried forward if it is of an
-    older one. Read-only, NotFound and OutdatedLayout say so instead. Blocking."""
+    older one. Read-only, NotFound and OutdatedLayout say so instead. `held`: whether it is to be carried forward is
+    told, and left to the caller. Blocking."""
     marked = mark.read()  # first: others may commit and note it while this looks
     if not (os.path.exists(path) and os.path.getsize(path)):  # SQLite would delete the log of an empty file
         check_missing(path, marked)
@@ -72,7 +73,10 @@ def prepare_file(path: str, mark: Mark, *, read_only: bool) -> None:
     if version != LAYOUT_VERSION:
         if read_only:
             raise NotFound(f"{path}: there is no metastore to read") if not version else OutdatedLayout(path)
+        if version and held:
+            return True
         _patiently(path, lambda: _make_layout(path))
+    return False
 
 
 class OutdatedLayout(Exception):
@@ -141,19 +145,44 @@ def writing(connection: sqlite3.Connection, path: str) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            _roll_back(connection)
+            roll_back(connection)
             raise
+    commit(connection, path)
+
+
+@contextmanager
+def writing_within(connection: sqlite3.Connection, path: str) -> Iterator[None]:
+    """A part of a transaction that was begun: all of it, or none."""
+    with sqlite_errors(path):
+        connection.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK TO part")
+                connection.execute("RELEASE part")
+            raise
+        connection.execute("RELEASE part")
+
+
+def begin_writing(connection: sqlite3.Connection, path: str) -> None:
+    """Nobody else writes until this is committed or rolled back."""
+    _patiently(path, lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+def commit(connection: sqlite3.Connection, path: str) -> None:
+    """Durably. UnknownOutcome if that failed half-way."""
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        _roll_back(connection)
+        roll_back(connection)
         meaning = _meaning(error, path)
         if isinstance(meaning, DiskFailed):
             raise UnknownOutcome(f"{path}: {error}") from error
         raise meaning from error
 
 
-def _roll_back(connection: sqlite3.Connection) -> None:
+def roll_back(connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):  # SQLite has rolled back by itself
         connection.execute("ROLLBACK")
 

@@ -334,14 +334,19 @@ class TableHandle(OfThisProcess):
 
         With `erase_now=True`, what was erased or purged is in no file and not in the log when this returns, whatever
         the table's retention, except for what open snapshots and jobs hold: those are what is returned, each in words.
-        Backups have what they had. `progress` is called with how much is done, and of how much.
+        So are tablets that begin at the key of an erased row, because you split there: such a key stays, as a boundary,
+        until they are joined. Backups have what they had. `progress` is called with how much is done, and of how much.
         """
         return self._session.ask(
             lambda backend, until: backend.compact(self._id, erase_now=erase_now, progress=progress, deadline=until)
         )
 
     def split(self, key: object = None) -> None:
-        """Cut a tablet in two at a key; without one, the largest tablet at its middle."""
+        """Cut a tablet in two at a key; without one, the largest tablet at its middle.
+
+        A key that is given is kept as it is where tablets are recorded, also when its row is erased. Where the store
+        chooses, as little of a key as parts two rows.
+        """
         row: Row | None = None if key is None else self._known.view.row_of(key)
         self._session.ask(lambda backend, until: backend.split(self._id, row, deadline=until))
 

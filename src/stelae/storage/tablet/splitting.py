@@ -1,9 +1,11 @@
-"""Where a tablet is best split: at a row that halves its bytes, found from the data itself.
+"""Where a tablet is best split: just below a row that halves its bytes, found from the data itself. The boundary is as
+little of that row as parts it from the one before, since boundaries outlive rows, and an erased key must not stay.
 
 Files say in their footers where each block begins, and blocks are of one size, but for the last. So what lies below
 any of those rows is known, except for the blocks that reach across it. The search takes the row that comes nearest to
 the half; if that leaves more than a twentieth of the bytes open, it reads the blocks around the row and searches again,
-now among their rows too. A tablet of a few blocks is read whole, and weighed record by record.
+now among their rows too. Blocks that reach between the row and the one before it are read last. A tablet of a few
+blocks is read whole, and weighed record by record.
 
 Of a larger tablet, memory is weighed where it is a good part of it, or where no row is found without it. Otherwise it
 is left alone: to put all of it in order would hold up everybody for the sake of a few bytes.
@@ -20,6 +22,8 @@ import pyarrow.compute as pc
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.ids import Row
+from stelae.model.keys.scalar import KeyCodec
+from stelae.model.keys.separators import separator
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.memory.memory import Memory, MemoryGroup
@@ -40,14 +44,15 @@ def size_of(state: TabletState, fragments: Fragments) -> int:
 
 
 def choose_split_row(state: TabletState, fragments: Fragments) -> Row | None:
-    """A row above the tablet's first at which it is best split; None if there are not two rows to part."""
+    """Where above the tablet's first row it is best split; None if there are not two rows to part."""
+    codec = state.schema.codec
     blocks = _blocks(state, fragments)
     memory, files = _bytes_in_memory(state), _bytes_in_files(state, fragments)
     if len(blocks) > WHOLE_BLOCKS_MAX and memory < MEMORY_SHARE_MIN * (memory + files):
-        found = _Search(state.rows, blocks, []).find()
+        found = _Search(state.rows, codec, blocks, []).find()
         if found is not None:
             return found
-    return _Search(state.rows, blocks, _memory_runs(state)).find()
+    return _Search(state.rows, codec, blocks, _memory_runs(state)).find()
 
 
 def _bytes_in_files(state: TabletState, fragments: Fragments) -> float:
@@ -159,8 +164,9 @@ def _run_of(raw: RawColumns | RawCells) -> _Run:
 
 
 class _Search:
-    def __init__(self, rows: RowRange, blocks: Sequence[_Unread], runs: Sequence[_Run]) -> None:
+    def __init__(self, rows: RowRange, codec: KeyCodec, blocks: Sequence[_Unread], runs: Sequence[_Run]) -> None:
         self._rows = rows
+        self._codec = codec
         self._unread = sorted(blocks, key=lambda each: (-each.weight, each.fragment.file.name, each.block))
         self._runs = list(runs)
         self._reads_left = BLOCKS_READ_MAX
@@ -177,22 +183,39 @@ class _Search:
             near = [rows[i].as_py() for i in (at - 1, at) if 0 <= i < len(rows)]
             best = min(near, key=lambda row: abs(self._middle(row) - whole / 2), default=None)
             if best is not None and self._off(best, whole) <= OPEN_SHARE_MAX * whole:
-                return Row(best)
+                return self._parting(best)
             low = near[0] if at > 0 else self._rows.start
             stop = near[-1] + b"\0" if at < len(rows) else self._rows.stop
             if not self._read_some(RowRange(low, stop)):
-                return None if best is None else Row(best)
+                return None if best is None else self._parting(best)
+
+    def _parting(self, row: bytes) -> Row:
+        """As little of the row as parts it from the one before it. What reaches into between is read for that."""
+        self._reads_left = BLOCKS_READ_MAX
+        self._read_some(RowRange(self._before(row), row))
+        found = separator(self._codec, self._before(row), row)
+        return found if found in self._rows and self._middle(found) > 0 else Row(row)
+
+    def _before(self, row: bytes) -> bytes:
+        """The last row below it that is known."""
+        known = self._known_rows()
+        at = bisect_left(range(len(known)), row, key=lambda i: known[i].as_py())
+        before: bytes = known[at - 1].as_py() if at else self._rows.start
+        return before
 
     def _parts(self) -> list[_Unread | _Run]:
         return [*self._unread, *self._runs]
 
     def _candidates(self) -> pa.Array:
         """Every row that is known, in order, but for those that have nothing below them."""
-        starts = pa.array([each.rows.start for each in self._unread], pa.binary())
-        merged = pa.concat_arrays([starts, *(run.rows.unique() for run in self._runs)]).unique()
-        rows = merged.take(pc.sort_indices(merged))
+        rows = self._known_rows()
         first = bisect_left(range(len(rows)), True, key=lambda i: self._middle(rows[i].as_py()) > 0)
         return rows.slice(first)
+
+    def _known_rows(self) -> pa.Array:
+        starts = pa.array([each.rows.start for each in self._unread], pa.binary())
+        merged = pa.concat_arrays([starts, *(run.rows.unique() for run in self._runs)]).unique()
+        return merged.take(pc.sort_indices(merged))
 
     def _below(self, row: bytes) -> tuple[float, float]:
         found = [each.below(row) for each in self._parts()]

@@ -11,13 +11,17 @@ from stelae.catalog.describe import show_time
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.model.events import TicketExpired
-from stelae.model.hybrid import pack
-from stelae.model.ids import TableId, Txn
+from stelae.model.hybrid import micros_of, pack
+from stelae.model.ids import Row, TableId, Txn
+from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
+from stelae.storage.checks.rules import shown_row
 from stelae.storage.files.writing import file_name_prefix
+from stelae.storage.read.asking import Asking
+from stelae.storage.read.points.rows import last_txn, reader_for
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.control import TabletControl
@@ -140,13 +144,14 @@ class Tickets:
     ) -> CompactionTicket:
         with self._visits.visit(table):
             info = self._visits.info(table)
+            boundaries = self.erased_boundaries(table) if erase_now else ()
             self._flushing.flush(table)
             self._move_horizon(info, erase_now, deadline)
             ticket, prefix = self._ticket(_COMPACTION), self._prefix(table)
             kept_by: tuple[str, ...] = ()
             if erase_now:
                 self._empty_log()
-                kept_by = self.kept_by(table)
+                kept_by = (*self.kept_by(table), *boundaries)
             begun = self._compactions.begin(
                 info, ticket, prefix, _check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now
             )
@@ -164,6 +169,22 @@ class Tickets:
                 for each in holds
             ),
         )
+
+    def erased_boundaries(self, table: TableId) -> tuple[str, ...]:
+        """Tablets that begin at the key of a row which was erased, in words: asked before its records are gone. The key
+        stays where tablets are recorded."""
+        shard, found = self._shard, []
+        for state in shard.of_table(table):
+            row, fragments, at = Row(state.rows.start), shard.fragments, shard.visible
+            if not row or not last_txn(state, fragments, row, Txn(0)):
+                continue
+            asking = Asking(at, state.floor_at(at), micros_of(at))
+            if reader_for(state, fragments, ALL_COLUMNS).newest(row, asking) is None:
+                found.append(
+                    f"tablet {state.tablet} begins at the erased key {shown_row(state.schema.codec, row)}, which stays "
+                    "in the metastore as long as it does: `stelae tablet join` joins it with the one before"
+                )
+        return tuple(found)
 
     def adopt(
         self,
