@@ -308,6 +308,56 @@ def test_an_owner_killed_at_every_step(how: str) -> None:
     assert number > (20 if how == "step" else 4)
 
 
+@pytest.mark.parametrize("owner_step", [1, 6, 12])
+def test_an_heir_killed_at_every_effect_of_its_takeover(owner_step: int) -> None:
+    """The owner dies in the middle of a write, and whoever takes over dies, too: the next one finds what was
+    acknowledged, and of the write either all or nothing."""
+    number, is_over = 0, False
+    while not is_over:
+        number += 1
+        world = SharedStore(number)
+        owner, heir, last = world.start(), world.start(), world.start()
+        try:
+            owner.run(make_table, owner.open())
+            db, last_db = heir.open(), last.open()
+            heir.run(put_k5, db, 1)
+            may: set[int] = {1}
+            heir.own = dying(world, heir, number)  # type: ignore[method-assign]
+            world.kill_at_step(owner, owner_step)
+            try:
+                heir.run(put_k5, db, 2)
+                may = {2}
+            except (UnknownOutcome, SimCrash):
+                may = {1, 2}
+            if owner.is_alive:
+                world.kill(owner)
+            with suppress(SimCrash):
+                assert heir.run(find_k5, db)["v"] in may
+            is_over = heir.is_alive
+            world.kill(heir)
+            assert last.run(find_k5, last_db)["v"] in may
+        finally:
+            world.end()
+    assert number > 3
+
+
+def put_k5(db: Database, value: int) -> None:
+    db.table("t").put({"k": "k5", "v": value})
+
+
+def dying(world: SharedStore, program: Program, number: int) -> Callable[[], Any]:
+    """How a program owns the store that dies at the n-th effect of it."""
+    own = program.own
+
+    def die() -> Any:
+        world.kill_at_effect(number)
+        found = own()
+        world.kill_at_effect(10**9)
+        return found
+
+    return die
+
+
 def test_who_listens_hears_of_the_owner_and_of_the_takeover() -> None:
     world = SharedStore(1)
     owner, first, second = world.start(), world.start(), world.start()
