@@ -268,6 +268,24 @@ def test_what_does_not_pass_while_the_store_is_looked_for_is_told_at_once(error:
     assert ends == [error] * 2
 
 
+STORE_NAMES = {name for name in dir(Backend) if not name.startswith("_")}
+
+
+def test_what_a_patient_store_does_not_have_is_known() -> None:
+    """No type checker sees it: its operations are made from their table."""
+    store = patient_store(session_on(fake()))
+    missing = STORE_NAMES - set(vars(store)) - set(dir(store))
+    assert missing == {"scan", "submit", "wait_for_room", "newest_cached", "is_local", "close"}
+
+
+@pytest.mark.parametrize("name", sorted(STORE_NAMES))
+def test_whatever_is_asked_of_a_closed_session_is_closed(name: str) -> None:
+    session = session_on(fake())
+    session.close()
+    with pytest.raises(Closed, match="fake is closed"):
+        getattr(session.backend, name)
+
+
 @pytest.mark.parametrize("name", [name for name in ASKED if name != "scan"])
 def test_a_patient_store_repeats_each_operation(name: str) -> None:
     backend = FakeBackend({TABLE: table_info(USERS)}, {**answers(), "info": table_info(USERS)})
