@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, get_args
 
 import stelae
 import stelae.aio
@@ -23,7 +23,13 @@ from stelae.model import errors
 from stelae.model.predicate.build import Term
 
 DOCS = Path(__file__).parent.parent / "docs"
-_NAMES = {"FoundRow": "Row", "FoundVersion": "Version", "TableHandle": "Table", "GroupSpec": "Group"}
+_NAMES = {
+    "FoundRow": "Row",
+    "FoundVersion": "Version",
+    "TableHandle": "Table",
+    "GroupSpec": "Group",
+    "SchemaVersion": "int",
+}
 _LINE_MAX = 100
 _GENERATED = "*Made by `tools/api_reference.py` from the docstrings: change those.*"
 _CLASSES: tuple[tuple[str, type], ...] = (
@@ -35,6 +41,14 @@ _CLASSES: tuple[tuple[str, type], ...] = (
     ("Row", stelae.Row),
     ("Version", stelae.Version),
 )
+_VALUES: tuple[tuple[str, type], ...] = (
+    ("TableSchema", stelae.TableSchema),
+    ("TableStats", stelae.TableStats),
+    ("TabletInfo", stelae.TabletInfo),
+    ("CheckReport", stelae.CheckReport),
+    ("Problem", stelae.Problem),
+)
+"""What calls give back, to be read: fields without methods."""
 _INTERNAL = {"session", "info", "operand"}
 """Members that are for other parts of the package."""
 
@@ -62,6 +76,8 @@ def _plain_parts() -> Iterator[str]:
     yield from _members("col(name)", Term)
     for name, kind in _CLASSES:
         yield from _class(name, kind)
+    for name, kind in _VALUES:
+        yield from _value(name, kind)
     yield "## Errors"
     yield "All are names of `stelae`, except where the module is said. A `Retryable` one is tried again by the client."
     yield "\n".join(["| error | is a | |", "|---|---|---|", *_error_lines()])
@@ -85,6 +101,12 @@ def _class(name: str, kind: type) -> Iterator[str]:
         hints = inspect.get_annotations(kind)
         yield "\n".join(f"- `{each}: {_type_text(hints[each])}`" for each in fields)
     yield from _members(name, kind)
+
+
+def _value(name: str, kind: type) -> Iterator[str]:
+    yield f"## {name}"
+    yield from _documented(kind.__doc__)
+    yield "\n".join(f"- `{each}: {_type_text(hint)}`" for each, hint in inspect.get_annotations(kind).items())
 
 
 def _members(owner: str, kind: type) -> Iterator[str]:
@@ -136,7 +158,12 @@ def _parameter_text(parameter: inspect.Parameter) -> str:
 
 
 def _type_text(annotation: object) -> str:
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if isinstance(annotation, str):
+        text = annotation
+    elif get_args(annotation):
+        text = str(annotation).replace("stelae.", "")
+    else:
+        text = getattr(annotation, "__name__", str(annotation))
     for inside, outside in _NAMES.items():
         text = text.replace(inside, outside)
     return text.replace("os.PathLike[str]", "PathLike").replace("Txn", "int").replace("Micros", "int")

@@ -51,12 +51,16 @@ if TYPE_CHECKING:
     from stelae.client.api.table import TableHandle as Table
     from stelae.model.declare import cells, columns
     from stelae.model.predicate.build import col
+    from stelae.model.schema import TableSchema
+    from stelae.service.reports import CheckReport, Problem
+    from stelae.service.tables import TableStats, TabletInfo
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AlreadyExists",
     "Batch",
+    "CheckReport",
     "Closed",
     "Conflict",
     "ConnectionLost",
@@ -72,6 +76,7 @@ __all__ = [
     "Overloaded",
     "PartialWrite",
     "PermissionDenied",
+    "Problem",
     "Retryable",
     "Row",
     "Scan",
@@ -80,6 +85,9 @@ __all__ = [
     "SnapshotTooOld",
     "StelaeError",
     "Table",
+    "TableSchema",
+    "TableStats",
+    "TabletInfo",
     "Unavailable",
     "UnknownOutcome",
     "UnsupportedFormat",
@@ -95,11 +103,16 @@ __all__ = [
 # Imported when they are first used: `import stelae` alone is quick.
 _HOMES = {
     "Batch": ("stelae.client.api.batch", "Batch"),
+    "CheckReport": ("stelae.service.reports", "CheckReport"),
     "Database": ("stelae.client.api.database", "Database"),
+    "Problem": ("stelae.service.reports", "Problem"),
     "Row": ("stelae.client.api.rows", "FoundRow"),
     "Scan": ("stelae.client.api.scan", "Scan"),
     "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
     "Table": ("stelae.client.api.table", "TableHandle"),
+    "TableSchema": ("stelae.model.schema", "TableSchema"),
+    "TableStats": ("stelae.service.tables", "TableStats"),
+    "TabletInfo": ("stelae.service.tables", "TabletInfo"),
     "Version": ("stelae.client.api.rows", "FoundVersion"),
     "cells": ("stelae.model.declare", "cells"),
     "col": ("stelae.model.predicate.build", "col"),

@@ -25,12 +25,15 @@ from stelae.model.errors import (
     Conflict,
     ConnectionLost,
     DeadlineExceeded,
+    DiskFull,
     InvalidArgument,
     Overloaded,
     PartialWrite,
     Retryable,
+    SnapshotTooOld,
     StelaeError,
     TabletAway,
+    Unavailable,
     UnknownOutcome,
     WouldBeHidden,
 )
@@ -217,7 +220,7 @@ class CountingFinder:
         self.asked += 1
         return self._second if self.asked > 1 else lost
 
-    def keep(self, pin: Pin) -> Pin:
+    def keep(self, pin: Pin, store: Backend, deadline: Deadline) -> Pin:
         return pin
 
     def close(self) -> None:
@@ -233,6 +236,54 @@ def test_a_store_is_looked_for_only_when_its_connection_is_lost(error: Retryable
     ends = both(lost, 0.2, lambda table: table.get_many(["ann"], columns=["age"]), finder=finder)
     assert finder.asked == (3 if is_lost else 0)
     assert ends == ([[{"id": "ann", "age": 3}]] * 2 if is_lost else [error] * 2)
+
+
+class FailingFinder(CountingFinder):
+    """Fails to, for a while."""
+
+    def __init__(self, second: Backend, *failures: StelaeError) -> None:
+        super().__init__(second)
+        self.failures = [*failures, *failures]  # for the plain call, and for the awaited one
+
+    def find_again(self, lost: Backend, deadline: Deadline) -> Backend:
+        if self.failures:
+            raise self.failures.pop()
+        return self._second
+
+
+def test_what_passes_while_the_store_is_looked_for_is_repeated() -> None:
+    lost, found = fake(newest_many=ConnectionLost("gone")), fake(newest_many=[{"age": 3}])
+    lost.is_local = found.is_local = False
+    finder = FailingFinder(found, Unavailable("the files cannot be reached"), Overloaded("much to do"))
+    ends = both(lost, 600, lambda table: table.get_many(["ann"], columns=["age"]), finder=finder)
+    assert ends == [[{"id": "ann", "age": 3}]] * 2
+    assert finder.failures == []
+
+
+@pytest.mark.parametrize("error", [DiskFull("no room"), SnapshotTooOld("gone")], ids=repr)
+def test_what_does_not_pass_while_the_store_is_looked_for_is_told_at_once(error: StelaeError) -> None:
+    lost = fake(newest_many=ConnectionLost("gone"))
+    lost.is_local = False
+    ends = both(lost, 600, lambda table: table.get_many(["ann"]), finder=FailingFinder(lost, error))
+    assert ends == [error] * 2
+
+
+STORE_NAMES = {name for name in dir(Backend) if not name.startswith("_")}
+
+
+def test_what_a_patient_store_does_not_have_is_known() -> None:
+    """No type checker sees it: its operations are made from their table."""
+    store = patient_store(session_on(fake()))
+    missing = STORE_NAMES - set(vars(store)) - set(dir(store))
+    assert missing == {"scan", "submit", "wait_for_room", "newest_cached", "is_local", "close"}
+
+
+@pytest.mark.parametrize("name", sorted(STORE_NAMES))
+def test_whatever_is_asked_of_a_closed_session_is_closed(name: str) -> None:
+    session = session_on(fake())
+    session.close()
+    with pytest.raises(Closed, match="fake is closed"):
+        getattr(session.backend, name)
 
 
 @pytest.mark.parametrize("name", [name for name in ASKED if name != "scan"])

@@ -53,6 +53,24 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
+@pytest.mark.parametrize(
+    "kind", [stelae.DiskFull, stelae.DiskFailed, stelae.Unavailable], ids=lambda kind: kind.__name__
+)
+def test_what_keeps_this_process_from_opening_a_store_is_told_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[stelae.StelaeError]
+) -> None:
+    """Nobody else has the store: no other process is to be named."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise kind("the log cannot be read")
+
+    monkeypatch.setattr("stelae.launch.embedded._serve", fail)
+    with pytest.raises(kind, match="the log cannot be read") as caught:
+        stelae.open(tmp_path, timeout_s=0)
+    assert type(caught.value) is kind
+    assert "open in" not in str(caught.value)
+
+
 def test_a_second_process_attaches_and_takes_over_when_the_first_ends(tmp_path: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path / "data")],

@@ -182,7 +182,7 @@ def test_what_the_disk_refuses_is_told(place: Heard) -> None:
         place.put(info.id, 1)
     (refused,) = place.told(DiskRefused)
     assert refused.during == "the log"
-    assert "durable" in refused.words
+    assert "simulated fault at sync" in refused.words
     for number in range(60):
         place.put(info.id, number)
     place.machine.blobs.fail("commit", DiskFull)

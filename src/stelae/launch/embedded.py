@@ -17,7 +17,7 @@ from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.ownership import OwnerNote, Ownership, read_owner
+from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import AlarmThread, StepThread
@@ -35,7 +35,6 @@ from stelae.model.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
-    Unavailable,
 )
 from stelae.model.events import Attached
 from stelae.ports.transport import Address
@@ -111,13 +110,8 @@ class Opener:
         self.tell(Attached(_clock.monotonic_s() - began))
         return remote
 
-    def own_or_attach(self, deadline: Deadline) -> Backend | RemoteStore:
-        """The store, in this process or in the one that has it."""
-        try:
-            return own_or_attach(self, deadline, _nap.wait)
-        except Unavailable as error:
-            owner: OwnerNote | str = read_owner(self.directory) or "another process"
-            raise Unavailable(f"the store {self.directory} is open in {owner}: {error}") from None
+    def owner_words(self) -> str:
+        return f"the store {self.directory} is open in {read_owner(self.directory) or 'another process'}"
 
 
 class _Connected(RemoteStore):
@@ -139,8 +133,8 @@ class _WatchedStore(AttachedStore):
 
     _watching: StepThread | None = None
 
-    def keep(self, pin: Pin) -> Pin:
-        kept = super().keep(pin)
+    def keep(self, pin: Pin, store: Backend, deadline: Deadline | None) -> Pin:
+        kept = super().keep(pin, store, deadline)
         with _noting:
             if self._watching is None:
                 self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
@@ -206,11 +200,13 @@ def open_session(
             return Session(only_read(local) if read_only else local, patience, alarms=AlarmThread(_ALARMS))
         if read_only:
             return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
-        opened = opener.own_or_attach(deadline)
+        opened = own_or_attach(opener, deadline, _nap.wait)
     if isinstance(opened, RemoteStore):
         with _closed_on_error(opened):
             _check_place(opener)
-    finder = _WatchedStore(opener, opened, _clock, opener.tell) if isinstance(opened, RemoteStore) else None
+    finder = None
+    if isinstance(opened, RemoteStore):
+        finder = _WatchedStore(opener, opened, _clock, ThreadExecutor(1, 1), opener.tell)
     return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
 
 

@@ -17,6 +17,7 @@ from stelae.model.ids import ColumnId, GroupId, SchemaVersion, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.printer import literal_text
+from stelae.model.public import public
 from stelae.model.purge import (
     KEYS_ALONE,
     ByFamily,
@@ -176,9 +177,11 @@ def _purging(options: GroupOptions, families: tuple[tuple[str, Purging], ...]) -
 Group: TypeAlias = ColumnsGroup | CellsGroup
 
 
+@public("TableSchema")
 @dataclass(frozen=True)
 class TableSchema:
-    """`hashed` rows start with a token of the key, so that monotone keys spread over the tablets."""
+    """The key and the groups of a table; each change makes the next `version`. `hashed` rows start with a token of the
+    key, so that monotone keys spread over the tablets."""
 
     version: SchemaVersion
     key: tuple[KeyColumn, ...]

@@ -8,6 +8,7 @@ import msgspec
 
 from stelae.catalog.objects import Table, TableProperties
 from stelae.model.ids import Row, TableId
+from stelae.model.public import public
 from stelae.model.schema import TableSchema
 
 
@@ -89,8 +90,10 @@ class CreateAsk:
     if_not_exists: bool = False
 
 
+@public("TabletInfo")
 class TabletInfo(msgspec.Struct, frozen=True):
-    """`phase` is the master's word for it (running, creating, ...), `life` the server's (ACTIVE, ...)."""
+    """One tablet: the rows from `start` on and before `stop`, or all that follow if that is None. `phase` is the
+    master's word for it (running, creating, ...), `life` the server's (ACTIVE, ...)."""
 
     tablet: int
     table: int
@@ -107,6 +110,7 @@ class TabletInfo(msgspec.Struct, frozen=True):
     resize: int
 
 
+@public("TableStats")
 class TableStats(msgspec.Struct, frozen=True):
     """Of what lies in files and memory now. `records` counts versions and erasures, so it may be above the rows."""
 

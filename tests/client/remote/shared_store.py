@@ -8,8 +8,10 @@ next to own. What goes on in the loop may not wait for the loop, so tables are m
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 from threading import Event as Flag
 from typing import ParamSpec, TypeVar
@@ -21,6 +23,7 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, own_or_attach
+from stelae.model.errors import StelaeError
 from stelae.model.events import Event
 from stelae.ports.transport import Address
 from stelae.service.deadlines import Deadline
@@ -53,7 +56,8 @@ class AtOnce:
         try:
             future.set_result(job(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - as a real one does
-            future.set_exception(error)
+            # Without this frame, which refers to the future: what both hold would be freed when nobody expects it.
+            future.set_exception(error.with_traceback(None))
         return future
 
     def close(self) -> None:
@@ -69,6 +73,8 @@ class Program:
         self.process: SimProcess = world.loop.spawn(name, asyncio.Event().wait())
         self.attached: AttachedStore | None = None
         self.heard: list[Event] = []
+        self.failures: list[StelaeError] = []
+        """What its next tries to take the store over fail with."""
 
     @property
     def is_alive(self) -> bool:
@@ -94,11 +100,13 @@ class Program:
         patience = Patience(world.clock, world.machine.chance, TIMEOUT_S)
         store = own_or_attach(self, patience.deadline(), world.pass_s)
         if isinstance(store, RemoteStore):
-            self.attached = AttachedStore(self, store, world.clock, self.heard.append)
+            self.attached = AttachedStore(self, store, world.clock, AtOnce(), self.heard.append)
         return Database(Session(store, patience, self.attached, pause=world.pause))
 
     def own(self) -> EmbeddedStore | None:
         self._world.free_dead_owner()
+        if self.attached is not None and self.failures:
+            raise copy(self.failures.pop())  # what is raised refers to the frames it went through
         return self._world.own(self)
 
     def attach(self, deadline: Deadline) -> RemoteStore:
@@ -106,11 +114,18 @@ class Program:
         remote.attach(deadline)
         return remote
 
+    def owner_words(self) -> str:
+        return "another program has the store"
+
 
 class SharedStore:
-    """The machine, its network, and who owns the store on it."""
+    """The machine, its network, and who owns the store on it. To be ended, whatever happens.
+
+    Until then Python's collector of cycles is off. It would close scans and snapshots of programs anywhere, also in the
+    middle of the loop that all of them share, where nobody may block."""
 
     def __init__(self, seed: int) -> None:
+        gc.disable()
         self.loop = SimLoop(seed)
         self.machine = Machine(seed)
         self.clock = SkewedClock(self.loop)
@@ -184,3 +199,4 @@ class SharedStore:
 
     def end(self) -> None:
         self.loop._drop()
+        gc.enable()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 from weakref import finalize
 
@@ -21,6 +22,7 @@ from stelae.ports.transport import RequestId
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import PIN
 from stelae.sim.clock import SimClock
+from stelae.wire.faults import ProtocolError
 from tests.client.fake_backend import FakeBackend, StoreWorld, served, until
 from tests.effort import tries
 
@@ -105,6 +107,27 @@ def test_who_closes_a_pin_does_not_wait_for_who_asks_for_one(world: StoreWorld) 
         gate.go.set()
     assert asked.result(GUARD_S).txn == 5
     until(lambda: held(world) == [5], world.loop)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_an_answer_pinned_that_cannot_be_read_is_freed_by_the_end_of_the_line(
+    is_late: bool, world: StoreWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(world, Txn(5))
+    if not is_late:
+        gate.go.set()
+    remote = world.attach()
+    first = remote.pin(Txn(3), deadline=later())
+
+    def fail(_: object) -> None:
+        raise ProtocolError("a pin: this cannot be read")
+
+    garbled = SimpleNamespace(name=PIN.name, ask=PIN.ask, method=PIN.method, result=SimpleNamespace(decode=fail))
+    monkeypatch.setattr("stelae.client.remote.pins.PIN", garbled)
+    with pytest.raises(DeadlineExceeded if is_late else ProtocolError):
+        remote.pin(Txn(5), deadline=Deadline(CLOCK, 0.05) if is_late else later())
+    gate.go.set()
+    until(lambda: not first.is_held and held(world) == [], world.loop)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -32,8 +32,8 @@ class Finder(Protocol):
         """The store as it can be reached now; the same again if nobody has it yet."""
         ...
 
-    def keep(self, pin: Pin) -> Pin:
-        """A pin that is asked for again wherever the store goes."""
+    def keep(self, pin: Pin, store: Backend, deadline: Deadline) -> Pin:
+        """A pin that a store has given, asked for again wherever the store goes, or has gone since then."""
         ...
 
     def close(self) -> None:
@@ -129,12 +129,24 @@ class Session:
         """Before the next try; the error again if the time is up. Closed as soon as the session is."""
         seconds = attempts.delay_s(error)
         if isinstance(error, ConnectionLost):
-            self.find_again(backend, deadline)
+            self._look_for_store(attempts, backend, deadline)
         if isinstance(error, Overloaded) and backend.is_local:
             backend.wait_for_room(min(_ROOM_S, deadline.left_s))
             seconds = 0.0
+        self._rest(seconds)
+
+    def _rest(self, seconds: float) -> None:
+        """Closed as soon as the session is."""
         if self._pause(self._ended, seconds):
             raise Closed(f"the database {self.place} was closed meanwhile")
+
+    def _look_for_store(self, attempts: Attempts, lost: Backend, deadline: Deadline) -> None:
+        """Looking for it may fail for a while, too: then it is looked for again, until the deadline."""
+        while True:
+            try:
+                return self.find_again(lost, deadline)
+            except Retryable as error:
+                self._rest(attempts.delay_s(error))
 
     def find_again(self, lost: Backend, deadline: Deadline) -> None:
         """After the connection to a store broke: find out who has it now."""
@@ -153,8 +165,17 @@ class Session:
                 return backend.pin(at)
             except Retryable:
                 pass  # it is asked for again below, until the deadline
-        pin = self.ask(lambda backend, until: backend.pin(at, deadline=until))
-        return pin if self._finder is None else self._finder.keep(pin)
+        return self.ask(lambda backend, until: self._keep_pin(backend, at, until))
+
+    def _keep_pin(self, backend: Backend, at: Txn | None, deadline: Deadline) -> Pin:
+        pin = backend.pin(at, deadline=deadline)
+        if self._finder is None:
+            return pin
+        try:
+            return self._finder.keep(pin, backend, deadline)
+        except BaseException:
+            pin.close()
+            raise
 
     def close(self) -> None:
         """Waits for writes under way. Closing twice is no error."""

@@ -127,7 +127,7 @@ class RemotePins:
                 self._line = line
             else:
                 request = line.ask(PIN, message, body, deadline=deadline)
-            number, txn = PIN.result.decode(self._receive(line, request, deadline))
+            number, txn = _decode_pin(line, self._receive(line, request, deadline))
             self._count += 1
             return RemotePin(self, line, number, Txn(txn))
         finally:
@@ -149,7 +149,7 @@ class RemotePins:
         """The answer to what nobody waits for any more."""
         self._late.discard(frame.request_id)
         if frame.kind is FrameKind.ANSWER and frame.body:
-            number, _ = PIN.result.decode(frame.body)
+            number, _ = _decode_pin(line, frame.body)
             self._count += 1
             self._to_free.append((line, number))
 
@@ -202,3 +202,12 @@ def _answer_of(line: Line, frame: Frame) -> Bytes:
         line.is_broken = True
         raise ProtocolError(f"{line.peer}: {frame!r} where one answer was expected")
     return frame.body
+
+
+def _decode_pin(line: Line, body: Bytes) -> tuple[int, int]:
+    """Nobody knows what was pinned by an answer that cannot be read: the end of the line frees it."""
+    try:
+        return PIN.result.decode(body)
+    except ProtocolError:
+        line.is_broken = True
+        raise

@@ -10,19 +10,22 @@ lost may or may not have happened, and its caller is told so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, suppress
 from threading import Lock, RLock
 from typing import Protocol
 from weakref import WeakSet
 
 from stelae.client.remote.pins import RemotePin
 from stelae.client.remote.store import RemoteStore
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
+from stelae.model.errors import ConnectionLost, DeadlineExceeded, Overloaded, StelaeError, Unavailable
 from stelae.model.events import Listener, OwnerLost, TookOver, tell_nobody
 from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
+from stelae.ports.executor import Executor
 from stelae.service.backend import Backend, Pin
-from stelae.service.deadlines import Deadline
+from stelae.service.deadlines import Deadline, left_of
 
 _PAUSE_S = 0.02
 
@@ -38,9 +41,14 @@ class StorePlace(Protocol):
         """A connection to the process that has the store: Unavailable if nobody answers there."""
         ...
 
+    def owner_words(self) -> str:
+        """Which store it is and which process has it, for messages."""
+        ...
+
 
 def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> Backend | RemoteStore:
-    """The store, one way or the other; while its owner is coming or going, again and again, until the deadline."""
+    """The store, one way or the other; while its owner is coming or going, again and again, until the deadline. What
+    goes wrong with opening it here is raised as it is."""
     while True:
         store = place.own()
         if store is not None:
@@ -49,7 +57,7 @@ def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float]
             return place.attach(deadline)
         except Unavailable as error:
             if deadline.is_over:
-                raise Unavailable(f"another process has the store, and does not let others in: {error}") from None
+                raise Unavailable(f"{place.owner_words()}, and does not let others in: {error}") from None
             pause(min(_PAUSE_S, deadline.left_s))
 
 
@@ -93,16 +101,28 @@ class KeptPin:
 
 class AttachedStore:
     """What finds a store again (a `Finder` of `calls.session`). Safe for threads. `watch_pins` is to be called every
-    second or so by whoever has a thread for it. `tell` hears of owners that are lost, and of the take-over."""
+    second or so by whoever has a thread for it. `tell` hears of owners that are lost, and of the take-over.
 
-    def __init__(self, place: StorePlace, remote: RemoteStore, clock: Clock, tell: Listener = tell_nobody) -> None:
+    The store is opened on the `executor`, which ends with this: however long that takes, each caller waits for it only
+    until its own deadline, and the next ones find it further on, or done."""
+
+    def __init__(
+        self,
+        place: StorePlace,
+        remote: RemoteStore,
+        clock: Clock,
+        executor: Executor,
+        tell: Listener = tell_nobody,
+    ) -> None:
         self._place = place
         self._remote = remote
         self._clock = clock
+        self._executor = executor
         self._tell = tell
         self._told_of = 0
         self._current: Backend = remote
         self._lock = RLock()
+        self._owning: Future[None] | None = None
         self._pins: WeakSet[KeptPin] = WeakSet()
         self._is_closed = False
 
@@ -112,28 +132,47 @@ class AttachedStore:
         return self._current
 
     def find_again(self, lost: Backend, deadline: Deadline | None) -> Backend:
-        """Own the store, if nobody has it. Only one thread does that; others wait for it, until their deadline."""
+        """Own the store, if nobody has it: begun by one thread, and waited for by all who ask meanwhile, each until
+        its deadline."""
         with self._locked(deadline):
             if self._current is not lost or self._is_closed:
                 return self._current
-            began = self._clock.monotonic_s()
-            own = self._place.own()
-            is_news, self._told_of = self._remote.connections_made > self._told_of, self._remote.connections_made
-            if own is not None:
+            if self._owning is None:
+                self._owning = self._executor.submit(self._own)
+            owning = self._owning
+        wait_for([owning], left_of(deadline))
+        if not owning.done():
+            raise _taking_all_the_time()
+        with self._lock:
+            if self._owning is owning:
+                self._owning = None
+        try:
+            owning.result()
+        finally:
+            del owning  # an error refers to this frame, and must not be referred to by it
+        return self._current
+
+    def _own(self) -> None:
+        """Open the store here, unless another process has it; its snapshots are pinned here then."""
+        began, made = self._clock.monotonic_s(), self._remote.connections_made
+        own = self._place.own()
+        is_news, self._told_of = made > self._told_of, made
+        if own is not None:
+            with self._lock:
                 self._current = own
                 for pin in list(self._pins):
-                    pin.pin_again(own, deadline)
-            current = self._current
+                    pin.pin_again(own, None)
         if is_news:
             self._tell(OwnerLost())
         if own is not None:
             self._tell(TookOver(self._clock.monotonic_s() - began))
-        return current
 
-    def keep(self, pin: Pin) -> Pin:
-        """The pin, asked for again wherever the store goes."""
+    def keep(self, pin: Pin, store: Backend, deadline: Deadline | None) -> Pin:
+        """The pin, which a store has given, asked for again wherever the store goes, or has gone since then."""
         kept = KeptPin(pin)
-        with self._lock:
+        with self._locked(deadline):
+            if self._current is not store:
+                kept.pin_again(self._current, deadline)
             self._pins.add(kept)
         return kept
 
@@ -143,23 +182,27 @@ class AttachedStore:
         store = self._current
         if not self._pins or self._is_closed or store.is_local:
             return
+        # An owner that has too much to do is alive, and a store that is being opened is there the next time.
+        with suppress(DeadlineExceeded, Overloaded):
+            self._pin_lost(store, deadline)
+
+    def _pin_lost(self, store: Backend, deadline: Deadline | None) -> None:
         try:
             store.now(deadline=deadline)
         except ConnectionLost:
             store = self.find_again(store, deadline)
-        except DeadlineExceeded:
-            return
         with self._locked(deadline):
             for pin in list(self._pins):
                 if not pin.is_held:
                     pin.pin_again(store, deadline)
 
     def close(self) -> None:
-        """Waits for changes under way. Closing twice is no error."""
+        """Waits for changes under way, and for the store if it is being opened. Closing twice is no error."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
+        self._executor.close()
         if self._current is not self._remote:
             self._current.close()
         self._remote.close()
@@ -167,8 +210,12 @@ class AttachedStore:
     @contextmanager
     def _locked(self, deadline: Deadline | None) -> Iterator[None]:
         if not self._lock.acquire(timeout=-1 if deadline is None else deadline.left_s):
-            raise DeadlineExceeded("the store is being taken over by this process, which took all the time")
+            raise _taking_all_the_time()
         try:
             yield
         finally:
             self._lock.release()
+
+
+def _taking_all_the_time() -> DeadlineExceeded:
+    return DeadlineExceeded("the store is being taken over by this process, which took all the time")
