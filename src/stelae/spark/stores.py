@@ -18,6 +18,7 @@ from stelae.client.calls.patient import patient_store
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
+from stelae.ports.executor import Executor
 from stelae.storage.offline.tablets import Fragments, open_fragments
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def _blobs(root: str, writing: bool) -> BlobStore:
     return open_blobs(root, read_only=not writing)
 
 
-def fragments_of(root: str) -> Fragments:
-    """The fragments under a URL, for one task: `close` it at the end."""
-    return open_fragments(blobs_of(root))
+def fragments_of(root: str, reading: Executor | None = None) -> Fragments:
+    """The fragments under a URL, for one task: `close` it at the end. `reading`: reads several blocks at once."""
+    return open_fragments(blobs_of(root), reading)
 
 
 def check_apart(place: str, store: object) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from stelae.adapters.executor import ThreadExecutor
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.views import ALL_ROWS
 from stelae.model.errors import PermissionDenied
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from stelae.service.tickets import HeldTable
 
 _PARTS_PER_CORE = 2
+_READERS = 4
+"""Threads that read blocks while a read is planned. They are made when there is something to merge."""
 
 
 @public("read", "stelae.spark")
@@ -104,7 +107,7 @@ def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> Data
 def _plan(
     question: Question, held: HeldTable, limits: PlanLimits, *, natively: bool, overlays: StoreOverlays | None
 ) -> ReadPlan:
-    with closing(fragments_of(held.root)) as fragments:
+    with closing(ThreadExecutor(_READERS, _READERS)) as reading, closing(fragments_of(held.root, reading)) as fragments:
         return plan_read(question, held_tablets(held), fragments, limits, natively=natively, overlays=overlays)
 
 
