@@ -141,9 +141,9 @@ class _Verbs(TyperGroup):
         return None if register is None else _registered(register)[cmd_name]
 
     def get_params(self, ctx: Any) -> Any:
-        from stelae.cli.dress import dressed
+        from stelae.cli.dress import dress_param
 
-        return [dressed(param) for param in super().get_params(ctx)]
+        return [dress_param(param) for param in super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -16,7 +16,7 @@ def dress(command: Any) -> Any:
     listed = command.get_params
 
     def get_params(context: Any) -> list[Any]:
-        return [dressed(param) for param in listed(context)]
+        return [dress_param(param) for param in listed(context)]
 
     command.get_params = get_params
     for each in getattr(command, "commands", {}).values():
@@ -24,8 +24,8 @@ def dress(command: Any) -> Any:
     return command
 
 
-def dressed(param: Any) -> Any:
-    """One option or argument."""
+def dress_param(param: Any) -> Any:
+    """Give one option or argument the look of the others, in help and usage; the same one."""
     if param.param_type_name == "argument":
         name = param.metavar or param.name.upper()
         param.display_type_rich = _nothing_of

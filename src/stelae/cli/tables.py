@@ -265,7 +265,9 @@ def drop_table(
         if found is not None:
             _ask(f"Drop table {found['name']} ({size_text(found['size_bytes'])})?", yes)
             database.drop_table(found["name"], if_exists=if_exists)
-    _done("dropped", None if found is None else found["name"], json, f"; have it back with: stelae table recall {name}")
+    _print_done(
+        "dropped", None if found is None else found["name"], json, f"; have it back with: stelae table recall {name}"
+    )
 
 
 @table_app.command("truncate", epilog="Example: stelae table truncate users --yes --path data")
@@ -276,7 +278,7 @@ def truncate_table(name: TableArgument, place: StorePlace, yes: YesOption = Fals
         found = database.describe(name)
         _ask(f"Erase all rows of {found['name']} ({size_text(found['size_bytes'])})?", yes)
         database.truncate_table(found["name"])
-    _done("truncated", found["name"], json)
+    _print_done("truncated", found["name"], json)
 
 
 @table_app.command("recall", epilog="Example: stelae table recall users --as users_before --path data")
@@ -290,7 +292,7 @@ def recall_table(
     """Have back the table that was dropped last under that name, with its rows."""
     with place.opened() as database:
         recalled = database.recall_table(name, new_name).name
-    _done("recalled", recalled, json)
+    _print_done("recalled", recalled, json)
 
 
 def _named(database: stelae.Database, name: str, *, if_exists: bool) -> dict[str, Any] | None:
@@ -308,7 +310,7 @@ def _ask(question: str, yes: bool) -> None:
     raise InvalidArgument("nothing was done; --yes does it without asking")
 
 
-def _done(word: str, name: str | None, json: bool, hint: str = "") -> None:
+def _print_done(word: str, name: str | None, json: bool, hint: str = "") -> None:
     if json:
         print_json({word: name})
     elif name is None:

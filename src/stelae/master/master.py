@@ -369,7 +369,8 @@ class Master:
     async def join(
         self, left: TabletId, right: TabletId, *, is_asked: bool = False, deadline: Deadline | None = None
     ) -> None:
-        """Of their own accord, only tablets are joined that nobody has asked for."""
+        """Make one tablet of two neighbours. Unless a user asks for it (`is_asked`), tablets that a user has split are
+        left as they are."""
         async with self._change(deadline):
             records = [self.maps.tablet(left), self.maps.tablet(right)]
             if records[0].table != records[1].table or records[0].rows.stop != records[1].rows.start:

@@ -58,12 +58,13 @@ class CatalogCompaction:
             )
             if not announced.succeeded:
                 return None
-            return await self._announced(target, ModRevisionIs(log.COMPACTING_KEY, announced.revision))
+            return await self._compact_announced(target, ModRevisionIs(log.COMPACTING_KEY, announced.revision))
         finally:
             with suppress(Unavailable):  # then it runs out by itself
                 await self.store.revoke(lease)
 
-    async def _announced(self, target: CatalogVersion, still_announced: Compare) -> CatalogVersion | None:
+    async def _compact_announced(self, target: CatalogVersion, still_announced: Compare) -> CatalogVersion | None:
+        """Compact as far as nobody needs the versions before; up to which, or None if there was nothing to do."""
         head = await log.read_head(self.store)
         held = await self.pins.oldest()
         version = target if held is None else min(target, held)

@@ -114,8 +114,8 @@ class SimMetastoreServer:
         self._wake()
         return outcome
 
-    async def _changed(self) -> None:
-        """Until something happened that a watch may want to look at."""
+    async def _wait_for_change(self) -> None:
+        """Wait until something happened that a watch may want to look at."""
         waiter = self._loop.create_future()
         self._waiting[waiter] = None
         try:
@@ -259,7 +259,7 @@ class SimWatch:
             connected = client._name not in server._partitioned
             if not connected or server._state.revision <= self._seen:
                 self._seen = self._seen if connected else Revision(self._from - 1)
-                await server._changed()
+                await server._wait_for_change()
                 continue
             await asyncio.sleep(server._delay_s())
             if not server._reaches(client._name, server.faults.watch_cut):

@@ -101,8 +101,8 @@ class _Way:
         self._on_way = deque(sent[:kept])
         self._send(_End(not looks_closed))
 
-    def taken(self) -> Frame | None:
-        """The next frame that arrived."""
+    def take(self) -> Frame | None:
+        """Take the next frame that arrived; None if there is none."""
         if not self._arrived:
             return None
         sent = self._arrived.popleft()
@@ -154,7 +154,7 @@ class SimConnection:
         while True:
             if self._is_closed:
                 raise Closed(f"{self.peer}: this side closed the connection")
-            frame = self._back.taken()
+            frame = self._back.take()
             if frame is not None:
                 return frame
             if self._back.end is not None:

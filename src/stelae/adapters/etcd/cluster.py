@@ -125,7 +125,7 @@ class EtcdCluster:
         self.check_open()
         endpoint = self._endpoints[self._current]
         try:
-            await self._connected(endpoint, _CONNECT_S_MAX)
+            await self._connect(endpoint, _CONNECT_S_MAX)
             metadata = [("hasleader", "true"), *await self._metadata(endpoint, self._timeout_s)]
         except CallFailed:
             self.leave(endpoint)
@@ -167,7 +167,7 @@ class EtcdCluster:
 
     async def _ask(self, endpoint: str, method: Method, request: Any, timeout_s: float) -> Any:
         give_up_s = self._now_s() + timeout_s
-        await self._connected(endpoint, min(timeout_s, _CONNECT_S_MAX))
+        await self._connect(endpoint, min(timeout_s, _CONNECT_S_MAX))
         metadata = None if method is AUTHENTICATE else await self._metadata(endpoint, timeout_s)
         stub = self._channel(endpoint).unary_unary(
             method.path,
@@ -184,8 +184,8 @@ class EtcdCluster:
             self._under_way.discard(ended)
             ended.set_result(None)
 
-    async def _connected(self, endpoint: str, timeout_s: float) -> None:
-        """Until the connection stands, or was refused: then the next call on it fails at once, and says why."""
+    async def _connect(self, endpoint: str, timeout_s: float) -> None:
+        """Wait until the connection stands, or was refused: then the next call on it fails at once, and says why."""
         states = grpc_module().ChannelConnectivity
         channel = self._channel(endpoint)
         try:

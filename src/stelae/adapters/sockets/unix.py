@@ -159,7 +159,7 @@ class UnixConnection(asyncio.BufferedProtocol):
             if self._is_closed:
                 raise Closed(f"{self.peer}: this side closed the connection")
             if self._frames:
-                return self._taken()
+                return self._take()
             if self._ended is not None:
                 raise self._ended
             if self._has_end:
@@ -197,7 +197,8 @@ class UnixConnection(asyncio.BufferedProtocol):
         self._wake()
         self._transport.abort()
 
-    def _taken(self) -> Frame:
+    def _take(self) -> Frame:
+        """The oldest frame that came; reading goes on if it had stopped for lack of room."""
         frame = self._frames.popleft()
         self._unread_bytes -= len(frame.message) + len(frame.body)
         if self._is_paused and not self._is_full():

@@ -301,8 +301,8 @@ class SqliteMetastore:
         self._leases.see(row)
         self._poke.set()
 
-    async def _changed_after(self, changed: asyncio.Event) -> None:
-        """Until something may have changed since the event was taken."""
+    async def _wait_for_change(self, changed: asyncio.Event) -> None:
+        """Wait until something may have changed since the event was taken."""
         self._watching += 1
         if self._watching == 1:
             self._poke.set()
@@ -389,4 +389,4 @@ class SqliteWatch(BatchWatch):
             return
         self._batches = batches[::-1]
         if not batches:
-            await self._store._changed_after(changed)
+            await self._store._wait_for_change(changed)

@@ -84,7 +84,7 @@ def write_until_killed(path: str) -> None:
         fleet, number = db.table(FLEET), 0
         while True:
             fleet.put({"device": _killed(number), "status": "ok"})
-            _said(str(number))
+            _say(str(number))
             number += 1
 
 
@@ -92,19 +92,19 @@ def count_beside(path: str) -> None:
     """Adds to the counter from a process of its own, from when it is told to."""
     with stelae.open(path) as db:
         counters = db.table(_COUNTERS)
-        _said("ready")
+        _say("ready")
         if not sys.stdin.readline():
             return  # whoever started it is gone
         for _ in range(_INCREMENTS):
             counters.increment("visits", {"count": 1})
-        _said("done")
+        _say("done")
 
 
 def _killed(number: int) -> str:
     return f"killed-{number:06d}"
 
 
-def _said(word: str) -> None:
+def _say(word: str) -> None:
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 

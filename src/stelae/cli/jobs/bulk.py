@@ -162,7 +162,7 @@ def export_table(
 
 
 def _or_listed(verb: Callable[..., None]) -> Callable[..., None]:
-    """Listing backups needs no store."""
+    """The verb, or, if backups are to be listed, only their list: that needs no store."""
 
     @wraps(verb)
     def wrapped(**given: Any) -> None:

@@ -138,7 +138,7 @@ def _view_now(session: Session, known: KnownTable) -> TableView:
     except Retryable:
         is_known = False
     if not is_known:
-        session.run(known.refreshed())
+        session.run(known.refresh())
     return known.view
 
 

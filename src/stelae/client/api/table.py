@@ -55,13 +55,13 @@ class TableHandle(OfThisProcess):
     @property
     def name(self) -> str:
         """The qualified name, as the catalog has it now."""
-        self._session.run(self._known.refreshed())
+        self._session.run(self._known.refresh())
         return self._known.view.name
 
     @property
     def schema(self) -> TableSchema:
         """Key, groups and columns, as the catalog has them now."""
-        self._session.run(self._known.refreshed())
+        self._session.run(self._known.refresh())
         return self._known.view.schema
 
     # -- reading

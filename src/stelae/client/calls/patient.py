@@ -16,7 +16,7 @@ _NOT_REPEATED = ("scan", "unpin")
 
 
 class PatientStore:
-    """Each operation, by the session."""
+    """A store whose operations are repeated while they fail for a while, by a session, until its deadline."""
 
     def __init__(self, session: Session) -> None:
         self.place = session.place

@@ -119,7 +119,7 @@ class Rows:
             is_settled = found is not None or values is None
             if is_settled and not shape.is_doubtful(values):
                 return txn, found
-            if not (yield from self._known.refreshed()):
+            if not (yield from self._known.refresh()):
                 if is_settled:
                     return txn, found
                 yield Again(_being_altered(view))
@@ -147,7 +147,7 @@ class Rows:
             is_settled = all(row is not None or each is None for row, each in zip(found, values, strict=True))
             if is_settled and not any(shape.is_doubtful(each) for each in values):
                 return found
-            if not (yield from self._known.refreshed()):
+            if not (yield from self._known.refresh()):
                 if is_settled:
                     return found
                 yield Again(_being_altered(view))
@@ -159,7 +159,7 @@ class Rows:
             raise InvalidArgument(f"limit= is a number of versions from 1, not {show(limit)}")
         count = SCAN_HISTORY_MAX if limit is None else limit
         txn = None if at is None else txn_of(at)
-        yield from self._known.refreshed()
+        yield from self._known.refresh()
         shape, row = yield from self._known.prepared(lambda view: (view.shape(columns), view.row_of(key)))
         found = yield Ask(
             lambda backend, until: backend.history(self._known.id, row, shape.selectors, count, txn, deadline=until)
@@ -185,7 +185,7 @@ class Rows:
             try:
                 return (yield from write_blocks(self._known.id, blocks, max_txn, must_show))
             except StaleSchema as error:
-                if not (yield from self._known.refreshed()):
+                if not (yield from self._known.refresh()):
                     yield Again(error)
 
     def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:

@@ -201,7 +201,7 @@ class TableView:
         return weighed(mutations)
 
     def blocks(self, rows: Sequence[SaidRow]) -> Sequence[OrderedBlock]:
-        """Of rows in order, each once."""
+        """Encode rows for the store. They come in the order of their keys, and no row comes twice."""
         return tuple(small_blocks(self.schema, rows, SIZES))
 
 
@@ -225,8 +225,8 @@ class KnownTable:
         self.id = info.id
         self.view = TableView(info)
 
-    def refreshed(self) -> Steps[bool]:
-        """Whether the table's schema is another than was known."""
+    def refresh(self) -> Steps[bool]:
+        """Ask the store how the table is now; whether its schema is another than was known."""
         before = self.view
         info: TableInfo = yield Ask(lambda backend, until: backend.info(self.id, deadline=until))
         if info == before.info:
@@ -240,6 +240,6 @@ class KnownTable:
         try:
             return (yield Make(partial(make, self.view))) if is_large else make(self.view)
         except InvalidArgument:
-            if not (yield from self.refreshed()):
+            if not (yield from self.refresh()):
                 raise
         return (yield Make(partial(make, self.view))) if is_large else make(self.view)

@@ -58,7 +58,8 @@ _Plan = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], tup
 
 
 class _NotPlain(Exception):
-    """Nothing is said by it: the row goes to the rule."""
+    """The row is not of the common kind that is handled here: check it by the general rule, which is slower. Never
+    leaves this module."""
 
 
 class SinglePuts:

@@ -88,7 +88,7 @@ class Line:
 
     @property
     def is_fit(self) -> bool:
-        """For another request of anybody's."""
+        """Whether somebody else may ask on it: no answer is still to come, and the connection stands."""
         return not self._open and not self.is_broken and self.is_quiet
 
     def greet(self, mine: Hello, deadline: Deadline) -> None:

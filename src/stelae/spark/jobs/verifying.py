@@ -208,7 +208,7 @@ class _Sides:
         if named is None:
             here, there, is_same = self._with_backup(info, blobs_url(other), backup_of)
         else:
-            here, there = self._held(info, self._at), self._held(named, self._other_at)
+            here, there = self._hold(info, self._at), self._hold(named, self._other_at)
             is_same = info.id == named.id
         return _Side(here, here.table), _Side(there, here.table if is_same else there.table)
 
@@ -235,9 +235,9 @@ class _Sides:
         manifest = covering(found, wanted)
         txn = manifest.txn if wanted is None else min(wanted, manifest.txn)
         at = txn if self._at is None and is_same else self._at
-        return self._held(info, at), manifest.held(root, txn), is_same
+        return self._hold(info, at), manifest.held(root, txn), is_same
 
-    def _held(self, info: TableInfo, at: Txn | None) -> HeldTable:
+    def _hold(self, info: TableInfo, at: Txn | None) -> HeldTable:
         held: HeldTable = self._holds.enter_context(released(self._backend, self._backend.hold(info.id, at)))
         self.tickets.append(held.ticket)
         return held

@@ -184,9 +184,9 @@ class Block:
             self._named[named] = found
         return {name: read(at) for name, read in found}
 
-    def warmed(self, named: tuple[tuple[ColumnId, str], ...], room_bytes: int) -> int:
-        """One more read of these columns. How many bytes the block has grown by: when there were enough of them, its
-        rows are made warm, if there is room for that."""
+    def note_read(self, named: tuple[tuple[ColumnId, str], ...], room_bytes: int) -> int:
+        """Count one more read of these columns. After enough of them the rows are kept ready for the next, if there is
+        room for that; how many bytes the block has grown by."""
         self._hits += 1
         if self._hits < max(WARM_HITS_MIN, len(self.rows) // WARM_ROWS_PER_HIT):
             return 0

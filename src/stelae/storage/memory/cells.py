@@ -29,7 +29,8 @@ class CellVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CellsBlock:
-    """The same for cells; an erasure of rows has empty names and no values."""
+    """Many cells that were put or erased at one txn, as columns; all have the same kind. An erasure of whole rows has
+    empty names and no values."""
 
     rows: pa.Array
     ts: Ints

@@ -75,7 +75,7 @@ def open_shard(
             states, last = _opened_in_stages(log, saved, schemas_of, check_table)
         else:
             states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
-            last = _replayed(log, states, schemas_of)
+            last = _replay(log, states, schemas_of)
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
         last = max((last, *(txn for _, txn in state.flushed)))
@@ -103,7 +103,7 @@ def _opened_in_stages(
     while configs := saved(states):
         opened = [loaded(config, schemas_of(config.table)) for config in settled(configs)]
         tables = dict.fromkeys(state.table for state in opened)
-        _replayed((record for table in tables for record in records.pop(table, ())), opened, schemas_of)
+        _replay((record for table in tables for record in records.pop(table, ())), opened, schemas_of)
         states += opened
     return states, last
 
@@ -161,9 +161,9 @@ def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
     return kept
 
 
-def _replayed(log: Iterable[LogRecord], states: list[TabletState], schemas_of: SchemasOf) -> Txn:
-    """Every record that counts, into the states: blocks into their memories, changes in their place. The greatest txn
-    in the log."""
+def _replay(log: Iterable[LogRecord], states: list[TabletState], schemas_of: SchemasOf) -> Txn:
+    """Bring every record that counts into the states: blocks into their memories, changes in their place. The
+    greatest txn in the log."""
     tablets: dict[TableId, list[_Opening]] = {}
     for at, state in enumerate(states):
         tablets.setdefault(state.table, []).append(_Opening(at, state))

@@ -156,7 +156,7 @@ class Loads:
                 self._shard.drain()
                 txn = committing.durable.result()
             except BaseException:
-                if committing is None or self._has_failed(committing):
+                if committing is None or self._wait_if_failed(committing):
                     self._give_up(record)
                 else:  # something else ended the waiting, Ctrl-C say: it is in the log all the same
                     self._keep(self._done(record, attempt, committing.txn))
@@ -180,7 +180,8 @@ class Loads:
         )
         return txn
 
-    def _has_failed(self, committing: Commit) -> bool:
+    def _wait_if_failed(self, committing: Commit) -> bool:
+        """Wait until it is durable or has failed; whether it has failed."""
         self._shard.drain()
         return committing.durable.exception() is not None
 

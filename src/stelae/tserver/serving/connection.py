@@ -18,7 +18,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
 from stelae.service.table import OPERATIONS, STORE_MESSAGES
 from stelae.tserver.serving.blocks import read_block
-from stelae.tserver.serving.jobs import HeldPins, begun, wait_in_turn
+from stelae.tserver.serving.jobs import HeldPins, begin_task, wait_in_turn
 from stelae.tserver.serving.news import News
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
@@ -65,7 +65,7 @@ class ServedConnection:
 
     async def run(self) -> None:
         try:
-            if await self._greeted():
+            if await self._greet():
                 self._reading = asyncio.create_task(self._read())
                 await asyncio.wait((self._reading,))
                 if self._is_leaving:
@@ -96,7 +96,8 @@ class ServedConnection:
 
     # -- hello
 
-    async def _greeted(self) -> bool:
+    async def _greet(self) -> bool:
+        """Exchange hellos; whether the client can be served."""
         service, connection = self._service, self._connection
         try:
             async with asyncio.timeout(service.limits.hello_s):
@@ -310,7 +311,7 @@ class ServedConnection:
             return scan_parts_of(store.scan(TableId(asked.table), scan_from(asked, body), deadline=request.deadline))
 
         stream = OpenStream(open_parts, request.id)
-        ahead = begun(self._service.jobs.run(stream.pull, request.deadline))
+        ahead = begin_task(self._service.jobs.run(stream.pull, request.deadline))
         is_over = False
         try:
             while await self._goes_on(request, ahead):
@@ -319,7 +320,7 @@ class ServedConnection:
                     is_over = True
                     return None
                 again = None if request.deadline is None else request.deadline.anew()
-                ahead = begun(self._service.jobs.run(stream.pull, again))
+                ahead = begin_task(self._service.jobs.run(stream.pull, again))
                 await self._connection.send(item)
         finally:
             ahead.cancel()
@@ -345,7 +346,7 @@ class ServedConnection:
         wants to know. What is not safe to repeat is waited for when the service is closed, as writes are."""
         news = News(request.deadline)
         job = self._job(request, operation, asked, body, news.tell)
-        work = begun(self._service.upkeep.run(job, request.deadline))
+        work = begin_task(self._service.upkeep.run(job, request.deadline))
         news.wake_with(work, request.stop)
         try:
             while not request.stop.done() or (self._is_leaving and not operation.is_repeatable):

@@ -157,8 +157,8 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task whose error is nobody's business if nobody waits for it any more."""
+def begin_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Begin a task whose error is nobody's business if nobody waits for it any more."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -132,7 +132,7 @@ class ColumnsReader:
         if end - at != 1 or not asking.floor <= block.stamp(at)[1] <= asking.at:
             return None
         if warm is None:
-            grown = block.warmed(self._named, fragment.room_bytes)
+            grown = block.note_read(self._named, fragment.room_bytes)
             if grown:
                 fragment.grew(number, grown)
         return block.named(self._named, at)
