@@ -231,6 +231,8 @@ class FragmentWriter:
                 write_page_checksum=True,
                 bloom_filter_options=bloom,
                 store_schema=False,
+                # Readers of such integers are several times as fast as of the bytes that Arrow writes otherwise.
+                store_decimal_as_integer=True,
             )
         return self._parquet
 

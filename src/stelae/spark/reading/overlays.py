@@ -24,6 +24,7 @@ from stelae.spark.reading.holding import is_kept
 from stelae.spark.stores import blobs_of
 
 _ROW_GROUP_ROWS = 256 * 1024
+_PARQUET = {"compression": "zstd", "store_schema": False, "store_decimal_as_integer": True}
 _KNOWN_MAX = 256
 
 
@@ -69,7 +70,7 @@ class StoreOverlays:
         blobs: BlobStore = blobs_of(self._root, writing=True)
         sink = _CountingSink(blobs.create(name))
         try:
-            with pq.ParquetWriter(sink, schema, compression="zstd", compression_level=1, store_schema=False) as writer:
+            with pq.ParquetWriter(sink, schema, **_PARQUET) as writer:
                 rows = _write_batches(writer, first, batches)
             sink.commit()
         except BaseException as error:
