@@ -456,3 +456,23 @@ def test_a_directory_with_a_colon_in_its_name_is_one(tmp_path: Path, monkeypatch
     for place in ("a:b", tmp_path / "host:80", "./mem:"):
         stelae.open(place).close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a:b", "host:80", "mem:"]
+
+
+def test_a_dropped_table_whose_files_are_gone_is_told_of_and_not_recalled(tmp_path: Path) -> None:
+    with stelae.open(tmp_path / "data") as db:
+        table = db.create_table("gone", key={"id": "int64"}, groups=[stelae.columns("a", {"n": "int64"})])
+        table.put({"id": 1, "n": 1})
+        db.drop_table("gone")
+        assert db.check().problems == ()
+        (file,) = (tmp_path / "data" / "fragments" / f"{table.info.id:08x}").iterdir()
+        file.rename(tmp_path / "aside")
+        (problem,) = db.check().problems
+        assert (problem.words, "gone (dropped)" in problem.where) == ("is missing", True)
+    with stelae.open(tmp_path / "data") as db:
+        assert [each.words for each in db.check().problems] == ["is missing"]
+        with pytest.raises(stelae.Corruption, match="is missing, and the dropped table needs it"):
+            db.recall_table("gone")
+        assert db.tables() == []
+        (tmp_path / "aside").rename(file)
+        assert db.recall_table("gone").get(1) == {"id": 1, "n": 1}
+        assert db.check().problems == ()

@@ -52,6 +52,7 @@ from stelae.registry.control import (
     JoinTablets,
     LoadTable,
     NewTablet,
+    ProveTable,
     ServerLink,
     SplitTablet,
     TabletReport,
@@ -294,8 +295,10 @@ class Master:
     async def recall(self, name: TableName, new_name: str | None) -> Table:
         begun_s = self._clock.monotonic_s()
         async with self._change():
-            before = self._catalog.latest
-            catalog = await self._catalog.execute(RecallTable(name, new_name))
+            before, command = self._catalog.latest, RecallTable(name, new_name)
+            for entry in command.decide(before):
+                await self._link.ask(ProveTable(entry.table))
+            catalog = await self._catalog.execute(command)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             await self._link.ask(LoadTable(id_))
         made = catalog.tables[id_]
