@@ -187,7 +187,7 @@ def test_what_is_no_terminal_has_no_width(users: Cli, monkeypatch: pytest.Monkey
     assert "word " * 60 in users.done("scan", "users", "--prefix", "x")
 
 
-@pytest.mark.parametrize("word", ["name=x", "NAME=x", "nam=x", "age:=1", "click:home=1", "id=ann"])
+@pytest.mark.parametrize("word", ["name=x", "NAME=x", "nam=x", "age:=1", "click:home=1", "id=ann", "a=b", "YWJj="])
 def test_a_value_in_the_place_of_the_key_is_refused(users: Cli, word: str) -> None:
     said = users.refused("put", "users", word)
     assert said.startswith(f"'{word}' is a value, and the key stands before values: ID {word}; a row whose key is")
@@ -196,10 +196,15 @@ def test_a_value_in_the_place_of_the_key_is_refused(users: Cli, word: str) -> No
     assert users.lines("get", "users", word)[0]["id"] == word
 
 
-def test_odd_keys_are_taken(users: Cli) -> None:
-    for key in ("YWJj=", "a=b", "x=1,y=2"):
-        users.done("put", "users", key, "name=Odd")
-        assert users.lines("get", "users", key)[0]["name"] == "Odd"
+def test_a_value_of_any_family_is_refused_as_a_key_too(cli: Cli) -> None:
+    cli.done("table", "create", "wild", "--key", "id string", "--cells", "all")
+    cli.done("table", "create", "two", "--key", "id string, n int64", "--cells", "all")
+    for word in ("zz:q=v", "x=1", "odd=b"):
+        assert "the key stands before values" in cli.refused("put", "wild", word)
+        assert "the key stands before values" in cli.refused("put", "wild", word, "f:q=1")
+    assert cli.json("scan", "wild", "--count") == {"rows": 0}
+    cli.done("put", "two", '["a=b", 1]', "f:q=1")
+    assert cli.lines("scan", "two")[0]["id"] == "a=b"
 
 
 @pytest.mark.parametrize("bounds", [["--prefix", ""], ["--start", ""], ["--start", "", "--stop", ""]])

@@ -443,3 +443,54 @@ def test_opening_waits_for_another_opening_no_longer_than_its_deadline(
             go_on.set()
         slow.result().close()
     stelae.open(tmp_path / "other", timeout_s=0.01).close()
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("\0x", "it has a zero byte in it"),
+        ("x" * 5_000, "a name in one has at most 255 bytes"),
+        ("a/" + "y" * 300, "a name in one has at most 255 bytes"),
+        ("file:x", "or by file:///DIR"),
+        ("mem:", "or by file:///DIR"),
+        (" s3://b/x", "not under s3:"),
+        (Path("s3://b/x"), "^s3://b/x: "),
+        ("localhost:7100", "clusters, .*, are not there yet"),
+        ("10.0.0.1:7100", "clusters, .*, are not there yet"),
+    ],
+)
+def test_what_is_no_directory_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | Path, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for read_only in (False, True):
+        with pytest.raises(stelae.InvalidArgument, match=words):
+            stelae.open(place, read_only=read_only)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_with_a_colon_in_its_name_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("a:b", tmp_path / "host:80", "./mem:"):
+        stelae.open(place).close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a:b", "host:80", "mem:"]
+
+
+def test_a_dropped_table_whose_files_are_gone_is_told_of_and_not_recalled(tmp_path: Path) -> None:
+    with stelae.open(tmp_path / "data") as db:
+        table = db.create_table("gone", key={"id": "int64"}, groups=[stelae.columns("a", {"n": "int64"})])
+        table.put({"id": 1, "n": 1})
+        db.drop_table("gone")
+        assert db.check().problems == ()
+        (file,) = (tmp_path / "data" / "fragments" / f"{table.info.id:08x}").iterdir()
+        file.rename(tmp_path / "aside")
+        (problem,) = db.check().problems
+        assert (problem.words, "gone (dropped)" in problem.where) == ("is missing", True)
+    with stelae.open(tmp_path / "data") as db:
+        assert [each.words for each in db.check().problems] == ["is missing"]
+        with pytest.raises(stelae.Corruption, match="is missing, and the dropped table needs it"):
+            db.recall_table("gone")
+        assert db.tables() == []
+        (tmp_path / "aside").rename(file)
+        assert db.recall_table("gone").get(1) == {"id": 1, "n": 1}
+        assert db.check().problems == ()

@@ -22,6 +22,7 @@ from stelae.registry.control import (
     DeleteTablets,
     JoinTablets,
     LoadTable,
+    ProveTable,
     ReportedTablet,
     SplitTablet,
     TabletReport,
@@ -83,6 +84,8 @@ class ScriptedServer:
             case UnloadTable(table):
                 mine = [each for each in self.tablets.values() if each.table == table]
                 self.unloaded |= {each.tablet: self.tablets.pop(each.tablet) for each in mine}
+                return []
+            case ProveTable():
                 return []
             case LoadTable(table):
                 made = [self.unloaded.pop(each.tablet) for each in [*self.unloaded.values()] if each.table == table]

@@ -26,10 +26,10 @@ from stelae.cli.screens import (
     print_line,
     verb_help,
 )
-from stelae.cli.words.keys import assignments, comma_listed, only_key, typed_at, typed_bound, typed_key
+from stelae.cli.words.keys import assignments, comma_listed, is_json_key, only_key, typed_at, typed_bound, typed_key
 from stelae.cli.words.values import column_types, decoded, json_row, json_value, json_versions, row_from_json
-from stelae.model.errors import InvalidArgument, NotFound, StelaeError, nearest
-from stelae.model.schema import CellsGroup, TableSchema
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError
+from stelae.model.schema import TableSchema
 from stelae.model.types import Binary, ColumnType
 from stelae.model.values import Value, datetime_of_micros, show
 
@@ -205,8 +205,9 @@ def put_rows(
 
 
 def _said_row(schema: TableSchema, words: Sequence[str]) -> dict[str, Value]:
-    for word in words[: len(schema.key)]:
-        _check_is_key(schema, word)
+    if words and not is_json_key(schema, words[0]):
+        for word in words[: len(schema.key)]:
+            _check_is_key(schema, word)
     key, rest = typed_key(schema, words)
     parts = key if isinstance(key, tuple) else (key,)
     keys = key if isinstance(key, dict) else dict(zip(schema.codec.names, parts, strict=True))
@@ -218,13 +219,9 @@ def _said_row(schema: TableSchema, words: Sequence[str]) -> dict[str, Value]:
 
 
 def _check_is_key(schema: TableSchema, word: str) -> None:
-    """A value where the key should stand would become a row with an odd key, which nobody means."""
-    name, sign, _ = word.partition("=")
-    name = name.removesuffix(":")
-    types = column_types(schema)
-    families = [each.name for group in schema.groups if isinstance(group, CellsGroup) for each in group.families]
-    known = {each.casefold() for each in (*types, *families)}
-    if sign and name and (name.partition(":")[0].casefold() in known or nearest(name, types)):
+    """A value where the key should stand would become a row with an odd key, which nobody means. Under a wildcard, any
+    name may be a column's."""
+    if "=" in word:
         keys = " ".join(key.name.upper() for key in schema.key)
         line = {key.name: word if at == 0 else "..." for at, key in enumerate(schema.key)}
         raise InvalidArgument(

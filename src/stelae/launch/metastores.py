@@ -50,7 +50,10 @@ MetastorePlace: TypeAlias = InDirectory | OnEtcd
 
 def has_metastore(directory: Path) -> bool:
     """Whether there is a store. Corruption if there was one, and its data has lost its metastore: nobody may make
-    another in its place."""
+    another in its place. InvalidArgument if that can be no store's directory."""
+    from stelae.adapters.blobs.urls import store_directory
+
+    directory = store_directory(directory)
     file = directory / METASTORE_FILE
     if file.exists():
         return True

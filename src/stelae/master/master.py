@@ -56,6 +56,7 @@ from stelae.registry.control import (
     JoinTablets,
     LoadTable,
     NewTablet,
+    ProveTable,
     ServerLink,
     SplitTablet,
     TabletReport,
@@ -318,8 +319,10 @@ class Master:
     async def recall(self, name: TableName, new_name: str | None, *, deadline: Deadline | None = None) -> Table:
         begun_s = self._clock.monotonic_s()
         async with self._change(deadline):
-            before = self._catalog.latest
-            catalog = await self._catalog.execute(RecallTable(name, new_name), deadline=deadline)
+            before, command = self._catalog.latest, RecallTable(name, new_name)
+            for entry in command.decide(before):
+                await self._link.ask(ProveTable(entry.table))
+            catalog = await self._catalog.execute(command, deadline=deadline)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             await self._link.ask(LoadTable(id_))
         made = catalog.tables[id_]

@@ -45,6 +45,12 @@ class LoadTable(msgspec.Struct, frozen=True, tag=True):
     table: TableId
 
 
+class ProveTable(msgspec.Struct, frozen=True, tag=True):
+    """See that every file is there that a table which was unloaded needs."""
+
+    table: TableId
+
+
 class DeleteTablets(msgspec.Struct, frozen=True, tag=True):
     """With their configs; files go when nobody needs them."""
 
@@ -65,7 +71,7 @@ class JoinTablets(msgspec.Struct, frozen=True, tag=True):
 
 
 ControlRequest: TypeAlias = (
-    CreateTablets | AlterTable | UnloadTable | LoadTable | DeleteTablets | SplitTablet | JoinTablets
+    CreateTablets | AlterTable | UnloadTable | LoadTable | ProveTable | DeleteTablets | SplitTablet | JoinTablets
 )
 
 

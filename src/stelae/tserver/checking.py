@@ -2,8 +2,9 @@
 
 - The catalog holds together. Each table's tablets cover all rows without gap or overlap, as the master has recorded
   them and as the server has them, at the newest schema, and serving.
-- Every file that a tablet needs is on the store; every byte of it has its checksum; its records are in order, as many
-  as it says, within the rows and times it says; its filters know its rows.
+- Every file that a tablet needs, also of a table that was dropped and can be recalled, is on the store; every byte of
+  it has its checksum; its records are in order, as many as it says, within the rows and times it says; its filters know
+  its rows.
 - The log can be read from its first segment to its end.
 - What lies on the store and is needed by nobody is counted: it is not wrong, and goes with the next collection.
 
@@ -32,6 +33,7 @@ from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.reports import CheckReport, Problem, Progress
 from stelae.storage.files.writing import fragment_names, table_of_name
 from stelae.storage.shard import Shard
+from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.lives import Life
@@ -58,13 +60,17 @@ class StoreCheck:
         tables: Tables,
         life: Callable[[TabletId], Life],
         tables_at_rest: AtRest,
+        away: Callable[[], Sequence[TabletConfig]],
     ) -> None:
+        """`away`: the configs of tablets that are not open."""
         self._shard = shard
         self._upkeep = upkeep
         self._logs = logs
         self._tables = tables
         self._life = life
         self._tables_at_rest = tables_at_rest
+        self._away = away
+        self._dropped: dict[TableId, str] = {}
         self._problems: list[Problem] = []
         self._counts: dict[str, int] = dict.fromkeys(("tables", "tablets", "fragments", "records", "bytes"), 0)
 
@@ -85,6 +91,7 @@ class StoreCheck:
             check_catalog(catalog)
         except StelaeError as error:
             self._wrong("catalog", f"version {catalog.version}", error)
+        self._dropped = {id_: f"{each.table.name} (dropped)" for id_, each in catalog.dropped.items()}
         for id_, table in catalog.tables.items():
             self._counts["tables"] += 1
             with self._shard.lock:
@@ -147,9 +154,15 @@ class StoreCheck:
             where = f"{self._table_name(state.table)}, tablet {state.tablet}"
             for name, file in state.files().items():
                 found.setdefault(name, (file, where))
+        for config in self._away():
+            where = f"{self._table_name(config.table)}, tablet {config.tablet}"
+            for file in config.fragments():
+                found.setdefault(file.name, (file, where))
         return found
 
     def _table_name(self, table: TableId) -> str:
+        if table in self._dropped:
+            return self._dropped[table]
         try:
             return self._tables.info(table).table.name
         except NotFound:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
 
+from stelae.model.errors import Corruption, NotFound
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import ALL_ROWS
 from stelae.registry.control import (
@@ -21,6 +22,7 @@ from stelae.registry.control import (
     JoinTablets,
     LoadTable,
     NewTablet,
+    ProveTable,
     ReportedTablet,
     SplitTablet,
     TabletReport,
@@ -102,6 +104,8 @@ class TabletControl:
                 return self._unload(table)
             case LoadTable(table):
                 return self._load(table)
+            case ProveTable(table):
+                return self._prove(table)
             case DeleteTablets(ids):
                 self._run(_Work(), ids, TabletEvent.DELETE_ASKED)
                 return self._report_on(())
@@ -149,6 +153,22 @@ class TabletControl:
     def _unload(self, table: TableId) -> TabletReport:
         ids = [state.tablet for state in self._shard.of_table(table)]
         self._run(_Work(), ids, TabletEvent.UNLOAD_ASKED)
+        return self._report_on(())
+
+    def away(self) -> tuple[TabletConfig, ...]:
+        """The configs of tablets that were unloaded: of tables that were dropped and can be recalled."""
+        return tuple(self._away.values())
+
+    def _prove(self, table: TableId) -> TabletReport:
+        for name in sorted({name for each in self._away.values() if each.table == table for name in each.files()}):
+            try:
+                self._shard.blobs.open(name).close()
+            except NotFound:
+                raise Corruption(
+                    "is missing, and the dropped table needs it: bring it back, perhaps from trash/ or a backup, and "
+                    "recall the table then",
+                    name,
+                ) from None
         return self._report_on(())
 
     def _load(self, table: TableId) -> TabletReport:

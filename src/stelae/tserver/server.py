@@ -366,7 +366,8 @@ class TabletServer:
     def check(self, tables_at_rest: AtRest, progress: Progress | None = None) -> CheckReport:
         """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded."""
         with self.visits.visit():
-            check = StoreCheck(self.shard, self.upkeep, self._ports.logs, self._tables, self.life, tables_at_rest)
+            logs, away = self._ports.logs, self.control.away
+            check = StoreCheck(self.shard, self.upkeep, logs, self._tables, self.life, tables_at_rest, away)
             return check.run(progress)
 
     # -- the end

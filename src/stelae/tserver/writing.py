@@ -181,16 +181,15 @@ class TableWriter:
         raise Overloaded(f"the tablet of row {first!r} kept moving; try again")
 
     def _follow(self, max_txn: Txn) -> None:
-        """Let the clock pass a txn that it has not given out, if it is a little ahead; what it says of a row is then
-        decided. InvalidArgument if it lies further in the future, where nobody can have seen the row."""
-        clock = self._shard.clock
-        ahead_ms = millis_of(max_txn) - millis_of(clock.tick())
-        if ahead_ms > AHEAD_MS_MAX:
+        """Let the clock pass a txn up to which a row may have been read. InvalidArgument if it lies in the future: all
+        that read rows, in this process or attached to it, were given a txn by this clock."""
+        now = self._shard.clock.tick()
+        if max_txn > now:
+            ahead_s = (millis_of(max_txn) - millis_of(now)) / 1_000
             raise InvalidArgument(
-                f"if_unchanged_since={max_txn} lies {ahead_ms / 1_000:.1f} s in the future: give the txn of a row that "
-                "was read, row.txn"
+                f"if_unchanged_since={max_txn} lies in the future, by {ahead_s:.3f} s: give the txn of a row that was "
+                "read, row.txn"
             )
-        clock.merge(max_txn)
 
     def _bring_up(self, table: TableId, first: Row, block: Block) -> Block:
         """The block under the schema that the tablet has now, which the catalog may be ahead of."""

@@ -24,6 +24,9 @@ SERVED = "file:///DIR, s3://BUCKET/PREFIX, or a plain path"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|s3):")
 _LIKE_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """Also of what went through a `Path`, which makes one of two slashes."""
+_OF_SCHEME = re.compile(r"(file|s3|mem|memory):", re.IGNORECASE)
+_LIKE_HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\]):\d{1,5}")
+_NAME_BYTES_MAX, _PATH_BYTES_MAX = 255, 4_095
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -51,13 +54,37 @@ def store_directory(place: object) -> Path:
     if not isinstance(place, str | os.PathLike) or not os.fspath(place) or isinstance(os.fspath(place), bytes):
         raise InvalidArgument(f"a store is opened by the path of its directory, not by {show(place)}")
     text = os.fspath(place)
-    found = _LIKE_SCHEME.match(text)
+    found = _LIKE_SCHEME.match(text.lstrip())
     if found is None:
+        _check_plain(text)
         return Path(_with_home(text))
-    if found[1].lower() == "file":
+    if found[1].lower() == "file" and found.string == text:
         return Path(_path_of(urlsplit(_file_url(text)).path))
-    hint = f"; for its data proper, stelae.open(DIR, store={text!r})" if found[1].lower() == "s3" else ""
-    raise InvalidArgument(f"{text}: a store is opened by a directory of this machine, not under {found[1]}:{hint}")
+    url = f"{found[1]}://{found.string[found.end() :].lstrip('/')}"
+    hint = f"; for its data proper, stelae.open(DIR, store={url!r})" if found[1].lower() == "s3" else ""
+    raise InvalidArgument(f"{url}: a store is opened by a directory of this machine, not under {found[1]}:{hint}")
+
+
+def _check_plain(text: str) -> None:
+    """InvalidArgument of what cannot be a directory, or is meant for something else."""
+    if "\0" in text:
+        raise InvalidArgument(f"{show(text)} is no path: it has a zero byte in it")
+    parts = os.fsencode(text).split(b"/")
+    if len(os.fsencode(text)) > _PATH_BYTES_MAX or max(len(part) for part in parts) > _NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"{show(text)} is no path: a name in one has at most {_NAME_BYTES_MAX} bytes, all of it {_PATH_BYTES_MAX}"
+        )
+    found = _LIKE_HOST.fullmatch(text)
+    if found is not None:
+        raise InvalidArgument(
+            f"{text}: a store is opened by the path of its directory; clusters, which have a host and a port, "
+            f"are not there yet. Of a directory that is called so, write {os.path.abspath(text)}"
+        )
+    if _OF_SCHEME.match(text.lstrip()):
+        raise InvalidArgument(
+            f"{text}: a store is opened by the path of its directory, or by file:///DIR. Of a directory that is called "
+            f"so, write {os.path.abspath(text)}"
+        )
 
 
 def _with_home(path: str) -> str:

@@ -116,7 +116,7 @@ class RecallTable:
     table: TableName
     new_name: str | None = None
 
-    def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
+    def decide(self, catalog: Catalog) -> tuple[TableRecalled, ...]:
         dropped = self._last(catalog)
         name = self.table.name if self.new_name is None else self.new_name
         check_object_name(f"table {name!r}", name)

@@ -24,7 +24,7 @@ def typed_key(schema: TableSchema, words: Sequence[str]) -> tuple[Any, Sequence[
     names = ", ".join(f"{key.name} {key.type}" for key in schema.key)
     if not words:
         raise InvalidArgument(f"which row? The key is {names}")
-    if _is_json(schema, words[0]):
+    if is_json_key(schema, words[0]):
         return _of_json(schema, words[0], "key", whole=True), words[1:]
     if len(words) < len(schema.key):
         raise InvalidArgument(f"the key has {len(schema.key)} parts ({names}); given are {', '.join(map(show, words))}")
@@ -44,12 +44,13 @@ def typed_bound(schema: TableSchema, word: str | None, what: str) -> Any:
     """The first part of a key, or as JSON its first parts: for --start, --stop, --prefix, --split."""
     if word is None:
         return None
-    if _is_json(schema, word):
+    if is_json_key(schema, word):
         return _of_json(schema, word, what, whole=False)
     return from_text(schema.key[0].type, word, what)
 
 
-def _is_json(schema: TableSchema, word: str) -> bool:
+def is_json_key(schema: TableSchema, word: str) -> bool:
+    """Whether a word is a key, or its first parts, as JSON."""
     if len(schema.key) > 1:
         return word.lstrip().startswith(("[", "{"))
     return isinstance(schema.key[0].type, Binary) and word.startswith("{") and BINARY in word

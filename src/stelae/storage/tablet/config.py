@@ -48,8 +48,12 @@ class TabletConfig(msgspec.Struct, frozen=True):
     log: str
 
     def files(self) -> frozenset[str]:
+        return frozenset(file.name for file in self.fragments())
+
+    def fragments(self) -> list[FragmentFile]:
+        """All files that it names, those of prepared loads too; some perhaps several times."""
         groups = (*self.groups, *(group for _, load in self.prepared for group in load))
-        return frozenset(ref.file.name for _, refs in groups for ref in refs)
+        return [ref.file for _, refs in groups for ref in refs]
 
 
 def config_of(state: TabletState, log: str = "") -> TabletConfig:
