@@ -107,7 +107,9 @@ class Walk:
         self._tell("compact(erase_now=True)")
         now = self._world.db.now()
         kept = self._world.table.compact(erase_now=True)
-        assert bool(kept) == bool(self._world.held)
+        snapshots = [who for who in kept if "begins at the key of a row that is gone" not in who]
+        assert bool(snapshots) == bool(self._world.held)
+        assert len(kept) - len(snapshots) < len(self._world.table.tablets())
         self._world.end_history(now)
 
     def _keep(self) -> None:

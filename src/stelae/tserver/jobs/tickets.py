@@ -171,8 +171,8 @@ class Tickets:
         )
 
     def erased_boundaries(self, table: TableId) -> tuple[str, ...]:
-        """Tablets that begin at the key of a row which was erased, in words: asked before its records are gone. The key
-        stays where tablets are recorded."""
+        """Tablets that begin at the key of a row which was erased or purged, in words: asked before its records
+        are gone. The key stays where tablets are recorded."""
         shard, found = self._shard, []
         for state in shard.of_table(table):
             row, fragments, at = Row(state.rows.start), shard.fragments, shard.visible
@@ -181,8 +181,9 @@ class Tickets:
             asking = Asking(at, state.floor_at(at), micros_of(at))
             if reader_for(state, fragments, ALL_COLUMNS).newest(row, asking) is None:
                 found.append(
-                    f"tablet {state.tablet} begins at the erased key {shown_row(state.schema.codec, row)}, which stays "
-                    "in the metastore as long as it does: `stelae tablet join` joins it with the one before"
+                    f"tablet {state.tablet} begins at the key of a row that is gone, "
+                    f"{shown_row(state.schema.codec, row)}: it stays in the metastore until "
+                    "`stelae tablet join` joins the tablet with the one before"
                 )
         return tuple(found)
 
