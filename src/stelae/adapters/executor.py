@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from threading import RLock
 from typing import ParamSpec, TypeVar
 
 from stelae.model.errors import Closed, InvalidArgument, Overloaded
@@ -26,7 +26,8 @@ class ThreadExecutor:
         self._places = workers + queued_max
         self._unfinished = 0
         self._closed = False
-        self._lock = Lock()
+        # Reentrant: while a job is submitted, the collector may end a scan that nobody holds, which cancels its own.
+        self._lock = RLock()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="stelae")
 
     def submit(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
