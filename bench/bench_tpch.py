@@ -6,7 +6,8 @@
 The states: `clean`, as loaded; `whole`, 5% of lineitem's rows replaced in every column; `narrow`, 5% changed in one
 column; `erased`, 0.1% of orders erased with their lines; `inserted`, 1% more orders with their lines; `compacted`, all
 of these one after the other, and then compacted. Ratios are ours over the other's, so less is better: of processor time
-(this process, its Java and its workers) and of seconds. Every answer of everybody is compared with DuckDB's.
+(this process, its Java and its workers) and of seconds. Every answer of everybody is compared with DuckDB's. The data
+comes from `tpchgen-cli`; Delta and Iceberg, which do the same by MERGE, run as in `bench_spark.py`, if they can.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tpch_peers import PeerTables
 from tpch_queries import NUMBERS, sql_of
 from tpch_tables import facts_of, print_peers, print_state, print_summary, rows_of
 from tpch_world import Frames, World, console, opened
+
+PEERS = ("delta", "iceberg")
 
 
 def measured_state(
@@ -80,8 +83,8 @@ def _ready(peers: Sequence[PeerTables], state: str, refusals: list[Refusal]) -> 
     return ready
 
 
-def arguments() -> tuple[argparse.Namespace, list[str], list[int]]:
-    """What was said, the states, and the queries."""
+def arguments() -> tuple[argparse.Namespace, list[str], list[int], list[str]]:
+    """What was said, the states, the queries, and the peers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H; 1 is 6 million lines")
     parser.add_argument("--states", default=",".join(STATES), help="some of these, with commas between")
@@ -98,12 +101,14 @@ def arguments() -> tuple[argparse.Namespace, list[str], list[int]]:
         parser.error(f"--states: there is no {', '.join(unknown)}; there are {', '.join(STATES)}")
     if missing := [str(number) for number in numbers if number not in NUMBERS]:
         parser.error(f"--queries: there is no {', '.join(missing)}; there are {NUMBERS[0]} to {NUMBERS[-1]}")
-    return said, states, numbers
+    kinds = said.peers.split(",") if said.peers else []
+    if strangers := [kind for kind in kinds if kind not in PEERS]:
+        parser.error(f"--peers: there is no {', '.join(strangers)}; there are {', '.join(PEERS)}")
+    return said, states, numbers, kinds
 
 
 def main() -> None:
-    said, states, numbers = arguments()
-    kinds = said.peers.split(",") if said.peers else []
+    said, states, numbers, kinds = arguments()
     all_found: list[Found] = []
     with (
         opened(said.scale, said.master, said.memory) as world,
