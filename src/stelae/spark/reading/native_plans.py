@@ -28,7 +28,7 @@ from stelae.spark.reading.question import Question
 from stelae.spark.reading.shapes import columns_of, native_shape, overlay_shape
 from stelae.spark.reading.tablets import PlannedTablet
 from stelae.storage.offline.hidden import Hidden, HiddenPlaces, Places
-from stelae.storage.offline.plain import FileShare, Layers, PlainFile, layers_of, refs_besides, rows_of_file
+from stelae.storage.offline.plain import FileShare, Layers, PlainFile, Ref, layers_of, refs_besides, rows_of_file
 from stelae.storage.offline.scans import Appearing, output_schema
 
 RANGES_MAX = 16
@@ -73,13 +73,19 @@ class Unit:
         return sum(stretch.file.records for stretch in self.stretches)
 
     def touched_records(self) -> int:
-        """About how many records other files have, and the rows that are merged at most."""
-        return sum(
-            FileShare(ref, ref.file, self.tablet.fragments).records_in(self.tablet.asked.within(layers.rows))
-            for layers in self.layers
-            for ref in layers.touching
-            if ref.file is not None
-        )
+        """About how many records other files have, and mixed ones of rows with several: so many rows are merged."""
+        total = 0
+        for layers in self.layers:
+            rows = self.tablet.asked.within(layers.rows)
+            total += sum(self._records(ref, rows) for ref in layers.touching)
+            for each in layers.files:
+                stats = each.file.stats
+                if each.checked:
+                    total += max(1, self._records(each.ref, rows) * (stats.records - stats.rows) // stats.records)
+        return total
+
+    def _records(self, ref: Ref, rows: RangeSet) -> int:
+        return 0 if ref.file is None else FileShare(ref, ref.file, self.tablet.fragments).records_in(rows)
 
     def hidden(self) -> Iterator[tuple[Layers, RowRange, Hidden]]:
         """What is not read from the files, and what is merged instead."""
@@ -122,7 +128,7 @@ def native_reads(
         for layers, rows, hidden in unit.hidden():
             for name, some in hidden.places.items():
                 places.setdefault(name, []).append(some)
-            if layers.touching:
+            if not layers.is_clean:
                 touched.append(TouchedRows(unit.tablet, layers, rows, hidden))
     if overlays is not None:
         beside = _beside(tablets, group, touched, beside_left)
@@ -279,7 +285,7 @@ def _units(tablet: PlannedTablet, group: ColumnsGroup, overlay: NativeShape) -> 
     touched: list[Layers] = []
     for layers in layers_of(tablet.tablet, tablet.fragments, group, columns, txn, time, others, refs):
         if not tablet.asked.within(layers.rows).is_empty:
-            kind = touched if layers.touching else stacked if len(layers.files) > 1 else single
+            kind = touched if not layers.is_clean else stacked if len(layers.files) > 1 else single
             kind.append(layers)
 
     def stretches(of: Sequence[Layers]) -> Iterator[Stretch]:

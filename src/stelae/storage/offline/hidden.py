@@ -8,20 +8,23 @@ is another file than the oldest; it is kept for the next read of the same files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stelae.model.ids import ColumnId
 from stelae.model.ranges import RowRange
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import extent
 from stelae.storage.merge.overlay import overlaid
+from stelae.storage.offline.mixed import merged_flags
 from stelae.storage.offline.plain import Layers
 from stelae.storage.read.scans.windows import Piece, ScanWindow, plan_windows, run_ahead
 
@@ -47,14 +50,14 @@ class HiddenPlaces:
     """What was found lately: files never change, so it holds for ever. Safe for threads."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[tuple[str, ...], tuple[str, ...], RowRange], Hidden] = {}
+        self._found: dict[object, Hidden] = {}
         self._bytes = 0
         self._lock = Lock()
 
     def of(self, layers: Layers, fragments: Fragments, rows: RowRange) -> Hidden:
         """`rows`: those of the stretch that are asked for."""
         touching = tuple(ref.file.name for ref in layers.touching if ref.file is not None)
-        at = (tuple(each.file.name for each in layers.files), touching, rows)
+        at = (tuple((each.file.name, each.checked) for each in layers.files), touching, rows)
         found = self._found.get(at)
         if found is None:
             found = hidden_places(layers, fragments, rows)
@@ -70,23 +73,31 @@ class HiddenPlaces:
 def hidden_places(layers: Layers, fragments: Fragments, rows: RowRange) -> Hidden:
     refs = [*(each.ref for each in layers.files), *layers.touching]
     order = {id(ref): number for number, ref in enumerate(refs)}
+    plain = {id(each.ref): each for each in layers.files}
     starts = {id(each.ref): _starts(each.fragment) for each in layers.files}
 
     def is_needed(window: ScanWindow) -> bool:
-        return len(window.pieces) > 1 or any(id(piece.ref) not in starts for piece in window.pieces)
+        """Where one plain file is alone, all of it is read."""
+        alone = plain.get(id(window.pieces[0].ref)) if len(window.pieces) == 1 else None
+        return alone is None or bool(alone.checked)
 
-    def work(window: ScanWindow) -> tuple[list[tuple[str, Places]], list[pa.Array]]:
-        oldest_first = sorted(window.pieces, key=lambda piece: order[id(piece.ref)])
-        return _of_window(window.rows, oldest_first, starts)
+    def work(window: ScanWindow) -> _Found:
+        found = _Found()
+        for piece in sorted(window.pieces, key=lambda piece: order[id(piece.ref)]):
+            file = plain.get(id(piece.ref))
+            if file is None:
+                found.add_touching(piece, window.rows)
+            else:
+                found.add_plain(piece, window.rows, file.checked, starts[id(piece.ref)])
+        return found
 
     hidden: dict[str, list[Places]] = {}
     touched: list[pa.Array] = [pa.array([], pa.binary())]
-    for found, rows_touched in run_ahead(
-        filter(is_needed, plan_windows(refs, fragments, rows)), work, fragments.reading
-    ):
-        for name, places in found:
+    for found in run_ahead(filter(is_needed, plan_windows(refs, fragments, rows)), work, fragments.reading):
+        union = found.touched()
+        for name, places in found.places(union):
             hidden.setdefault(name, []).append(places)
-        touched += rows_touched
+        touched.append(union)
     places_of = {name: np.concatenate(places) for name, places in hidden.items()}
     return Hidden(places_of, pa.concat_arrays(touched))
 
@@ -97,31 +108,60 @@ def _starts(fragment: Fragment) -> list[int]:
     return list(accumulate(counts, initial=0))
 
 
-def _of_window(
-    within: RowRange, oldest_first: Sequence[Piece], starts: Mapping[int, Sequence[int]]
-) -> tuple[list[tuple[str, Places]], list[pa.Array]]:
-    """Of each plain file the places that are hidden; and the rows that other files touch, in one array if any.
-    `starts`: of plain files, by their reference."""
-    plain: list[tuple[str, int, pa.Array]] = []
-    touching: list[pa.Array] = []
-    for number, piece in enumerate(oldest_first):
-        is_plain = id(piece.ref) in starts
-        if is_plain and number + 1 == len(oldest_first) and not plain:
-            return [], []  # nothing else reaches into it here: no need to read it
-        for block_number, block in zip(piece.blocks, piece.read((), keep=False), strict=True):
+class _Source(NamedTuple):
+    """Rows of a block of a plain file, and the place of the first of them."""
+
+    name: str
+    start: int
+    rows: pa.Array
+
+
+class _Found:
+    """What there is in one window, file by file, the oldest first."""
+
+    def __init__(self) -> None:
+        self._plain: list[_Source] = []
+        self._mixed: list[_Source] = []
+        self._touching: list[pa.Array] = []
+
+    def add_touching(self, piece: Piece, within: RowRange) -> None:
+        for block in piece.read((), keep=False):
             low, high = extent(block.rows, within.intersect(piece.rows))
-            rows = block.rows.slice(low, high - low)
-            if is_plain and high > low:
-                start = starts[id(piece.ref)][block_number] + low
-                plain.append((piece.fragment.file.name, start, rows))
-            elif high > low:
-                touching.append(each_once(rows))
-    union = [sorted_union(touching)] if touching else []
-    sources = [*(rows for _, _, rows in plain), *union]
-    found = [
-        (name, hidden + start) for (name, start, _), hidden in zip(plain, covered(sources), strict=False) if len(hidden)
-    ]
-    return found, union
+            if high > low:
+                self._touching.append(each_once(block.rows.slice(low, high - low)))
+
+    def add_plain(self, piece: Piece, within: RowRange, checked: frozenset[ColumnId], starts: Sequence[int]) -> None:
+        """`checked`: of a mixed file, the columns that a record must write. `starts`: how many records lie before each
+        block."""
+        name, rows = piece.fragment.file.name, within.intersect(piece.rows)
+        columns = piece.fragment.needed_marks(checked) if checked else ()
+        raws = []
+        for number, block in zip(piece.blocks, piece.read(columns, keep=False), strict=True):
+            low, high = extent(block.rows, rows)
+            if high > low:
+                source = _Source(name, starts[number] + low, block.rows.slice(low, high - low))
+                (self._mixed if checked else self._plain).append(source)
+                raws += [block.raw_columns(rows, tuple(checked), with_values=False)] if checked else []
+        if raws:
+            flags = pa.array(merged_flags(raws))
+            self._touching.append(each_once(pa.concat_arrays([raw.rows for raw in raws]).filter(flags)))
+
+    def touched(self) -> pa.Array:
+        """The rows that are merged, each once, in order."""
+        return sorted_union(self._touching) if self._touching else pa.array([], pa.binary())
+
+    def places(self, touched: pa.Array) -> Iterator[tuple[str, Places]]:
+        """Of each plain file, what is not read from it."""
+        sources = [*(each.rows for each in self._plain), *([touched] if len(touched) else [])]
+        for each, hidden in zip(self._plain, covered(sources), strict=False):
+            if len(hidden):
+                yield each.name, hidden + each.start
+        if self._mixed and sources:
+            others = pa.concat_arrays(sources)
+            for each in self._mixed:
+                hidden = np.flatnonzero(pc.is_in(each.rows, value_set=others).to_numpy(zero_copy_only=False))
+                if len(hidden):
+                    yield each.name, hidden + each.start
 
 
 def each_once(rows: pa.Array) -> pa.Array:

@@ -3,6 +3,7 @@
 A file is *plain* by the same rule that lets a scan pass on blocks as they are: each record is exactly what is seen of
 its row. Where several plain files lie over each other, each newer than the one below, that holds of the newest record
 of each row (see `hidden`). Rows that any other file touches are merged; the rest of the stretch is still read as it is.
+The oldest may be *mixed* (`mixed`): plain but for some rows, which are merged, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from operator import itemgetter
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model import types as t
-from stelae.model.ids import GroupId, Txn
+from stelae.model.ids import ColumnId, GroupId, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -22,6 +23,7 @@ from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import WILDCARD, Column, ColumnsGroup, Group
 from stelae.storage.files.extents import extent_of, layered, rows_of_file
 from stelae.storage.files.fragments import Fragment, Fragments
+from stelae.storage.offline.mixed import is_mixed
 from stelae.storage.offline.tablets import HeldTablet
 from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
@@ -35,6 +37,7 @@ __all__ = [
     "FileShare",
     "Layers",
     "PlainFile",
+    "Ref",
     "files_beside",
     "layers_of",
     "needed_files",
@@ -51,10 +54,12 @@ def row_column(codec: KeyCodec) -> tuple[str, t.ColumnType]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainFile:
-    """A file each of whose records is exactly what is seen of its row, unless a newer file has the row, too."""
+    """A file each of whose records is exactly what is seen of its row, unless a newer file has the row, too. `checked`:
+    it is a mixed file (see `mixed`), and that holds of rows with one record that writes these columns."""
 
     ref: Ref
     fragment: Fragment
+    checked: frozenset[ColumnId] = frozenset()
 
     @property
     def file(self) -> FragmentFile:
@@ -94,7 +99,7 @@ class Layers:
     @property
     def is_clean(self) -> bool:
         """All of a row's newest record in the files counts, and nothing else."""
-        return not self.touching
+        return not self.touching and not any(each.checked for each in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,32 +194,41 @@ def layers_of(
     asking, policy = tablet.asking(at, time), group.purging_at(at)
     choice = ColumnChoice(tuple(columns), existing.id == group.id, others)
     asked = ColumnsQuestion(state.rows, choice, asking, policy)
-    pieces = {id(ref): _plain_piece(tablet, fragments, ref, asked) for ref in state.refs(group.id)}
-    files = {id_: PlainFile(piece.ref, piece.fragment) for id_, piece in pieces.items() if piece is not None}
+    files = {id(ref): _plain_file(tablet, fragments, ref, asked) for ref in state.refs(group.id)}
     for rows, refs in layered([*state.refs(group.id), *besides]):
-        plain = [piece for ref in refs if (piece := pieces.get(id(ref))) is not None]
-        chain = _heaviest_chain(plain, choice)
-        chosen = {id(piece.ref) for piece in chain}
-        touching = tuple(ref for ref in refs if id(ref) not in chosen)
-        yield Layers(rows, tuple(files[id(piece.ref)] for piece in chain), touching)
+        chain = _heaviest_chain([file for ref in refs if (file := files.get(id(ref))) is not None], choice)
+        chosen = {id(each.ref) for each in chain}
+        yield Layers(rows, chain, tuple(ref for ref in refs if id(ref) not in chosen))
 
 
-def _heaviest_chain(pieces: Sequence[Piece], choice: ColumnChoice) -> tuple[Piece, ...]:
+def _heaviest_chain(files: Sequence[PlainFile], choice: ColumnChoice) -> tuple[PlainFile, ...]:
     """Of plain files, those with the most records that lie over each other, the oldest first. What is left out is
     merged, so the largest file should be among them."""
-    ordered = sorted(pieces, key=lambda piece: piece.fragment.file.txn_min)
-    best: list[tuple[int, tuple[Piece, ...]]] = []
-    for at, piece in enumerate(ordered):
-        below = [found for found, old in zip(best, ordered[:at], strict=True) if lies_over(piece, old, choice)]
+    ordered = sorted(files, key=lambda each: each.file.txn_min)
+    best: list[tuple[int, tuple[PlainFile, ...]]] = []
+    for at, file in enumerate(ordered):
+        below = [found for found, old in zip(best, ordered[:at], strict=True) if _lies_over(file, old, choice)]
         weight, chain = max(below, key=itemgetter(0), default=(0, ()))
-        best.append((weight + piece.fragment.file.stats.records, (*chain, piece)))
+        best.append((weight + file.file.stats.records, (*chain, file)))
     return max(best, key=itemgetter(0), default=(0, ()))[1]
 
 
-def _plain_piece(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: ColumnsQuestion) -> Piece | None:
+def _lies_over(new: PlainFile, old: PlainFile, choice: ColumnChoice) -> bool:
+    """A mixed file only lies below others."""
+    return not new.checked and lies_over(_whole(new.ref, new.fragment), _whole(old.ref, old.fragment), choice)
+
+
+def _plain_file(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: ColumnsQuestion) -> PlainFile | None:
     if ref.file is None or isinstance(ref.part, FamilySet):
         return None
     fragment = fragments.of(ref.file)
-    piece = Piece(ref, fragment, range(1), ref.rows)
-    is_same_key = fragment.spec.codec().types == tablet.shown_schema.codec.types
-    return piece if is_same_key and is_plain(piece, asked) else None
+    if fragment.spec.codec().types != tablet.shown_schema.codec.types:
+        return None
+    piece = _whole(ref, fragment)
+    if is_plain(piece, asked):
+        return PlainFile(ref, fragment)
+    return PlainFile(ref, fragment, asked.choice.ids) if is_mixed(piece, asked) else None
+
+
+def _whole(ref: Ref, fragment: Fragment) -> Piece:
+    return Piece(ref, fragment, range(1), ref.rows)

@@ -298,21 +298,25 @@ def _overlaid(found: Sequence[ColumnsChunk], rows: RowRange) -> ColumnsChunk | N
 
 def is_plain(piece: Piece, question: ColumnsQuestion) -> bool:
     """Whether each record of the piece is exactly what a reader sees of its row."""
-    file, asking, spec = piece.fragment.file, question.asking, piece.fragment.spec
-    stats = file.stats
-    if stats.rows != stats.records or stats.erasures or stats.markers:
+    stats = piece.fragment.file.stats
+    if stats.rows != stats.records or stats.erasures or stats.markers or not is_inside(piece, question):
         return False
+    if piece.fragment.spec.nulls == "written":
+        return _has_one(piece, question.choice)
+    return _says_all(piece, question.choice)
+
+
+def is_inside(piece: Piece, question: ColumnsQuestion) -> bool:
+    """Whether all records of the file are at or below the snapshot and in the times asked for, and none that is the
+    newest of its row is purged."""
+    file, asking = piece.fragment.file, question.asking
     if file.txn_max > asking.at or file.txn_min < asking.floor:
         return False
     ts_min, ts_max = _times(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
     policy = purging_of_columns(question.policy)
-    if policy is not None and purges_newest(policy, Micros(ts_min), file.txn_min, asking.read_us):
-        return False
-    if spec.nulls == "written":
-        return _has_one(piece, question.choice)
-    return _says_all(piece, question.choice)
+    return policy is None or not purges_newest(policy, Micros(ts_min), file.txn_min, asking.read_us)
 
 
 def _times(piece: Piece) -> tuple[int, int]:
