@@ -187,7 +187,7 @@ def test_url_that_names_no_bucket_is_refused(url: str) -> None:
 
 def test_missing_obstore_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(InvalidArgument, match=r"pip install 'stelae\[s3\]'"):
+    with pytest.raises(InvalidArgument, match=r"pip install '.\[s3\]'"):
         S3BlobStore("s3://bucket")
 
 

@@ -482,7 +482,7 @@ def test_without_grpc_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
     etcd_messages.grpc_module.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(importlib, "import_module", missing)
-        with pytest.raises(InvalidArgument, match=r"grpc.*pip install 'stelae\[etcd\]'"):
+        with pytest.raises(InvalidArgument, match=r"grpc.*pip install '.\[etcd\]'"):
             EtcdMetastore([NOWHERE])
 
 

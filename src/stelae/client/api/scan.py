@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
@@ -42,12 +42,12 @@ class PinnedScan:
     """A plan and the snapshot it is at, which is held until this is closed or forgotten, and passes under way have
     ended. This is the only pin of a scan: all that reads below relies on it."""
 
-    def __init__(self, session: Session, plan: ScanPlan, at: object, asked: str) -> None:
-        """`asked`: what it is a scan of, in the words of who asked for it."""
+    def __init__(self, session: Session, plan: ScanPlan, at: object, asked: Mapping[str, object]) -> None:
+        """`asked`: the arguments that it was asked for with, to show them."""
         pin = session.pin(snapshot_of(plan, at))
         self.session = session
         self.plan = plan
-        self.asked = asked
+        self._asked = asked
         self.txn: Txn = pin.txn
         self._hold: _Hold | None = _Hold(pin)
 
@@ -78,7 +78,7 @@ class PinnedScan:
         return table_of(self.plan.arrow_schema, self.run().batches())
 
     def __repr__(self) -> str:
-        return f"<Scan of {self.plan.view.name!r} at {show_txn(self.txn)}: {self.asked}>"
+        return f"<Scan of {self.plan.view.name!r} at {show_txn(self.txn)}: {_words(self._asked)}>"
 
 
 @told_briefly
@@ -117,13 +117,33 @@ def open_scan(
         cells=cells,
         rows=rows,
     )
-    given = {"start": start, "stop": stop, "prefix": prefix, "columns": columns, "limit": limit, "after": after}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    flags = {"reverse": reverse, "ordered": ordered, "cells": cells, "rows": rows}
-    chosen |= {name: value for name, value in flags.items() if value not in (False, "map", ALL_ROWS)}
-    words = [] if where is None else [where if isinstance(where, str) else to_text(cast(Expr, where))]
-    words += [f"{name}={_shown(value)}" for name, value in chosen.items()]
-    return PinnedScan(session, plan, at, ", ".join(words) or "all rows")
+    asked = {
+        "where": where,
+        "start": start,
+        "stop": stop,
+        "prefix": prefix,
+        "columns": columns,
+        "limit": limit,
+        "after": after,
+        "reverse": reverse,
+        "ordered": ordered,
+        "cells": cells,
+        "rows": rows,
+    }
+    return PinnedScan(session, plan, at, asked)
+
+
+def _words(asked: Mapping[str, object]) -> str:
+    """What a scan was asked for, without what is so anyway."""
+    words = []
+    for name, value in asked.items():
+        if value is None or value is False:
+            continue
+        if name == "where":
+            words.append(value if isinstance(value, str) else to_text(cast(Expr, value)))
+        elif (name, value) not in (("cells", "map"), ("rows", ALL_ROWS)):
+            words.append(f"{name}={_shown(value)}")
+    return ", ".join(words) or "all rows"
 
 
 def _shown(value: object) -> str:
