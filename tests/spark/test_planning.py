@@ -237,6 +237,21 @@ def test_tablets_of_which_much_was_touched_are_left_to_tasks(db: Database) -> No
     assert _counts(db, replace(SMALL, overlay_rows_max=0), overlaid=True) == (2, 0, 1)
 
 
+@pytest.mark.parametrize(
+    "change", [_in_part, _erased, lambda table: _write(table, "a")], ids=["in part", "erased", "whole"]
+)
+def test_history_that_a_compaction_keeps_is_merged_alone(db: Database, change: Callable[[Any], Any]) -> None:
+    """Of the one file there is then, all other rows are read as they lie."""
+    table = _create(db)
+    _write(table, [f"b{number}" for number in range(40)])
+    change(table)
+    table.compact()
+    files, hidden, merged = _counts(db, overlaid=True)
+    assert (hidden, merged) == (1, 0)
+    assert files <= 3
+    assert _counts(db)[2] == 1
+
+
 def test_the_same_question_about_the_same_files_has_one_overlay(db: Database) -> None:
     _erased(table := _create(db))
     _in_part(table)

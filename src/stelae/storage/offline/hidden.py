@@ -142,8 +142,8 @@ class _Found:
                 source = _Source(name, starts[number] + low, block.rows.slice(low, high - low))
                 (self._mixed if checked else self._plain).append(source)
                 raws += [block.raw_columns(rows, tuple(checked), with_values=False)] if checked else []
-        if raws:
-            flags = pa.array(merged_flags(raws))
+        flags = pa.array(merged_flags(raws))
+        if flags.true_count:
             self._touching.append(each_once(pa.concat_arrays([raw.rows for raw in raws]).filter(flags)))
 
     def touched(self) -> pa.Array:
