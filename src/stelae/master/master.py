@@ -239,6 +239,7 @@ class Master:
     async def _assign(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> None:
         """Create tablets on the server; those that are not reported in time are replaced by others."""
         waiting = list(records)
+        refused: DiskFailed | None = None
         for attempt in range(self._settings.attempts_max):
             if not waiting:
                 return
@@ -248,10 +249,11 @@ class Master:
             try:
                 async with asyncio.timeout(self._settings.assignment_timeout_s):
                     report = await self._link.ask(request)
-            except (DiskFull, DiskFailed) as error:  # other tablets would meet the same disk
+            except DiskFull as error:  # other tablets would meet the same disk
                 count = counted(len(creating), "tablet is", "tablets are")
-                raise type(error)(f"{count} recorded, and made before the next change of tables: {error}") from error
-            except (Retryable, UnknownOutcome, TimeoutError):
+                raise DiskFull(f"{count} recorded, and made before the next change of tables: {error}") from error
+            except (Retryable, UnknownOutcome, TimeoutError) as error:
+                refused = error if isinstance(error, DiskFailed) else None
                 report = TabletReport(self._link.server, ())
             here = reported_ids(report)
             running = [record for record in creating if record.tablet in here]
@@ -259,10 +261,10 @@ class Master:
             late = [record for record in creating if record.tablet not in here]
             is_over = deadline is not None and deadline.is_over
             if late and (is_over or attempt + 1 == self._settings.attempts_max):
-                raise Unavailable(
-                    f"{counted(len(late), 'tablet is', 'tablets are')} not running yet: "
-                    f"server {self._link.server} does not report them"
-                )
+                count = f"{counted(len(late), 'tablet is', 'tablets are')} not running yet"
+                if refused is not None:
+                    raise DiskFailed(f"{count}: {refused}") from refused
+                raise Unavailable(f"{count}: server {self._link.server} does not report them")
             waiting = await self._replace(late)
 
     async def _replace(self, late: Sequence[TabletRecord]) -> list[TabletRecord]:
