@@ -139,7 +139,8 @@ class Wal:
                 if until is not None and until.left_s <= 0:
                     break
                 self._tell_of_group()
-            self._roll_if_wanted()
+            if self._roll_wanted:
+                self._roll_if_wanted()
         finally:
             self._give_back()
 
@@ -235,8 +236,10 @@ class Wal:
         """A waiting thread can take the turn, whatever happened in this one."""
         with self._turn:
             self._taken = False
-            self._tell()
-        self._call_if_left()
+            if self._waiting:
+                self._tell()
+        if self._queue or self._in_flight:
+            self._call_if_left()
 
     def _call_if_left(self) -> None:
         """Call for the log's own thread if something is queued that no thread is about to write. Each thread that
