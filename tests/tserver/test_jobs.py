@@ -14,7 +14,15 @@ import pytest
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.format.fragment.footer import FragmentFile, FragmentSpec, spec_of
 from stelae.format.fragment.writer import FragmentWriter
-from stelae.model.errors import Conflict, InvalidArgument, NotFound, SnapshotTooOld
+from stelae.model.errors import (
+    Conflict,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    SnapshotTooOld,
+    StelaeError,
+    Unavailable,
+)
 from stelae.model.ids import Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.ports.blobs import BlobStore
@@ -419,6 +427,25 @@ def test_overlays_go_with_the_hold_that_they_are_for(machine: Machine, store: Em
         pass
     assert late not in machine.files()
     assert stays in machine.files()
+
+
+@pytest.mark.parametrize("error", [PermissionDenied, Unavailable])
+def test_a_store_opens_though_overlays_cannot_be_deleted(machine: Machine, error: type[StelaeError]) -> None:
+    """As one that is opened read-only after a job was killed. They go later."""
+    store = machine.open()
+    create("t").act(machine, store)
+    held = store.hold(id_of(store, "t"), ttl_s=60)
+    name = f"{overlay_directory(held.ticket)}/a.parquet"
+    sink = machine.blobs.create(name)
+    sink.write(b"x")
+    sink.commit()
+    machine.pass_s(61)
+    machine.blobs.fail("delete", error)
+    store = again(machine)
+    machine.pass_s(2 * HOUR_S)
+    while store.compact_step():
+        pass
+    assert name not in machine.files()
 
 
 @pytest.mark.parametrize("ending", ["release", "urgent", "silence"])

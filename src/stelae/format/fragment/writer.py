@@ -231,7 +231,7 @@ class FragmentWriter:
                 write_page_checksum=True,
                 bloom_filter_options=bloom,
                 store_schema=False,
-                # Readers of such integers are several times as fast as of the bytes that Arrow writes otherwise.
+                # Spark decodes such integers faster than the bytes that Arrow writes otherwise (decision 15).
                 store_decimal_as_integer=True,
             )
         return self._parquet

@@ -9,12 +9,12 @@ collected.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.model.errors import NotFound, StelaeError, TabletAway
+from stelae.model.errors import NotFound, PermissionDenied, StelaeError, TabletAway
 from stelae.model.ids import Txn
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
@@ -142,12 +142,16 @@ class Holds:
         self._kept.pop(ticket, None)
         hold.pin.close()
         self._run(remove_hold(self._store, ticket))
-        self._shard.blobs.delete_below(overlay_directory(ticket))
+        # What cannot be deleted now is swept later, or by whoever may write: no store stays closed for it.
+        with suppress(StelaeError):
+            self._shard.blobs.delete_below(overlay_directory(ticket))
         return True
 
     def drop_overlays(self) -> None:
-        """Delete the overlays of holds that ended while nobody served the store, or that were made too late."""
-        drop_overlays(self._shard.blobs, self._holds.__contains__)
+        """Delete the overlays of holds that ended while nobody served the store, or that were made too late. A store
+        opened read-only leaves them."""
+        with suppress(PermissionDenied):
+            drop_overlays(self._shard.blobs, self._holds.__contains__)
 
     def expire(self) -> list[str]:
         """Let go of what nobody has renewed in time; the tickets that ended."""
