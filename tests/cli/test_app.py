@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.format.log import segment_name
+from stelae.format.log.positions import segment_name
 from tests.golden.samples import HERE, SEGMENT_TXN, segment
 
 
