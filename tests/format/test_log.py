@@ -12,10 +12,10 @@ from stelae.format.log.chain import read_log
 from stelae.format.log.layout import GROUP_HEADER_BYTES, GROUP_MAGIC, LOG_VERSION, SEGMENT_HEADER_BYTES
 from stelae.format.log.positions import SegmentId, segment_name, segment_of
 from stelae.format.log.reader import read_segment
-from stelae.format.log.records import LogRecord, SegmentContent, SegmentEnd
+from stelae.format.log.records import NO_INDEX, LogRecord, SegmentContent, SegmentEnd
 from stelae.format.log.writer import SegmentWriter
 from stelae.model.errors import Corruption, InvalidArgument, UnsupportedFormat
-from stelae.model.ids import TabletId
+from stelae.model.ids import Index, TabletId
 from stelae.ports.logfiles import LogFileInfo
 from tests.format.logs import WRITERS, log_record
 
@@ -49,7 +49,7 @@ class Log:
             writer.mark_synced()
         self.records = [record for group in groups for record in group]
         if version == 1:
-            self.records = [record._replace(index=0) for record in self.records]
+            self.records = [record._replace(index=NO_INDEX) for record in self.records]
 
     def judge(self, data: bytes, *lost: range) -> SegmentContent | None:
         """Bytes were lost in some places. Below an offset that a surviving group header calls synced, reading names a
@@ -83,8 +83,10 @@ LOGS = pytest.mark.parametrize("log", [Log(GROUPS, version=1), LOG], ids=["versi
 
 def test_reads_back_what_was_written() -> None:
     content = read_segment(NAME, LOG.data)
+    last_indexes = {TabletId(2): Index(33)}
+    records, last_txn = tuple(LOG.records), LOG.records[-1].txn
     assert content == SegmentContent(
-        FIRST, 2, None, tuple(LOG.records), LOG.records[-1].txn, {2: 33}, is_plain=True, end=len(LOG.data), torn=False
+        FIRST, 2, None, records, last_txn, last_indexes, is_plain=True, end=len(LOG.data), torn=False
     )
     assert segment_of(NAME) == FIRST
 
@@ -295,7 +297,9 @@ def test_a_missing_segment_is_named() -> None:
     segments = chained(1_000, 2_000, 3_000)
     assert payloads(**segments) == [[b"1000"], [b"2000"], [b"3000"]]
     assert payloads(t2000=segments["t2000"], t3000=segments["t3000"]) == [[b"2000"], [b"3000"]]
-    with pytest.raises(Corruption, match=f"{segment_name(SegmentId(3_000))}: follows segment {segment_name(SegmentId(2_000))}"):
+    with pytest.raises(
+        Corruption, match=f"{segment_name(SegmentId(3_000))}: follows segment {segment_name(SegmentId(2_000))}"
+    ):
         payloads(t1000=segments["t1000"], t3000=segments["t3000"])
     foreign = Log([[record(5, b"x")]], first=5_000).data
     with pytest.raises(Corruption, match="says that it is the first of the log"):

@@ -137,7 +137,9 @@ class LiveShard:
         self._mark(tablet, SplitInTwo(Row(bytes([at])), left, right), index=parent.index + 1)
 
     def join(self) -> None:
-        pairs = [(a, b) for a in sorted(self.here) for b in self.here if self.here[a].rows.stop == self.here[b].rows.start]
+        pairs = [
+            (a, b) for a in sorted(self.here) for b in self.here if self.here[a].rows.stop == self.here[b].rows.start
+        ]
         if not pairs:
             return
         left, right = pairs[self.draw(len(pairs))]
@@ -191,6 +193,15 @@ def test_what_was_void_does_not_come_back_with_a_child() -> None:
     shard.host()
     shard.check_replay()
     assert [tablet.held for tablet in shard.here.values()] == [set()]
+
+
+def test_changes_of_the_table_reach_those_that_came_out_of_a_tablet_that_was_there() -> None:
+    shard = LiveShard()
+    shard.change_all()
+    shard.write()
+    shard.split()
+    shard.change_all()
+    shard.check_replay()
 
 
 def test_what_comes_late_for_a_tablet_that_ended_counts_for_nobody() -> None:

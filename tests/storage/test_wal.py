@@ -117,7 +117,7 @@ def test_an_empty_segment_between_two_that_are_needed_stays() -> None:
     world.close()
     world.end(SimDisk.kill)
     world.write(5)
-    first, empty, active = world.wal.segments()
+    first, empty, _ = world.wal.segments()
     assert not empty.has_records
     assert world.wal.collect(Position(first.end - 1)) == ()
     assert world.wal.collect(first.end) == (first.name, empty.name)

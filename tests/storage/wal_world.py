@@ -308,4 +308,3 @@ class World:
         """An assertion in a future's callback would be swallowed."""
         if not is_so:
             self.wrong.append(otherwise)
-

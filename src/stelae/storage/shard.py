@@ -367,7 +367,7 @@ class Shard:
     def visible_in(self, state: TabletState) -> Txn:
         """Of one tablet: what its own commits say, or those of all if that is more."""
         own, of_all = state.commits.visible, self._commits.visible
-        return own if own > of_all else of_all
+        return max(of_all, own)
 
     def ready(self, at: Txn) -> Future[None] | None:
         """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go

@@ -132,7 +132,9 @@ class _SegmentReader:
                 payload = at + header_bytes
                 if payload > limit:
                     raise _Damage(at, "a record is cut short")
-                crc, length, checksum, kind, flags, table, tablet, epoch, index, txn, client, sequence = unpack(data, at)
+                crc, length, checksum, kind, flags, table, tablet, epoch, index, txn, client, sequence = unpack(
+                    data, at
+                )
                 if sum_of(view[at + _CRC_BYTES : payload], seed ^ at) != crc:
                     raise _Damage(at, "the header of a record does not have its checksum")
                 end = at + length

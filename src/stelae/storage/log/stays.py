@@ -109,4 +109,3 @@ class Stays:
         self._begun.discard(tablet)
         self._ended.add(tablet)
         self._last.pop(tablet, None)
-

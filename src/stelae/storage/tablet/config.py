@@ -48,7 +48,7 @@ class TabletConfig(msgspec.Struct, frozen=True):
     epoch: Epoch
     resize: int
     log: str
-    stable: Index = Index(0)  # noqa: RUF009 - a number
+    stable: Index = Index(0)
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())

@@ -38,9 +38,7 @@ class SerializerSettings:
 
 
 def log_held(memory: MemoryInfo, segments: Sequence[SegmentInfo]) -> int:
-    return sum(
-        segment.size_bytes for segment in segments if segment.has_records and segment.end > memory.log_from
-    )
+    return sum(segment.size_bytes for segment in segments if segment.has_records and segment.end > memory.log_from)
 
 
 def choose_memory(
