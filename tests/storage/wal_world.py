@@ -187,7 +187,6 @@ class World:
             index = Index(commits.index + 1)
             entry = log_record(txn, self.payloads[txn], tablet=tablet, index=index)
             self.futures[txn] = self.wal.enqueue(entry, (commits,))
-            self.tracker.accept(entry)
             commits.index = index
             self._undecided.append((tablet, txn))
         self.futures[txn].add_done_callback(lambda future: self._told(txn, future))

@@ -21,24 +21,8 @@ from typing import Protocol
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
 from stelae.format.log.positions import Position
-from stelae.format.log.records import (
-    NO_CLIENT,
-    NO_INDEX,
-    NO_SEQUENCE,
-    NO_TABLET,
-    LogKind,
-    LogRecord,
-    checksum_of,
-)
-from stelae.model.errors import (
-    Closed,
-    InvalidArgument,
-    NotFound,
-    Overloaded,
-    StaleSchema,
-    StelaeError,
-    TabletAway,
-)
+from stelae.format.log.records import NO_CLIENT, NO_INDEX, NO_SEQUENCE, NO_TABLET, LogKind, LogRecord, checksum_of
+from stelae.model.errors import Closed, InvalidArgument, NotFound, Overloaded, StelaeError, TabletAway
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Index, TableId, TabletId, Txn
 from stelae.model.limits import DEFAULT_LIMITS, Limits
@@ -52,9 +36,10 @@ from stelae.storage.files.fragments import Fragments
 from stelae.storage.log.commits import CommitTracker, LogEntry
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
-from stelae.storage.memory.insertion import ends_of, insert
+from stelae.storage.memory.insertion import insert
 from stelae.storage.memory.memory import Memory
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
+from stelae.storage.tablet.admission import check_rows, check_writable
 from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.tablet.config import TabletConfig, config_of
 from stelae.storage.tablet.horizons import Horizons, SnapshotPin
@@ -123,7 +108,7 @@ class Shard:
         self.cache: BlockCache[Block] = BlockCache(settings.cache_bytes)
         self.fragments = Fragments(blobs, self.cache, reading)
         self.lock = RLock()
-        self._commits = CommitTracker(max(clock.last, replayed.last_txn))
+        self.commits = CommitTracker(max(clock.last, replayed.last_txn))
         self.wal = Wal(files, self.lock, settings.log, self, replayed)
         self._map = TabletMap()
         self.horizons = Horizons(self.lock)
@@ -206,7 +191,7 @@ class Shard:
                     visible = self.visible_in(current)
                     check_unchanged(current, None, block, max_txn, self.horizon(current.table), visible)
                 self._check_open()
-                self._check_rows(current, block)
+                check_rows(current, block)
                 self._check_room(len(data), urgent)
                 txn = self.clock.tick()
                 if must_show:
@@ -218,15 +203,13 @@ class Shard:
                 insert(active, block, txn, len(data))
                 self._in_memory_bytes += active.size_bytes - before
                 index = Index(commits.index + 1)
-                unasked = (NO_CLIENT, NO_SEQUENCE)
-                ids = (current.table, tablet, current.epoch, index, txn, *unasked)
+                ids = (current.table, tablet, current.epoch, index, txn, NO_CLIENT, NO_SEQUENCE)
                 record = LogRecord(LogKind.BLOCK, *ids, data, checksum)
                 try:
                     durable = self.wal.enqueue(record, (commits,))
                 except StelaeError:
                     active.remove({txn})
                     raise
-                self._commits.accept(record)
                 commits.index = active.last_index = index
                 return Commit(txn, durable)
 
@@ -238,7 +221,7 @@ class Shard:
             states = self._map.of_table(table)
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
-            _check_writable(states)
+            check_writable(states)
             if isinstance(change, Loaded) and not any(p.load == change.load for s in states for p in s.prepared):
                 raise NotFound(f"load {change.load!r} is not prepared in table {table}, or was committed already")
             txn = self.clock.tick()
@@ -248,31 +231,17 @@ class Shard:
             ids = (table, NO_TABLET, epoch, NO_INDEX, txn, NO_CLIENT, NO_SEQUENCE)
             record = LogRecord(LogKind.CHANGE, *ids, data, checksum_of(data))
             durable = self.wal.enqueue(record, tuple(state.commits for state in states))
-            self._commits.accept(record)
+            self.commits.note_change()
             return Commit(txn, durable)
 
     @property
     def is_changing(self) -> bool:
         """States hold a change that may still be taken back. Under the lock; after a `drain` it is rarely so."""
-        return self._commits.is_changing
+        return self.commits.is_changing
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the shard is closed")
-
-    def _check_rows(self, state: TabletState, block: WrittenBlock) -> None:
-        if state.is_frozen:
-            _check_writable([state])
-        if block.schema_version != state.schema.version:
-            raise StaleSchema(
-                f"tablet {state.tablet} is at schema version {state.schema.version}, the block is written for "
-                f"{block.schema_version}: check it against that and write it again"
-            )
-        if not state.rows.start and state.rows.stop is None:
-            return
-        for row in ends_of(block, state.active):
-            if row not in state.rows:
-                raise TabletAway(f"row {row!r} is not in tablet {state.tablet}, which holds {state.rows}")
 
     def _check_room(self, size: int, urgent: bool) -> None:
         limit = self.settings.unflushed_bytes_max + (self.settings.reserve_bytes if urgent else 0)
@@ -331,12 +300,12 @@ class Shard:
         """From the log, under the lock."""
         if self._room:
             self._wake()
-        return self._commits.take_durable(group, upto, undecided)
+        return self.commits.take_durable(group, upto, undecided)
 
     def take_failed(self, entries: Sequence[LogEntry], error: StelaeError) -> None:
         """From the log, under the lock."""
         self.refused.append(error)
-        self._commits.take_failed(entries)
+        self.commits.take_failed(entries)
         records = [entry.record for entry in entries]
         for record in records:
             if record.kind is LogKind.CHANGE:
@@ -355,30 +324,30 @@ class Shard:
     def publish(self, txn: Txn) -> None:
         """Something that is not in the log became visible at a txn; all below it is decided."""
         with self.lock:
-            self._commits.publish(txn)
+            self.commits.publish(txn)
 
     # -- snapshots
 
     @property
     def visible(self) -> Txn:
-        """Of all tablets."""
-        return self._commits.visible
+        """What readers of all tablets may see: nothing at or below it is undecided in any."""
+        return self.commits.visible
 
     def visible_in(self, state: TabletState) -> Txn:
-        """Of one tablet: what its own commits say, or those of all if that is more."""
-        own, of_all = state.commits.visible, self._commits.visible
+        """What readers of one tablet may see: what its own commits say, or those of all if that is more."""
+        own, of_all = state.commits.visible, self.commits.visible
         return max(of_all, own)
 
     def ready(self, at: Txn) -> Future[None] | None:
         """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go
         ahead. Blocks that come later get a later txn."""
-        if at <= self._commits.visible:
+        if at <= self.commits.visible:
             return None
         with self.lock:
             self.clock.merge(at)
             last = self.wal.last_undecided(at)
             if last is None:
-                self._commits.publish(at)
+                self.commits.publish(at)
                 return None
         decided: Future[None] = Future()
         last.add_done_callback(lambda _: decided.set_result(None))
@@ -418,8 +387,3 @@ class Shard:
             self._closed = True
         self.wal.close()
         self.fragments.close()
-
-
-def _check_writable(states: Sequence[TabletState]) -> None:
-    for state in (state for state in states if state.is_frozen):
-        raise TabletAway(f"tablet {state.tablet} takes no writes: it is leaving this server")

@@ -49,8 +49,8 @@ class LogRecord(NamedTuple):
     checksum: int
 
 
-def checksum_of(payload: bytes | memoryview) -> int:
-    return crc32c(payload)
+checksum_of = crc32c
+"""Of a payload."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class TabletCommits:
         self.index = index
         self.visible = visible
         self.decided = visible
-        """The greatest txn that is decided, though one below it may not be. Kept only while txns are mixed."""
+        """The greatest txn that is decided, though one below it may not be."""
 
 
 class LogEntry(NamedTuple):
@@ -49,10 +49,8 @@ class CommitTracker:
         """The greatest txn with nothing undecided at or below, of any tablet."""
         self.durable = POSITION_MIN
         """All of the log up to here is on this disk."""
-        self._accepted = visible
         self._decided = visible
-        self._is_mixed = False
-        """Something undecided was let in behind a greater txn. Otherwise the last that is decided is the greatest."""
+        """As `TabletCommits.decided`, of all."""
         self._changes = 0
 
     @property
@@ -60,14 +58,9 @@ class CommitTracker:
         """A change that states hold already is undecided."""
         return self._changes > 0
 
-    def accept(self, record: LogRecord) -> None:
-        """It was put in the log's queue."""
-        if record.txn > self._accepted:
-            self._accepted = record.txn
-        else:
-            self._is_mixed = True
-        if record.kind is LogKind.CHANGE:
-            self._changes += 1
+    def note_change(self) -> None:
+        """A change was put in the log's queue, and states hold it already."""
+        self._changes += 1
 
     def publish(self, txn: Txn) -> None:
         """All at or below the txn is decided."""
@@ -80,15 +73,21 @@ class CommitTracker:
         """The log is durable up to a position, and so is the group, in the order of the log; `undecided` lie behind it.
         What is decided by that: the caller completes it once it has left the lock."""
         self.durable = upto
-        if self._is_mixed:
-            self._decide_mixed(group, undecided)
-        else:
-            for record, tablets, _, _ in group:
-                txn = record.txn
-                for commits in tablets:
-                    if txn > commits.visible:
-                        commits.visible = txn
-            self.publish(group[-1].record.txn)
+        decided = self._decided
+        for record, tablets, _, _ in group:
+            txn = record.txn
+            if txn > decided:
+                decided = txn
+            for commits in tablets:
+                if txn > commits.decided:
+                    commits.decided = txn
+                if not undecided and commits.decided > commits.visible:
+                    commits.visible = commits.decided
+        self._decided = decided
+        if undecided:
+            self._show_below(group, undecided)
+        elif decided > self.visible:
+            self.visible = decided
         if self._changes:
             self._changes -= sum(entry.record.kind is LogKind.CHANGE for entry in group)
         return group
@@ -101,24 +100,20 @@ class CommitTracker:
                     commits.index = Index(entry.record.index - 1)
                 commits.visible = max(commits.visible, commits.decided)
         self._changes = 0
-        self._is_mixed = False
         self.publish(self._decided)
 
-    def _decide_mixed(self, group: Sequence[LogEntry], undecided: Collection[LogEntry]) -> None:
+    def _show_below(self, group: Sequence[LogEntry], undecided: Collection[LogEntry]) -> None:
+        """Make visible what is decided, below the least that is not: txns come in any order."""
         held: dict[TabletCommits, Txn] = {}
+        least = self._decided
         for record, tablets, _, _ in undecided:
+            below = Txn(record.txn - 1)
+            least = min(least, below)
             for commits in tablets:
-                held[commits] = min(record.txn, held.get(commits, record.txn))
-        for record, tablets, _, _ in group:
-            self._decided = max(self._decided, self.visible, record.txn)
-            for commits in tablets:
-                commits.decided = max(commits.decided, commits.visible, record.txn)
+                held[commits] = min(below, held.get(commits, below))
         for commits in {commits for entry in group for commits in entry.tablets}:
-            below = Txn(held[commits] - 1) if commits in held else commits.decided
-            commits.visible = max(commits.visible, min(commits.decided, below))
-        least = min((entry.record.txn for entry in undecided), default=None)
-        self.publish(self._decided if least is None else min(self._decided, Txn(least - 1)))
-        self._is_mixed = least is not None
+            commits.visible = max(commits.visible, min(commits.decided, held.get(commits, commits.decided)))
+        self.publish(least)
 
 
 def complete(decided: Iterable[LogEntry]) -> None:
