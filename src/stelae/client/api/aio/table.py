@@ -15,6 +15,7 @@ from stelae.client.api.scan import PinnedScan, open_scan
 from stelae.client.api.table import TableHandle
 from stelae.client.calls.aio_session import AsyncSession, was_refused
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
+from stelae.client.calls.order import span_of
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.client.calls.wakes import Wakes
@@ -111,21 +112,24 @@ class AsyncTable(OfThisProcess):
 
         await asyncio.gather(*[users.put({"id": str(n)}) for n in range(100)])   # together, in few syncs
         """
-        backend = self._session.session.backend
-        if if_unchanged_since is None and not if_absent and backend.is_local and not self._session.order.has_turns:
+        backend, order = self._session.session.backend, self._session.order
+        if if_unchanged_since is None and not if_absent and backend.is_local:
             deadline, future = self._session.session.patience.deadline(), None
             with suppress(InvalidArgument, Retryable):  # nothing was written; said again below, by a fresh view perhaps
-                submitted = backend.submit(self._known.id, self._known.view.put_blocks(row, ts), deadline=deadline)
-                if was_refused(submitted):
-                    submitted.result()
-                future = submitted
+                blocks = self._known.view.put_blocks(row, ts)
+                if not order.has_turns or order.is_free(self._known.id, span_of(blocks)):
+                    submitted = backend.submit(self._known.id, blocks, deadline=deadline)
+                    if was_refused(submitted):
+                        submitted.result()
+                    order.note_let_in(self._known.id, blocks, submitted)
+                    future = submitted
             if future is not None:
                 return await self._wakes.awaited(future, deadline)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
         """Write many rows: see `Table.put_many`."""
-        return await self._session.run(self._rows.put_many(rows, nulls, ts, cells), writes=self._known.id)
+        return await self._session.run(self._rows.put_many(rows, nulls, ts, cells))
 
     async def erase(
         self,
@@ -140,7 +144,7 @@ class AsyncTable(OfThisProcess):
 
     async def erase_many(self, keys: Any, *, ts: int | None = None) -> Txn:
         """Erase many rows: see `Table.erase_many`."""
-        return await self._session.run(self._rows.erase_many(keys, ts), writes=self._known.id)
+        return await self._session.run(self._rows.erase_many(keys, ts))
 
     async def erase_range(self, start: object = None, stop: object = None, *, prefix: object = None) -> int:
         """Erase the rows from `start` to below `stop`, in parts; returns how many: see `Table.erase_range`."""
