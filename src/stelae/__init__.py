@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.model.errors import (
     AlreadyExists,
+    ClockTooFarAhead,
     Closed,
     Conflict,
     ConnectionLost,
@@ -23,7 +24,9 @@ from stelae.model.errors import (
     DeadlineExceeded,
     DiskFailed,
     DiskFull,
+    InternalFault,
     InvalidArgument,
+    InvalidPredicate,
     InvalidSchema,
     JobFailed,
     NotFound,
@@ -34,6 +37,7 @@ from stelae.model.errors import (
     SchemaChanged,
     SnapshotTooOld,
     StelaeError,
+    TooMuchAtOnce,
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from stelae.model.schema import TableSchema
     from stelae.service.reports import CheckReport, Problem
     from stelae.service.tables import TableStats, TabletInfo
+    from stelae.wire.faults import ProtocolError
 
 __version__ = "0.1.0.dev0"
 
@@ -61,6 +66,7 @@ __all__ = [
     "AlreadyExists",
     "Batch",
     "CheckReport",
+    "ClockTooFarAhead",
     "Closed",
     "Conflict",
     "ConnectionLost",
@@ -69,7 +75,9 @@ __all__ = [
     "DeadlineExceeded",
     "DiskFailed",
     "DiskFull",
+    "InternalFault",
     "InvalidArgument",
+    "InvalidPredicate",
     "InvalidSchema",
     "JobFailed",
     "NotFound",
@@ -77,6 +85,7 @@ __all__ = [
     "PartialWrite",
     "PermissionDenied",
     "Problem",
+    "ProtocolError",
     "Retryable",
     "Row",
     "Scan",
@@ -88,6 +97,7 @@ __all__ = [
     "TableSchema",
     "TableStats",
     "TabletInfo",
+    "TooMuchAtOnce",
     "Unavailable",
     "UnknownOutcome",
     "UnsupportedFormat",
@@ -106,6 +116,7 @@ _HOMES = {
     "CheckReport": ("stelae.service.reports", "CheckReport"),
     "Database": ("stelae.client.api.database", "Database"),
     "Problem": ("stelae.service.reports", "Problem"),
+    "ProtocolError": ("stelae.wire.faults", "ProtocolError"),
     "Row": ("stelae.client.api.rows", "FoundRow"),
     "Scan": ("stelae.client.api.scan", "Scan"),
     "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,27 @@ def test_writes_are_tried_again_if_nothing_happened(
         assert failing.plans["write"] == []
     assert users.get("ann", ["age"]) == {"id": "ann", "age": 3}
     assert not users.exists("bob")
+
+
+@pytest.mark.parametrize("error", [TabletAway("it moved"), StaleSchema("it is old")], ids=repr)
+def test_at_the_deadline_users_are_told_what_they_know(
+    db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
+) -> None:
+    """Where tablets are, and at which schema, is between clients and servers."""
+    failing = put_before(db)
+    db.session.patience = replace(db.session.patience, timeout_s=0)
+    calls: dict[str, Callable[[], Any]] = {
+        "newest": lambda: users.get("ann"),
+        "write": lambda: users.put({"id": "ann"}),
+        "scan": users.count,
+        "stats": users.stats,
+    }
+    for name, call in calls.items():
+        failing.plans[name] = [error] * 3
+        with pytest.raises(stelae.Unavailable, match=str(error)) as caught:
+            call()
+        assert type(caught.value) is stelae.Unavailable
+        assert "tried again" in caught.value.__notes__[0]
 
 
 def test_a_full_disk_is_told_at_once(db: stelae.Database, users: stelae.Table) -> None:

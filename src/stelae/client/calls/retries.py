@@ -2,13 +2,14 @@
 
 There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
 something Retryable, which says that nothing happened. Only a full disk is told at once: it takes people to mend that.
+What is between clients and servers, and would mean nothing to users, is told as what they know it by.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stelae.model.errors import DiskFull, InvalidArgument, StelaeError
+from stelae.model.errors import DiskFull, InvalidArgument, StaleSchema, StelaeError, TabletAway, Unavailable
 from stelae.model.values import show
 from stelae.ports.clock import Clock
 from stelae.ports.rng import Rng
@@ -53,8 +54,9 @@ class Attempts:
             raise error
         left_s = self._deadline.left_s
         if left_s <= 0:
-            error.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
-            raise error
+            told = Unavailable(str(error)) if isinstance(error, TabletAway | StaleSchema) else error
+            told.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
+            raise told
         delay_s = self._wait_s * (0.5 + self._rng.fraction())
         self._wait_s = min(2 * self._wait_s, _WAIT_S_MAX)
         return min(delay_s, left_s)
