@@ -7,10 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,35 +17,10 @@ import pytest
 import stelae
 import stelae.aio
 from tests.effort import HANG_S, tries
+from tests.launch.both import make_table, owner_of, store_at
 from tests.processes import stop
 
 KEYS = ["a", "b", "c"]
-OWNER = """
-import sys, stelae
-with stelae.open(sys.argv[1]) as db:
-    db.create_table("t", key={"k": "string"}, groups=[stelae.columns("g", {"v": "int64", "n": "int64"})], splits=["b"],
-                    if_not_exists=True)
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
-
-
-@contextmanager
-def owner_of(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the store, with its table."""
-    command = [sys.executable, "-c", OWNER, str(path)]
-    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == "ready\n"
-        yield owner
-    finally:
-        if owner.poll() is None:
-            owner.send_signal(signal.SIGCONT)
-            owner.kill()
-        owner.communicate(timeout=HANG_S)
-
-
 KINDS = ("put", "put", "erase", "many", "batch", "absent", "absent", "increment", "increment", "update")
 
 
@@ -126,29 +98,12 @@ async def play(path: Path, seed: int) -> None:
                 await table.put({"k": min(rows), "n": 0}, if_unchanged_since=1)
 
 
-def make_table(path: Path) -> None:
-    with stelae.open(path) as db:
-        groups = [stelae.columns("g", {"v": "int64", "n": "int64"})]
-        db.create_table("t", key={"k": "string"}, groups=groups, splits=["b"])
-
-
 @pytest.mark.parametrize("seed", range(tries(6)))
 def test_a_concurrent_script_gives_the_same(tmp_path: Path, seed: int) -> None:
     make_table(tmp_path / "local")
     asyncio.run(play(tmp_path / "local", seed))
     with owner_of(tmp_path / "shared"):
         asyncio.run(play(tmp_path / "shared", seed))
-
-
-@contextmanager
-def store_at(where: str, path: Path) -> Iterator[Path]:
-    """A store with its table, in this process or another."""
-    if where == "local":
-        make_table(path)
-        yield path
-    else:
-        with owner_of(path):
-            yield path
 
 
 async def race(table: stelae.aio.AsyncTable, number: int) -> None:
@@ -195,8 +150,8 @@ def test_calls_that_read_first_have_their_turn_from_the_beginning(tmp_path: Path
                 assert shown is not None
                 assert (first, shown["n"]) == ({"n": 1}, 10)
 
-    with store_at(where, tmp_path) as path:
-        asyncio.run(run(path))
+    with store_at(where, tmp_path):
+        asyncio.run(run(tmp_path))
 
 
 @pytest.mark.parametrize("seed", range(tries(4)))

@@ -55,6 +55,18 @@ def test_waits_double_up_to_a_bound_and_end_with_the_error() -> None:
     assert "2 s" in raised.value.__notes__[0]
 
 
+def test_a_last_try_without_time_does_not_hide_what_took_the_time() -> None:
+    clock = SteppedClock()
+    attempts = Attempts(Patience(clock, MiddleRng(), 2.0).deadline(), MiddleRng())
+    attempts.delay_s(stelae.Overloaded("full"))
+    clock.now_s = 2.0
+    with pytest.raises(stelae.Overloaded, match="full"):
+        attempts.delay_s(stelae.DeadlineExceeded("no time left"))
+    alone = Attempts(Patience(clock, MiddleRng(), 0.0).deadline(), MiddleRng())
+    with pytest.raises(stelae.DeadlineExceeded, match="no time left"):
+        alone.delay_s(stelae.DeadlineExceeded("no time left"))
+
+
 def test_reads_are_tried_again_after_whatever_passes(db: stelae.Database, users: stelae.Table) -> None:
     users.put({"id": "ann", "age": 1})
     failing = put_before(db)
