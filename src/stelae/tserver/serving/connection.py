@@ -16,7 +16,6 @@ from stelae.service import messages as m
 from stelae.service.bodies import Bytes, blocks_apart, pieces, scan_from, taken_columns
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
-from stelae.service.table import OPERATIONS, STORE_MESSAGES
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.jobs import HeldPins, begin_task, wait_in_turn
 from stelae.tserver.serving.news import News
@@ -138,12 +137,12 @@ class ServedConnection:
         match frame.kind:
             case FrameKind.REQUEST if known is None:
                 try:
-                    method = STORE_MESSAGES.find(frame.method)
+                    method = self._service.messages.find(frame.method)
                     asked: m.Request = method.read_request(frame)
                 except StelaeError as error:
                     await self._send_error(frame.request_id, error)
                     return
-                operation = OPERATIONS[method.name]
+                operation = self._service.operations[method.name]
                 if operation is not NEWEST or not await self._answer_from_cache(frame, asked):
                     self._begin(frame, operation, asked)
             case FrameKind.REQUEST:

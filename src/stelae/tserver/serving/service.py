@@ -1,4 +1,4 @@
-"""The owner of a store serves the other processes of the machine: frames in, calls of the backend, frames out.
+"""A process serves others: frames in, calls of its backend, frames out.
 
     service = StoreService(backend, executor, hello)
     await service.start(await transport.listen(address))
@@ -20,7 +20,7 @@ on one connection, in number and in bytes. A connection beyond its bounds is not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,12 @@ from stelae.model.errors import InvalidArgument
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.transport import Connection, Listener
-from stelae.service.backend import Backend
-from stelae.service.operations import STORE_FAULTS
+from stelae.service.operations import STORE_FAULTS, Operation
+from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
 from stelae.tserver.serving.jobs import Jobs
 from stelae.wire.hello import Hello
+from stelae.wire.messages import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,21 @@ DEFAULT_SERVICE_LIMITS = ServiceLimits()
 
 
 class StoreService:
-    """Lives on one event loop. `hello` says who serves, and which store."""
+    """Lives on one event loop. `hello` says who serves, and which store. `backend` carries out the `operations`: of a
+    whole store it is a `Backend`; the master and the shards of a cluster have a part of them each."""
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Any,
         executor: Executor,
         hello: Hello,
         clock: Clock,
         limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
+        operations: Mapping[str, Operation[Any, Any]] = OPERATIONS,
     ) -> None:
         self.backend = backend
+        self.operations = operations
+        self.messages = Messages(operation.method for operation in operations.values())
         self.hello = hello
         self.clock = clock
         self.limits = limits
