@@ -53,7 +53,7 @@ class ClusterMaster:
         self._run = run = ports.loop.run
         tell = Listeners(listener, on_failure=note_failure)
         time = HybridClock(ports.clock.wall_ms)
-        self.mark = run(mark_store(ports.metastore, ports.rng))
+        self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
         self._hello = make_hello(settings.process, "master", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.name))
         tables = KnownTables(self.catalog)

@@ -108,7 +108,7 @@ class ClusterShard:
         self._counts = EventCounts()
         tell = Listeners(self._counts, listener, on_failure=note_failure)
         place, time = f"shard {settings.identity.name}", HybridClock(ports.clock.wall_ms)
-        self.mark = run(mark_store(ports.metastore, ports.rng))
+        self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
         self._hello = make_hello(settings.process, "shard", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.identity.name))
         try:
@@ -233,6 +233,11 @@ class ClusterShard:
 
     # -- the end
 
+    def leave(self) -> None:
+        """Take no more requests; those under way are answered first, if they do not take long."""
+        if self._served is not None:
+            self._served.close()
+
     def close(self) -> None:
         """All in files, so that starting it again reads no log. What cannot be written stays in the log."""
         self._end(self._close_server)
@@ -247,8 +252,7 @@ class ClusterShard:
                 return
             self._is_closed = True
             try:
-                if self._served is not None:
-                    self._served.close()
+                self.leave()
             finally:
                 try:
                     end_server()

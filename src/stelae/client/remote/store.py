@@ -56,8 +56,8 @@ R = TypeVar("R")
 
 class RemoteStore:
     """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
-    deadline has that of `settings.answer_s`. `tables`: where to ask about tables as a whole, if that is another process
-    than the one that has the rows. Safe for threads; not after a fork: attach again in the child."""
+    deadline has that of `settings.answer_s`. `tables`: asks about tables as a whole, if that is another process than the one
+    that has the rows. Safe for threads; not after a fork: attach again in the child."""
 
     is_local = False
 
@@ -69,12 +69,12 @@ class RemoteStore:
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
         *,
-        tables: BlockingConnector | None = None,
+        tables: Asker | None = None,
     ) -> None:
         self.place = connector.address
         self._executor = executor
         self._rows = Asker(connector, hello, clock, settings)
-        self._tables = self._rows if tables is None else Asker(tables, hello, clock, settings)
+        self._tables = self._rows if tables is None else tables
         self._lines = self._rows.lines
         self._pins = RemotePins(self._lines, clock)
         self._change = Condition()
