@@ -45,9 +45,7 @@ class ClusterMaster:
     """Carries out what a master is asked (`OPERATIONS`). Blocking: made and asked by threads that are not the loop's.
     `tend` is to be called every minute or so."""
 
-    def __init__(
-        self, ports: ProcessPorts, settings: ClusterMasterSettings, listener: Listener = tell_nobody
-    ) -> None:
+    def __init__(self, ports: ProcessPorts, settings: ClusterMasterSettings, listener: Listener = tell_nobody) -> None:
         self._ports = ports
         self._settings = settings
         self._run = run = ports.loop.run

@@ -49,9 +49,7 @@ def make_hello(settings: ProcessSettings, role: str, store: str) -> Hello:
     return Hello(PROTOCOL_MIN, PROTOCOL_MAX, settings.release, store, role)
 
 
-def make_asker(
-    ports: ProcessPorts, what: str, hello: Hello, find: Callable[[Deadline | None], str]
-) -> Asker:
+def make_asker(ports: ProcessPorts, what: str, hello: Hello, find: Callable[[Deadline | None], str]) -> Asker:
     """Asks a process of the cluster that is found anew whenever a connection to it is made."""
     return Asker(FoundConnector(what, find, ports.connect, ports.clock), hello, ports.clock)
 

@@ -1,4 +1,4 @@
-"""Stores that other processes have, as a program holds them: with the threads they need, and what a fork does to them."""
+"""Stores that other processes have, as a program holds them: their threads, and what a fork does to them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ _WATCH_S = 1.0
 class ConnectedStore(RemoteStore):
     """With the threads that submitted writes run on, which end with it."""
 
-    def __init__(
-        self, connector: BlockingConnector, hello: Hello, place: str, *, tables: Asker | None = None
-    ) -> None:
+    def __init__(self, connector: BlockingConnector, hello: Hello, place: str, *, tables: Asker | None = None) -> None:
         self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX)
         super().__init__(connector, self._threads, hello, CLOCK, tables=tables)
         self.place = place

@@ -19,6 +19,7 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.finding import AnyConnector, FoundConnector
+from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import attach_patiently
 from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
 from stelae.model.errors import InvalidArgument, Unavailable
@@ -36,8 +37,9 @@ class ClusterPlace:
     """A `StorePlace` that is never owned: other processes have the store."""
 
     def __init__(self, masters: str, release: str, tls: TlsFiles | None = None) -> None:
-        if not isinstance(masters, str) or not masters.strip():
-            raise InvalidArgument(f"a cluster is named by its masters, as host:port, comma-separated: not {show(masters)}")
+        given: object = masters
+        if not isinstance(given, str) or not given.strip():
+            raise InvalidArgument(f"name a cluster's masters, as host:port, comma-separated: not {show(masters)}")
         self.addresses = tuple(each.strip() for each in masters.split(","))
         self.words = f"the cluster {','.join(self.addresses)}"
         self._tls = tls
@@ -86,7 +88,7 @@ def connect_session(masters: str, patience: Patience, *, tls: TlsFiles | None = 
     return session
 
 
-def _finder(place: ClusterPlace, opened: ConnectedStore) -> WatchedStore:
+def _finder(place: ClusterPlace, opened: RemoteStore) -> WatchedStore:
     return WatchedStore(place, opened, CLOCK, ThreadExecutor(1, 1), EventLog(place.words))
 
 

@@ -57,7 +57,9 @@ def _url(directory: Path, mark: StoreMark, wanted: str | None) -> str:
     known = mark.fragments or blobs_url(directory)
     if wanted is not None and wanted != known:
         where = shown_place(known) if mark.fragments else "that directory itself"
-        which, how = ("cluster", "leave out --store") if mark.is_cluster else (f"store in {directory}", "open it without store=")
+        which, how = f"store in {directory}", "open it without store="
+        if mark.is_cluster:
+            which, how = "cluster", "leave out --store"
         raise InvalidArgument(
             f"the {which} keeps its fragments in {where}, not in {shown_place(wanted)}: they stay where they were when "
             f"it was made; {how}"

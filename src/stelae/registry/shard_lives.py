@@ -42,7 +42,9 @@ def life_key(node: str, number: int) -> str:
 async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
     """Of all shards that were ever started, by node and number."""
     read = await store.range(SHARDS_PREFIX)
-    return tuple(json_of(entry, ShardLife, "the life of a shard") for entry in read.entries if entry.key.endswith(_LIFE))
+    return tuple(
+        json_of(entry, ShardLife, "the life of a shard") for entry in read.entries if entry.key.endswith(_LIFE)
+    )
 
 
 async def register_shard(store: Metastore, node: str, node_name: str, number: int, log: str, address: str) -> ShardLife:

@@ -40,7 +40,7 @@ def check_kind(mark: StoreMark, is_cluster: bool) -> None:
             "--cluster HOST:PORT"
         )
     if is_cluster and not mark.is_cluster:
-        raise InvalidArgument("the metastore is that of a store in a directory, which no cluster can serve: use another")
+        raise InvalidArgument("the metastore is of a store in a directory, which no cluster can serve: use another")
 
 
 async def read_mark(store: Metastore) -> StoreMark:

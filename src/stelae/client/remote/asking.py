@@ -63,7 +63,13 @@ class Asker:
         return receive_result(self.open_stream(operation, message, body, deadline), operation, progress)
 
     def open_stream(
-        self, operation: Operation[Any, Any], message: Request, body: Bytes, deadline: Deadline, *, each_anew: bool = False
+        self,
+        operation: Operation[Any, Any],
+        message: Request,
+        body: Bytes,
+        deadline: Deadline,
+        *,
+        each_anew: bool = False,
     ) -> ItemStream:
         each_anew = each_anew or operation.is_long
         return ItemStream(self.lines, operation, message, body, deadline, each_anew=each_anew)

@@ -3,8 +3,9 @@
     store = RemoteStore(connector, executor, hello, clock)
 
 A call takes a connection, asks, waits for the answer and gives the connection back (`asking`); a scan keeps one until
-it ends, and all pins share one. In a cluster, what is asked of tables as a whole goes to a master, the rest to a shard. Connections are opened when they are needed, and bounded in number. What is asked and answered, and
-what may be repeated, is in the table of operations (`service.operations`). What the owner raises is raised here. When
+it ends, and all pins share one. In a cluster, what is asked of tables as a whole goes to a master, the rest to a shard.
+Connections are opened when they are needed, and bounded in number. What is asked and answered, and what may be
+repeated, is in the table of operations (`service.operations`). What the owner raises is raised here. When
 the owner is gone, what is safe to repeat raises ConnectionLost, as does what was never sent; anything else that was
 sent raises UnknownOutcome. The next call connects anew: to whoever has the store by then.
 
@@ -56,8 +57,8 @@ R = TypeVar("R")
 
 class RemoteStore:
     """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
-    deadline has that of `settings.answer_s`. `tables`: asks about tables as a whole, if that is another process than the one
-    that has the rows. Safe for threads; not after a fork: attach again in the child."""
+    deadline has that of `settings.answer_s`. `tables`: asks about tables as a whole, if that is another process than
+    the one that has the rows. Safe for threads; not after a fork: attach again in the child."""
 
     is_local = False
 
