@@ -18,8 +18,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import Ownership, read_owner
-from stelae.adapters.sockets.blocking import UnixConnector
-from stelae.adapters.sockets.unix import UnixTransport
+from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import AlarmThread, StepThread
 from stelae.assembly.world import StoreSettings
 from stelae.client.calls.retries import Patience
