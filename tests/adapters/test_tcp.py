@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -329,3 +330,41 @@ def test_a_silent_peer_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> N
                 await each.send(frame(1))
 
     talk(TcpTransport(), both)
+
+
+CUT_OFF = """
+import asyncio, subprocess
+from stelae.adapters.sockets import silence, tcp
+from stelae.model.errors import Unavailable
+from stelae.ports.transport import Address, Frame, FrameKind
+
+silence.SILENCE_S, tcp.LOOK_S = 1, 0.1
+
+async def run():
+    transport = tcp.TcpTransport()
+    listener = await transport.listen(Address("127.0.0.1:0"))
+    here = await transport.connect(listener.address)
+    there = await anext(aiter(listener.accept()))
+    subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+    await here.send(Frame(FrameKind.REQUEST, 1))
+    try:
+        await here.receive()
+    except Unavailable as error:
+        print(error)
+    await there.close()
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is acknowledged")
+def test_a_peer_that_is_cut_off() -> None:
+    """In a network of its own, whose only link is taken down."""
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    with suppress(FileNotFoundError):
+        if subprocess.run([*alone, "ip", "link", "set", "lo", "up"], capture_output=True, check=False).returncode == 0:
+            command = [*alone, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, "-c", CUT_OFF]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert "nothing is heard from there" in done.stdout, done.stderr
+            return
+    pytest.skip("no network of one's own here")
