@@ -436,7 +436,9 @@ def test_a_store_that_is_closed_in_the_middle(name: str, tmp_path: Path) -> None
 
 def test_writes_of_a_connection_keep_their_order_when_one_of_them_gives_up(tmp_path: Path) -> None:
     go = Event()
-    backend = FakeBackend({TABLE: table_info(USERS)}, {"now": Txn(1)}, is_local=False)  # its writes are let in by threads
+    backend = FakeBackend(
+        {TABLE: table_info(USERS)}, {"now": Txn(1)}, is_local=False
+    )  # its writes are let in by threads
     backend.answers["write"] = lambda *_: go.wait() and Txn(len(backend.calls))
     with served(tmp_path, backend) as world:
         peer = RawPeer(world)
