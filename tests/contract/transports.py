@@ -19,8 +19,9 @@ from stelae.adapters.sockets.unix import UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, RequestId, Transport
-from stelae.sim.loop import SimLoop, SimProcess, outside
+from stelae.sim.loop import SimLoop
 from stelae.sim.network import SimTransport
+from stelae.sim.process import SimProcess, outside
 from stelae.wire.frames import WireLimits
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
+from stelae.sim.loop import SimLoop
+from stelae.sim.process import SimProcess, current_process, outside
 
 T = TypeVar("T")
 

@@ -24,7 +24,8 @@ from stelae.ports.metastore_rules import (
     prefix_bytes,
 )
 from stelae.ports.rng import Rng
-from stelae.sim.loop import SimLoop, outside
+from stelae.sim.loop import SimLoop
+from stelae.sim.process import outside
 from stelae.sim.metastore_state import MetastoreState
 
 T = TypeVar("T")

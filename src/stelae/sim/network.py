@@ -28,7 +28,8 @@ from stelae.model.errors import AlreadyExists, Closed, DeadlineExceeded, Invalid
 from stelae.ports.transport import Address, Frame
 from stelae.sim.blocking import run_outside
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
+from stelae.sim.loop import SimLoop
+from stelae.sim.process import SimProcess, current_process, outside
 from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, WireLimits, encode_frame
 
 T = TypeVar("T")
