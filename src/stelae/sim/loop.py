@@ -296,10 +296,10 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False
                 with suppress(BaseException):
                     task.get_coro().close()
-                with suppress(BaseException):
-                    task.inner.close()  # what never took its first step
             elif not task.cancelled():
                 task.exception()
+            with suppress(BaseException):
+                task.inner.close()  # what never took its first step
         self.close()
 
     def _check_thread(self) -> None:

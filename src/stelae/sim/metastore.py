@@ -25,8 +25,8 @@ from stelae.ports.metastore_rules import (
 )
 from stelae.ports.rng import Rng
 from stelae.sim.loop import SimLoop
-from stelae.sim.process import outside
 from stelae.sim.metastore_state import MetastoreState
+from stelae.sim.process import outside
 
 T = TypeVar("T")
 
