@@ -126,9 +126,9 @@ class _ProcessTalker:
 
 
 class SimWorld:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, by_bytes: bool) -> None:
         self.loop = SimLoop(seed)
-        self.transport = SimTransport(self.loop, limits=LIMITS)
+        self.transport = SimTransport(self.loop, limits=LIMITS, by_bytes=by_bytes)
 
     def address(self, name: str) -> Address:
         return Address(name)
@@ -163,14 +163,16 @@ class _SimTalker:
         self._process.crash()
 
 
-WORLDS = ("sockets", "sim-1", "sim-2", "sim-3")
+WORLDS = ("sockets", "sim-1", "sim-2", "sim-3", "bytes-1", "bytes-2", "bytes-3")
+"""Local sockets; the simulated network by its seed, with whole frames, and with bytes that are cut anywhere."""
 
 
 @contextmanager
 def talk_world(name: str) -> Iterator[TalkWorld]:
     """Sockets have a directory whose name is short enough for them, whatever pytest's own are."""
     with tempfile.TemporaryDirectory() as directory:
-        world = SocketWorld(Path(directory)) if name == "sockets" else SimWorld(int(name.removeprefix("sim-")))
+        kind, _, seed = name.partition("-")
+        world = SocketWorld(Path(directory)) if kind == "sockets" else SimWorld(int(seed), by_bytes=kind == "bytes")
         try:
             yield world
         finally:
