@@ -66,10 +66,12 @@ class Effects:
 
 
 class Faults:
-    """Errors that wait for their turn: the nth next call of a kind, counted from when each was armed."""
+    """Errors that wait for their turn: the nth next call of a kind, counted from when each was armed; and errors that
+    last, which every call of a kind meets until it is mended."""
 
     def __init__(self) -> None:
         self._armed: dict[str, list[tuple[int, type[StelaeError]]]] = {}
+        self._lasting: dict[str, type[StelaeError]] = {}
 
     def arm(self, kind: str, error: type[StelaeError], nth: int) -> None:
         if nth < 1:
@@ -80,4 +82,13 @@ class Faults:
         """Count one call of this kind; the error it should meet, if its turn has come."""
         waiting = [(nth - 1, error) for nth, error in self._armed.pop(kind, [])]
         self._armed[kind] = [(nth, error) for nth, error in waiting if nth]
-        return next((error for nth, error in waiting if not nth), None)
+        return next((error for nth, error in waiting if not nth), self._lasting.get(kind))
+
+    def last(self, kind: str, error: type[StelaeError]) -> None:
+        self._lasting[kind] = error
+
+    def mend(self, kind: str | None = None) -> None:
+        """Forget what lasts for this kind of call, or for all; and what was armed."""
+        for each in [kind] if kind is not None else [*self._lasting, *self._armed]:
+            self._lasting.pop(each, None)
+            self._armed.pop(each, None)
