@@ -10,10 +10,9 @@ from concurrent.futures import Future
 import pytest
 
 from stelae.model.errors import Closed, Overloaded
-from stelae.sim.effects import SimCrash
+from stelae.sim.effects import Pace, SimCrash
 from stelae.sim.executor import LoopExecutor
 from stelae.sim.loop import SimLoop, SimUnhandled, simulate
-from stelae.sim.pace import Pace
 from stelae.sim.process import current_process
 
 

@@ -15,8 +15,7 @@ from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound
 from stelae.ports.blobs import BlobInfo, check_range
 from stelae.ports.names import check_blob_name
 from stelae.ports.rng import Rng
-from stelae.sim.effects import Effects, Faults
-from stelae.sim.pace import Pace
+from stelae.sim.effects import Effects, Faults, Pace
 
 BlobCall = Literal["create", "write", "commit", "open", "read", "list", "delete"]
 

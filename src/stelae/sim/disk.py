@@ -21,8 +21,7 @@ from stelae.model.errors import AlreadyExists, Closed, DiskFailed, DiskFull, Inv
 from stelae.ports.logfiles import LogFileInfo
 from stelae.ports.names import check_log_name
 from stelae.ports.rng import Rng
-from stelae.sim.effects import Effects, Faults
-from stelae.sim.pace import Pace
+from stelae.sim.effects import Effects, Faults, Pace
 
 T = TypeVar("T")
 

@@ -92,3 +92,34 @@ class Faults:
         for each in [kind] if kind is not None else [*self._lasting, *self._armed]:
             self._lasting.pop(each, None)
             self._armed.pop(each, None)
+
+
+class Pace:
+    """How fast a device lets jobs through: at once, late by up to `slow_s_max`, or not at all while it hangs.
+
+    A job runs whole in one step, so nothing inside it can wait. What a slow or hanging device does to it happens before
+    it begins: whoever submitted it cannot tell the difference.
+    """
+
+    def __init__(self) -> None:
+        self.slow_s_max = 0.0
+        self._hangs = False
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def hangs(self) -> bool:
+        return self._hangs
+
+    def hang(self) -> None:
+        """Let no job begin until `free`."""
+        self._hangs = True
+
+    def free(self) -> None:
+        """Let all go on that waited, and all to come."""
+        self._hangs = False
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+    def when_free(self, go_on: Callable[[], None]) -> None:
+        self._waiting.append(go_on)

@@ -12,9 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 from stelae.model.errors import Closed, Overloaded
 from stelae.ports.rng import Rng
 from stelae.sim.blocking import run_blocking
-from stelae.sim.effects import SimCrash
+from stelae.sim.effects import Pace, SimCrash
 from stelae.sim.loop import SimLoop
-from stelae.sim.pace import Pace
 from stelae.sim.process import SimProcess, current_process
 
 P = ParamSpec("P")

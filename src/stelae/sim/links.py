@@ -31,6 +31,9 @@ class Delays:
         return draw() * self.usual_s_max
 
 
+USUAL_DELAYS = Delays()
+
+
 class Link:
     """From one host to another. `delays` and `bytes_per_s` of None: as all links."""
 

@@ -273,7 +273,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _finish(self) -> None:
         """End what still runs as asyncio.run does, then tell of errors that no one took."""
-        running = [task for task, process in self._tasks if not task.done() and (process is None or process.alive)]
+        running = {task: of for task, of in self._tasks if not task.done() and (of is None or of.alive)}
         for _, process in self._tasks:
             if process is not None and process.is_paused:
                 process.resume()
@@ -351,8 +351,16 @@ async def _closed(generators: list[AsyncGeneratorType[Any, Any]]) -> None:
         await generator.aclose()
 
 
-async def _all_done(tasks: list[_SimTask]) -> None:
-    await asyncio.wait(tasks)
+async def _all_done(tasks: dict[_SimTask, SimProcess | None]) -> None:
+    """Those of a process that crashes while it is ended never are."""
+    ended = asyncio.Event()
+    for task, process in tasks.items():
+        task.add_done_callback(lambda _: ended.set())
+        if process is not None:
+            process.watch(ended.set)
+    while any(not task.done() and (process is None or process.alive) for task, process in tasks.items()):
+        ended.clear()
+        await ended.wait()
 
 
 async def _ending_with(process: SimProcess, coro: Coroutine[Any, Any, T]) -> T:

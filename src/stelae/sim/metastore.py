@@ -60,6 +60,7 @@ class SimMetastoreServer:
         self._state = MetastoreState()
         self._context = outside()
         self._partitioned: set[str] = set()
+        self._is_away = False
         self._ttl_s: dict[LeaseId, float] = {}
         self._expiry: dict[LeaseId, asyncio.TimerHandle] = {}
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -79,6 +80,16 @@ class SimMetastoreServer:
 
     def heal(self, name: str) -> None:
         self._partitioned.discard(name)
+        self._wake()
+
+    def go_away(self) -> None:
+        """Nothing reaches it, nor comes from it, until `come_back`: as a cluster without majority. Leases run on."""
+        self._is_away = True
+        self._wake()
+
+    def come_back(self) -> None:
+        """Answer again. Coming back from nowhere is no error."""
+        self._is_away = False
         self._wake()
 
     def restart(self) -> None:
@@ -137,8 +148,11 @@ class SimMetastoreServer:
         longest_s = 4 * self._timeout_s if self._chance(self.faults.late) else self.faults.delay_s_max
         return self._rng.fraction() * longest_s
 
+    def _is_connected(self, name: str) -> bool:
+        return not self._is_away and name not in self._partitioned
+
     def _reaches(self, name: str, lost: float) -> bool:
-        return name not in self._partitioned and not self._chance(lost)
+        return self._is_connected(name) and not self._chance(lost)
 
     def _send(self, name: str, action: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
         """A request on its way. Where it is lost is decided when it arrives, and so for its answer."""
@@ -257,7 +271,7 @@ class SimWatch:
                 raise self._failed
             prefix_bytes(self._prefix)
             check_revision(self._from)
-            connected = client._name not in server._partitioned
+            connected = server._is_connected(client._name)
             if not connected or server._state.revision <= self._seen:
                 self._seen = self._seen if connected else Revision(self._from - 1)
                 await server._wait_for_change()

@@ -27,8 +27,8 @@ from collections.abc import AsyncIterator, Callable
 
 from stelae.model.errors import AlreadyExists, InvalidArgument, Unavailable
 from stelae.ports.transport import Address
+from stelae.sim.blocking import SimConnector
 from stelae.sim.connections import SimConnection, Way
-from stelae.sim.connector import SimConnector
 from stelae.sim.links import NOBODY, Delays, Links
 from stelae.sim.loop import SimLoop
 from stelae.sim.process import SimProcess, current_process, outside

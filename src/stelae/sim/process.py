@@ -126,6 +126,7 @@ class SimProcess:
     def crash(self) -> None:
         """No further step. Crashing what is dead or done is no error."""
         self._dead = True
+        self._paused = False
         self._parked.clear()
         if not self._ended.done():
             self._ended.set_result(False)
