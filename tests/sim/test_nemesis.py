@@ -46,7 +46,7 @@ def test_a_planted_bug_is_found_with_its_story_and_the_command_that_repeats_it()
             assert note.startswith(
                 f"To repeat: STELAE_SEED={seed} make test ARGS='tests/sim/test_nemesis.py::test_a_pl"
             )
-            assert "server lost power" in note
+            assert "server lost power" in note or "server was killed" in note
             assert f"seed {seed} failed: AssertionError" in note.splitlines()[-1]
             return
     raise AssertionError(f"not found in {FOUND_WITHIN} seeds")

@@ -1,6 +1,6 @@
 """The traces of simulated runs, one hash for each seed: to be the same in every process, under every PYTHONHASHSEED.
 
-python -m tests.sim.traces ledger 5    prints those of the first five seeds
+python -m tests.sim.traces ledger:5 takeover:1    prints those of the first five seeds, and of the first
 """
 
 from __future__ import annotations
@@ -62,5 +62,7 @@ def trace_of(what: str, seed: int) -> Trace:
 
 
 if __name__ == "__main__":
-    for number in range(int(sys.argv[2])):
-        print(trace_of(sys.argv[1], number).digest)
+    for asked in sys.argv[1:]:
+        name, _, count = asked.partition(":")
+        for number in range(int(count)):
+            print(name, number, trace_of(name, number).digest)

@@ -6,9 +6,10 @@ link is healed, unless one end gave up meanwhile (`SimTransport`). Faults of one
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from stelae.sim.loop import Bell
 
 NOBODY = "outside"
 """The host of code that belongs to no process."""
@@ -69,7 +70,7 @@ class Links:
         self._links: dict[tuple[str, str], Link] = {}
         self._off: dict[str, None] = {}
         self._refusing: dict[str, None] = {}
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._changed = Bell()
 
     def link(self, source: str, target: str) -> Link:
         found = self._links.get((source, target))
@@ -91,7 +92,7 @@ class Links:
         if link.cuts == 1:
             link.cuts = 0
             self.on_heal(source, target)
-            self._wake()
+            self._changed.ring()
         elif link.cuts:
             link.cuts -= 1
 
@@ -120,7 +121,7 @@ class Links:
         self._refusing[host] = None
 
     def admit(self, host: str) -> None:
-        """Refuse no more."""
+        """Take its new connections again."""
         self._refusing.pop(host, None)
 
     def refuses(self, host: str) -> bool:
@@ -135,7 +136,7 @@ class Links:
         if host in self._off:
             del self._off[host]
             self.on_power(host)
-            self._wake()
+            self._changed.ring()
 
     def is_off(self, host: str) -> bool:
         return host in self._off
@@ -147,12 +148,7 @@ class Links:
 
     async def until_reaches(self, source: str, target: str) -> None:
         while not self.reaches(source, target):
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting[waiter] = None
-            try:
-                await waiter
-            finally:
-                self._waiting.pop(waiter, None)
+            await self._changed.wait()
 
     def heal_all(self) -> None:
         """Whole, fast and admitting everybody, as at the beginning. What was turned off stays off."""
@@ -161,12 +157,6 @@ class Links:
             link.delays = link.bytes_per_s = None
             while link.is_cut:
                 self.heal(source, target)
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def _both_ways(some: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
