@@ -186,6 +186,26 @@ def test_clogs_come_one_after_another_and_go_in_another_order() -> None:
     assert any(len(came) > 1 and came != went for came, went in orders)
 
 
+def test_crashes_that_are_still_to_come_do_not_come_after_the_end() -> None:
+    async def main(world: SimWorld) -> None:
+        async def work(ports: ProcessPorts) -> None:
+            file = ports.disk.create(f"log-{ports.rng.below(2**30)}")
+            while True:
+                file.append(b"bytes")
+                await asyncio.sleep(0.1)
+
+        world.add("a", work)
+        world.start("a")
+        nemesis = Nemesis(world, Swarm((), 0, 0.0, 1.0))
+        for kind in ("crash_at_step", "crash_in_effect"):
+            assert nemesis.strike(kind) is not None
+        nemesis.end()
+        await asyncio.sleep(100)
+        assert world.lives("a") == 1
+
+    run_world(main, 1, repeat="")
+
+
 # -- swarms
 
 

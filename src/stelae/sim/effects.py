@@ -56,8 +56,8 @@ class Effects:
             self._dead = True
             self.check_alive()
 
-    def crash_at(self, number: int) -> None:
-        """Die at that effect, if it is still to come."""
+    def crash_at(self, number: int | None) -> None:
+        """Die at that effect, if it is still to come; None: at none that was named before."""
         self._crash_at = number
 
     def restart(self) -> None:

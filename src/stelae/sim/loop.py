@@ -36,7 +36,7 @@ from itertools import count
 from random import Random
 from threading import get_ident
 from types import AsyncGeneratorType
-from typing import Any, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 from weakref import ref
 
 from stelae.sim.effects import SimCrash
@@ -91,11 +91,13 @@ class _SimTask(asyncio.Task[Any]):
 
 
 class _SimFuture(asyncio.Future[Any]):
-    def __init__(self, number: int, **options: Any) -> None:
-        self._number = number
-        super().__init__(**options)
+    """Numbered when it is first put into a set, as few are."""
+
+    _number = 0
 
     def __hash__(self) -> int:
+        if not self._number:
+            self._number = next(cast(SimLoop, self.get_loop())._numbers)
         return self._number
 
 
@@ -156,7 +158,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return process
 
     def create_future(self) -> asyncio.Future[Any]:
-        return _SimFuture(next(self._numbers), loop=self)
+        return _SimFuture(loop=self)
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None

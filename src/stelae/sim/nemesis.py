@@ -136,9 +136,11 @@ class Nemesis:
         world.disk(name).mend()
         world.blobs_of(name).mend()
         world.metastore.heal(name)
+        world.effects(name).crash_at(None)
         process = world.process(name)
         if process is None:
             return
+        process.crash_at(None)
         if process.is_paused:
             process.resume()
         if not process.alive:

@@ -119,8 +119,8 @@ class SimProcess:
         """How many steps it has taken: what `crash_at` counts."""
         return self._steps
 
-    def crash_at(self, step: int) -> None:
-        """Crash instead of taking that step, if it is still to come."""
+    def crash_at(self, step: int | None) -> None:
+        """Crash instead of taking that step, if it is still to come; None: of no step that was named before."""
         self._crash_at = step
 
     def crash(self) -> None:
