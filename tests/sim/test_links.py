@@ -104,8 +104,20 @@ def test_a_long_tail_delays_few_frames_by_much() -> None:
 
 
 def test_a_late_frame_makes_those_behind_it_late() -> None:
-    """Whatever the delays, frames of one connection keep their order."""
+    async def job(it: Talk) -> None:
+        it.links.lag(A, B, Delays(1e6))
+        await it.here.send(frame(1))
+        it.links.lag(A, B, None)
+        await it.here.send(frame(2))
+        before = it.loop.time()
+        assert await it.there.receive() == frame(1)
+        assert it.loop.time() - before > 1
+        assert await it.there.receive() == frame(2)
 
+    talk(job)
+
+
+def test_frames_of_one_connection_keep_their_order_whatever_the_delays() -> None:
     async def job(it: Talk) -> None:
         async def send() -> None:
             for number in range(300):

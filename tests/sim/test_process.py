@@ -177,6 +177,27 @@ def test_a_rate_that_changes_moves_the_timers_that_run() -> None:
     assert simulate(main, seed=1) == [10, 10, 30]
 
 
+def test_timers_that_moved_ring_in_their_new_order() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        rang: list[str] = []
+        clock = ProcessClock(loop)
+
+        async def sleep(name: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            rang.append(name)
+
+        for seconds in (6, 7, 8, 9):
+            loop.spawn("true", sleep(f"true {seconds}", seconds))
+        for seconds in (10, 30):
+            loop.spawn("bent", sleep(f"bent {seconds}", seconds), clock=clock)
+        await asyncio.sleep(4)
+        clock.set_rate(10)
+        await asyncio.sleep(30)
+        return rang
+
+    assert simulate(main, seed=1) == ["bent 10", "true 6", "bent 30", "true 7", "true 8", "true 9"]
+
+
 def test_a_clock_has_an_offset_and_a_rate_and_steps() -> None:
     async def main(loop: SimLoop) -> None:
         true, fast = SkewedClock(loop), ProcessClock(loop, offset_ms=200, rate=1.001)

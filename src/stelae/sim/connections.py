@@ -216,8 +216,8 @@ class Way:
                     data += behind.data
                     self._on_way.popleft()
                 self._arrived.extend(_Sent(frame, self._sizes.popleft()) for frame in self._decoder.feed(data))
-            case _End(is_broken):
-                self.end = _End(is_broken or self._decoder.pending_bytes > 0)
+            case _End() as end:
+                self.end = end
                 self.delivered.set()
                 self.opposite.room.set()
         self.news.set()
