@@ -18,9 +18,9 @@ from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Row, TabletId
 from stelae.ports.transport import Listener as Listening
 from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, ShardPlace, TabletsAtRest
+from stelae.registry.incarnations import read_lives
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.master_guard import MasterGuard, take_guard
-from stelae.registry.shard_lives import read_lives
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.table import TABLE_OPERATIONS

@@ -27,9 +27,9 @@ from stelae.ports.logfiles import LogFiles
 from stelae.ports.transport import Listener as Listening
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
+from stelae.registry.incarnations import ShardLife, register_shard
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.master_guard import read_guard
-from stelae.registry.shard_lives import ShardLife, register_shard
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline, left_of
 from stelae.service.reports import CheckReport, Progress
