@@ -27,7 +27,7 @@ from stelae.ports.logfiles import LogFiles
 from stelae.ports.transport import Listener as Listening
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
-from stelae.registry.incarnations import ShardLife, register_shard
+from stelae.registry.incarnations import ShardLife, check_shard, register_shard
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.master_guard import read_guard
 from stelae.registry.store_mark import mark_store
@@ -109,6 +109,8 @@ class ClusterShard:
         tell = Listeners(self._counts, listener, on_failure=note_failure)
         place, time = f"shard {settings.identity.name}", HybridClock(ports.clock.wall_ms)
         self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
+        identity = settings.identity
+        run(check_shard(ports.metastore, identity.node, identity.number, identity.log))
         self._hello = make_hello(settings.process, "shard", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.identity.name))
         try:
