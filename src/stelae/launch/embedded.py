@@ -3,7 +3,7 @@
 The first process to open the directory owns the store and serves the others by a socket. When it ends, the next call of
 one of the others takes over (`client.remote.takeover`).
 
-What makes a store here, and what serves it, is imported by those who open it to write: they own it, or may take it over.
+What makes a store here, and what serves it, is imported by those who open it to write: they own it, or may take over.
 Who only reads starts without, and if another process has the store, ends without.
 """
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments import names as names_module
 from stelae.client.arguments.names import Names
 from stelae.client.intake.mutations import blocks_of, key_of, mutations_of
