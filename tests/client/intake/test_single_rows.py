@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from decimal import Decimal as PyDecimal
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -299,8 +300,10 @@ def test_an_array_that_is_too_long_is_refused_before_its_numbers_are_looked_at(m
     assert mutations_in(WIDE, block.block) == mutations_of(WIDE, {"id": "a", "items": [1] * 249})
 
 
-def test_nulls_of_an_array_count_for_little() -> None:
-    (block,) = SinglePuts(WIDE, Limits(value_bytes_max=1_000)).blocks({"id": "a", "items": [1, None] * 199}, None)
+@pytest.mark.parametrize("make", [list, partial(np.array, dtype=object)])
+def test_nulls_of_an_array_count_for_little(make: Any) -> None:
+    given = {"id": "a", "items": make([1, None] * 199)}
+    (block,) = SinglePuts(WIDE, Limits(value_bytes_max=1_000)).blocks(given, None)
     assert mutations_in(WIDE, block.block) == mutations_of(WIDE, {"id": "a", "items": [1, None] * 199})
 
 

@@ -135,11 +135,13 @@ def _check_length(type_: t.ColumnType, value: Any, where: str, limits: Limits) -
     """Arrays of numbers that are too large by their length alone are refused for it, before millions are looked at."""
     if not isinstance(type_, t.Array) or not isinstance(type_.element, t.Int | t.Float):
         return
-    if isinstance(value, list | tuple):
-        if len(value) * type_.element.bits // 8 > limits.value_bytes_max:
-            check_size(where, nested_bytes(type_, value), limits.value_bytes_max)
-    elif type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1 and value.dtype.kind in "iuf":
-        check_size(where, nested_bytes(type_, []) + len(value) * type_.element.bits // 8, limits.value_bytes_max)
+    is_list = isinstance(value, list | tuple)
+    is_array = type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1 and value.dtype.kind in "iuf"
+    if not is_list and not is_array:
+        return
+    without_nulls = nested_bytes(type_, []) + len(value) * type_.element.bits // 8
+    if without_nulls > limits.value_bytes_max:
+        check_size(where, nested_bytes(type_, value) if is_list else without_nulls, limits.value_bytes_max)
 
 
 def judged_long(
