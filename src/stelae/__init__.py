@@ -181,11 +181,20 @@ def open(  # noqa: A001 - the package is where this name belongs
 def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
     """Connect to a cluster: one or more masters as `host:port`, comma-separated.
 
-        stelae.connect("localhost:7100")
+        with stelae.connect("localhost:7100") as db:
+            db.tables()
 
-    Clusters are not there yet: for now this raises `InvalidArgument`.
+    The same database as `open` gives. `timeout_s` is how long a call may take, this one included: until then it is
+    tried again while nobody answers.
     """
-    raise InvalidArgument(
-        f"cannot connect to {masters!r} (timeout_s={timeout_s:g}): this release opens stores in a directory only; "
-        "use stelae.open(path)"
-    )
+    from stelae.adapters.pandas_later import leave_pandas_for_later
+
+    leave_pandas_for_later()
+    from stelae.adapters.clock import SystemClock
+    from stelae.adapters.rng import SystemRng
+    from stelae.client.api.database import Database
+    from stelae.client.calls.retries import Patience
+    from stelae.launch.connecting import connect_session
+
+    patience = Patience(SystemClock(), SystemRng(), timeout_s)
+    return Database(connect_session(masters, patience, release=__version__))

@@ -18,16 +18,16 @@ from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
-from stelae.adapters.clock import SystemClock
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import Ownership, read_owner
-from stelae.adapters.sockets.blocking import UnixConnector
-from stelae.adapters.threads import AlarmThread, StepThread
+from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
+from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
-from stelae.client.remote.takeover import AttachedStore, own_or_attach
+from stelae.client.remote.takeover import own_or_attach
+from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
 from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.metastores import METASTORE_FILE, has_metastore
 from stelae.model.errors import (
@@ -39,7 +39,7 @@ from stelae.model.errors import (
 )
 from stelae.model.events import Attached
 from stelae.ports.transport import Address
-from stelae.service.backend import Backend, Pin
+from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
 from stelae.service.read_only import read_only as only_read
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
@@ -49,16 +49,12 @@ if TYPE_CHECKING:
     from stelae.launch.local import LocalStore
 
 SOCKET_FILE = "socket"
-_WRITERS = 16
-_WATCH_S = 1.0
 _ALARMS = "stelae-batches"
 _nap = Event()
-_clock = SystemClock()
 
 
 def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: str) -> None:
     """Let other processes of the machine in, for as long as the store is open here."""
-    from stelae.adapters.sockets.unix import UnixTransport
     from stelae.tserver.serving.service import ServiceLimits, StoreService
 
     limits = ServiceLimits()
@@ -66,7 +62,7 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
     hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.mark.token, "owner")
 
     async def start() -> StoreService:
-        service = StoreService(store, executor, hello, _clock, limits)
+        service = StoreService(store, executor, hello, CLOCK, limits)
         await service.start(await UnixTransport().listen(Address(str(directory / SOCKET_FILE))))
         return service
 
@@ -123,67 +119,21 @@ class Opener:
     def attach(self, deadline: Deadline | None) -> RemoteStore:
         """Connected to whoever has the store: ConnectionLost if nobody answers there."""
         hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client")
-        began = _clock.monotonic_s()
-        remote = _Connected(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
+        began = CLOCK.monotonic_s()
+        remote = ConnectedStore(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
         with _closed_on_error(remote):
             remote.attach(deadline)
-        self.tell(Attached(_clock.monotonic_s() - began))
+        self.tell(Attached(CLOCK.monotonic_s() - began))
         return remote
 
     def owner_words(self) -> str:
         return f"the store {self.directory} is open in {read_owner(self.directory) or 'another process'}"
 
 
-class _Connected(RemoteStore):
-    """With the threads that submitted writes run on, which end with it."""
-
-    def __init__(self, connector: UnixConnector, hello: Hello, place: str) -> None:
-        self._threads = ThreadExecutor(_WRITERS, 100_000)
-        super().__init__(connector, self._threads, hello, _clock)
-        self.place = place
-        _connected.add(self)
-
-    def close(self) -> None:
-        super().close()
-        self._threads.close()
-
-
-class _WatchedStore(AttachedStore):
-    """A thread looks after its pins, from the first one on."""
-
-    _watching: StepThread | None = None
-
-    def keep(self, pin: Pin, store: Backend, deadline: Deadline | None) -> Pin:
-        kept = super().keep(pin, store, deadline)
-        with _noting:
-            if self._watching is None:
-                self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
-        return kept
-
-    def _watch(self) -> bool:
-        self.watch_pins(Deadline(_clock, _WATCH_S * 2))
-        return False
-
-    def close(self) -> None:
-        if self._watching is not None:
-            self._watching.close()
-        super().close()
-
-
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()
-_connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
 _opening = RLock()
 _noting = Lock()
 """For a moment only: a store that is taken over does not wait for another that is being opened."""
-
-
-def _abandon_connections() -> None:
-    """In a forked child: connections are the parent's, and locks may be held for ever."""
-    for remote in list(_connected):
-        remote.abandon(f"the store {remote.place} was opened before this process was forked: open it again here")
-
-
-os.register_at_fork(after_in_child=_abandon_connections)
 
 
 def open_session(
@@ -225,7 +175,7 @@ def open_session(
             _check_place(opener)
     finder = None
     if isinstance(opened, RemoteStore):
-        finder = _WatchedStore(opener, opened, _clock, ThreadExecutor(1, 1), opener.tell)
+        finder = WatchedStore(opener, opened, CLOCK, ThreadExecutor(1, 1), opener.tell)
     return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
 from stelae.launch.copies import copy_files, told_of
-from stelae.model.errors import Corruption, NotFound, PermissionDenied, StelaeError
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
 if TYPE_CHECKING:
@@ -46,6 +46,21 @@ class OnEtcd:
 
 
 MetastorePlace: TypeAlias = InDirectory | OnEtcd
+
+SERVED = "sqlite:///DIR (the processes of one machine), or etcd://HOST:PORT[,HOST:PORT...][/NAMESPACE]"
+
+
+def metastore_place(url: str) -> MetastorePlace:
+    """Where a cluster's metastore is: InvalidArgument of what is no such URL."""
+    scheme, mark, rest = url.partition("://")
+    if mark and scheme == "sqlite" and rest.startswith("/") and rest.strip("/"):
+        return InDirectory(Path(rest))
+    if mark and scheme == "etcd":
+        hosts, _, namespace = rest.partition("/")
+        endpoints = tuple(host.strip() for host in hosts.split(",") if host.strip())
+        if endpoints:
+            return OnEtcd(endpoints, f"{namespace.strip('/')}/" if namespace.strip("/") else ETCD_NAMESPACE)
+    raise InvalidArgument(f"{url!r} is not where a metastore is: write {SERVED}")
 
 
 def has_metastore(directory: Path) -> bool:
