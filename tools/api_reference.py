@@ -24,9 +24,6 @@ from stelae.model.predicate.build import Term
 
 DOCS = Path(__file__).parent.parent / "docs"
 _NAMES = {
-    "FoundRow": "Row",
-    "FoundVersion": "Version",
-    "TableHandle": "Table",
     "GroupSpec": "Group",
     "SchemaVersion": "int",
 }

@@ -48,11 +48,10 @@ if TYPE_CHECKING:
     from stelae import aio
     from stelae.client.api.batch import Batch
     from stelae.client.api.database import Database
-    from stelae.client.api.rows import FoundRow as Row
-    from stelae.client.api.rows import FoundVersion as Version
+    from stelae.client.api.rows import Row, Version
     from stelae.client.api.scan import Scan
     from stelae.client.api.snapshot import Snapshot
-    from stelae.client.api.table import TableHandle as Table
+    from stelae.client.api.table import Table
     from stelae.model.declare import cells, columns
     from stelae.model.predicate.build import col
     from stelae.model.schema import TableSchema
@@ -112,22 +111,22 @@ __all__ = [
 
 # Imported when they are first used: `import stelae` alone is quick.
 _HOMES = {
-    "Batch": ("stelae.client.api.batch", "Batch"),
-    "CheckReport": ("stelae.service.reports", "CheckReport"),
-    "Database": ("stelae.client.api.database", "Database"),
-    "Problem": ("stelae.service.reports", "Problem"),
-    "ProtocolError": ("stelae.wire.faults", "ProtocolError"),
-    "Row": ("stelae.client.api.rows", "FoundRow"),
-    "Scan": ("stelae.client.api.scan", "Scan"),
-    "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
-    "Table": ("stelae.client.api.table", "TableHandle"),
-    "TableSchema": ("stelae.model.schema", "TableSchema"),
-    "TableStats": ("stelae.service.tables", "TableStats"),
-    "TabletInfo": ("stelae.service.tables", "TabletInfo"),
-    "Version": ("stelae.client.api.rows", "FoundVersion"),
-    "cells": ("stelae.model.declare", "cells"),
-    "col": ("stelae.model.predicate.build", "col"),
-    "columns": ("stelae.model.declare", "columns"),
+    "Batch": "stelae.client.api.batch",
+    "CheckReport": "stelae.service.reports",
+    "Database": "stelae.client.api.database",
+    "Problem": "stelae.service.reports",
+    "ProtocolError": "stelae.wire.faults",
+    "Row": "stelae.client.api.rows",
+    "Scan": "stelae.client.api.scan",
+    "Snapshot": "stelae.client.api.snapshot",
+    "Table": "stelae.client.api.table",
+    "TableSchema": "stelae.model.schema",
+    "TableStats": "stelae.service.tables",
+    "TabletInfo": "stelae.service.tables",
+    "Version": "stelae.client.api.rows",
+    "cells": "stelae.model.declare",
+    "col": "stelae.model.predicate.build",
+    "columns": "stelae.model.declare",
 }
 
 if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt ones
@@ -140,8 +139,7 @@ if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt on
         if name not in _HOMES:
             hint = nearest(name, __all__)
             raise AttributeError(f"module 'stelae' has no attribute {name!r}{hint}")
-        module, known_as = _HOMES[name]
-        found = globals()[name] = getattr(import_module(module), known_as)
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
         return found
 
     def __dir__() -> list[str]:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-from stelae.client.api.rows import FoundRow, FoundVersion
+from stelae.client.api.rows import Row as FoundRow
+from stelae.client.api.rows import Version as FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import put_after, written_columns
 from stelae.client.calls.having import rows_having

@@ -13,7 +13,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar
 
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments.keys import row_maker
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.calls.steps import Ask, Claim, Make, Steps

@@ -10,9 +10,9 @@ from typing import Any
 from stelae.client.api.aio.batch import AsyncBatch
 from stelae.client.api.aio.scan import AsyncScan
 from stelae.client.api.handles import OfThisProcess
-from stelae.client.api.rows import FoundRow, FoundVersion
+from stelae.client.api.rows import Row, Version
 from stelae.client.api.scan import PinnedScan, open_scan
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.calls.aio_session import AsyncSession, was_refused
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.order import span_of
@@ -41,7 +41,7 @@ class AsyncTable(OfThisProcess):
         self._session = session
         self._known = KnownTable(info)
         self._rows = Rows(self._known)
-        self._twin = TableHandle(session.session, info)
+        self._twin = Table(session.session, info)
         self._wakes: Wakes[Txn] = Wakes()
 
     @property
@@ -53,7 +53,7 @@ class AsyncTable(OfThisProcess):
 
     async def get(
         self, key: object, columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
-    ) -> FoundRow | None:
+    ) -> Row | None:
         """The newest values of one row, or None: see `Table.get`. What is in memory is answered without waiting."""
         backend = self._session.session.backend
         if rows == ALL_ROWS and backend.is_local:
@@ -64,7 +64,7 @@ class AsyncTable(OfThisProcess):
 
     async def get_many(
         self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
-    ) -> list[FoundRow | None]:
+    ) -> list[Row | None]:
         """Many rows at one snapshot, in the order of the keys: see `Table.get_many`."""
         return await self._session.run(self._rows.get_many(keys, columns, at, rows))
 
@@ -74,7 +74,7 @@ class AsyncTable(OfThisProcess):
 
     async def history(
         self, key: object, columns: Sequence[str] | None = None, limit: int | None = None, at: object = None
-    ) -> dict[str, list[FoundVersion]]:
+    ) -> dict[str, list[Version]]:
         """The versions of each column and cell of a row, newest first: see `Table.history`."""
         return await self._session.run(self._rows.history(key, columns, limit, at))
 
@@ -82,7 +82,7 @@ class AsyncTable(OfThisProcess):
         """How many rows there are, or how many the condition is true of: see `Table.count`."""
         return await self._session.work(self._twin.count, where, **bounds)
 
-    async def head(self, count: int = 10) -> list[FoundRow]:
+    async def head(self, count: int = 10) -> list[Row]:
         """The first rows by key: see `Table.head`."""
         return await self._session.work(self._twin.head, count)
 
@@ -150,7 +150,7 @@ class AsyncTable(OfThisProcess):
         """Erase the rows from `start` to below `stop`, in parts; returns how many: see `Table.erase_range`."""
         return await self._session.work_in_turn(self._known.id, self._twin.erase_range, start, stop, prefix=prefix)
 
-    async def update(self, key: object, function: UpdateFunction) -> FoundRow | None:
+    async def update(self, key: object, function: UpdateFunction) -> Row | None:
         """Read, change and write back a row, again on conflict: see `Table.update`. The function is a plain one."""
         return await self._session.run(self._rows.update(key, function))
 
