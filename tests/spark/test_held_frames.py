@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,15 +18,18 @@ import pytest
 import stelae
 import stelae.spark
 from stelae.adapters.blobs.local import LocalBlobStore
+from stelae.adapters.clock import SystemClock
 from stelae.client.api.database import Database
 from stelae.model.errors import DiskFull
 from stelae.spark.reading import frames, holding, overlays
 from stelae.spark.reading.referents import Referents, referents_of
+from tests.effort import HANG_S
 from tests.spark.tickets import Tickets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).parents[2]
 ROWS = 200
 _LOOKS_MAX = 50
 
@@ -77,6 +84,36 @@ def test_nothing_is_left_when_the_database_is_closed(spark: SparkSession, direct
         assert len(left(directory)) == len(tickets.out) == 3
     assert left(directory) == []
     assert tickets.out == set()
+
+
+def driver(directory: Path, point: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.spark.overlay_driver", str(directory), point]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
+
+
+@pytest.mark.spark
+def test_a_session_that_follows_another(directory: Path) -> None:
+    with stelae.open(directory) as db:
+        count = len(rows_of(db))
+    said = driver(directory, "stopped")
+    assert said.stdout.splitlines() == [f"{count} rows", "1 overlays", f"{count} rows", "0 overlays"], said.stderr
+    assert left(directory) == []
+
+
+def test_a_driver_that_is_killed(spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its overlay lies there for as long as its hold lives, and is in nobody's way; then both are gone."""
+    assert driver(directory, "killed").returncode == -signal.SIGKILL
+    (dead,) = (directory / "overlays").glob("*")
+    with stelae.open(directory) as db:
+        assert collected(stelae.spark.read(spark, db, "t")) == rows_of(db)
+        assert len(left(directory)) == 2
+    assert left(directory) == [dead]
+    later_ms = int((holding.HOLD_TTL_S + 1) * 1_000)
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: time.time_ns() // 1_000_000 + later_ms)
+    with stelae.open(directory) as db:
+        assert left(directory) == []
+        assert collected(stelae.spark.read(spark, db, "t")) == rows_of(db)
+    assert left(directory) == []
 
 
 class _Full(LocalBlobStore):
@@ -172,3 +209,22 @@ def test_a_session_that_reads_without_end_holds_few(
         assert len(holder.holds()) <= 4
         assert collected(kept) == wanted
     holder.close()
+
+
+def test_views_are_planned_as_parquet_is(spark: SparkSession, directory: Path) -> None:
+    """By true sizes: a small one is sent to all tasks, its columns are pruned, its filters pushed."""
+    with stelae.open(directory) as db:
+        stelae.spark.view(spark, db, "t")
+        stelae.spark.view(spark, db, "t", "early", columns=["name"], stop=20)
+        query = spark.sql("SELECT t.n, early.name FROM t JOIN early USING (id) WHERE t.n > 5")
+        plan = query._jdf.queryExecution().executedPlan().toString()
+        assert "BroadcastHashJoin" in plan
+        assert "BatchScan" not in plan
+        assert "GreaterThan(n,5)" in plan
+        wanted = [(row["n"], row["name"]) for row in rows_of(db) if row["id"] < 20 and row["n"] > 5]
+        assert sorted((row["n"], row["name"]) for row in query.collect()) == wanted
+        db.table("t").put({"id": 19, "n": 1_000})
+        stelae.spark.view(spark, db, "t")
+        assert spark.sql("SELECT max(n) FROM t").first() == (1_000,)
+        for name in ("t", "early"):
+            spark.catalog.dropTempView(name)
