@@ -22,6 +22,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.client.api.database import Database
 from stelae.model.errors import DiskFull
 from stelae.spark.reading import frames, holding, overlays
+from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.referents import Referents, referents_of
 from tests.effort import HANG_S
 from tests.spark.tickets import Tickets
@@ -159,7 +160,7 @@ def test_ctrl_c_while_an_overlay_is_made(spark: SparkSession, directory: Path, m
 def test_where_overlays_may_take_no_more_room(
     spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "StoreOverlays", partial(frames.StoreOverlays, bytes_max=0))
+    monkeypatch.setattr(frames, "StoreOverlays", partial(StoreOverlays, bytes_max=0))
     with stelae.open(directory) as db:
         frame = stelae.spark.read(spark, db, "t")
         assert list((directory / "overlays").glob("*/*.parquet")) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.referents import Referents
 from stelae.spark.source import parts
 from stelae.spark.stores import backend_of
-from tests.spark.emulation import hold, planned
+from tests.spark.emulation import SMALL, carried_out, hold, planned
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 
@@ -93,6 +94,21 @@ def test_made_once_for_all_holds(db: Database) -> None:
     backend.release(second.ticket)
     assert not _left(db)
     assert StoreOverlays(third.root, third.ticket).file("key", SCHEMA, _batches) is not None
+
+
+def test_planned_by_tasks_if_it_would_be_large(db: Database) -> None:
+    """About as many bytes as the rows take in files."""
+    held = hold(db)
+    for bytes_max, is_overlaid in ((1 << 20, True), (10, False)):
+        limits = replace(SMALL, overlay_bytes_max=bytes_max)
+        question, plan = planned(held, limits, overlaid=True)
+        assert bool(_files(db)) == is_overlaid
+        assert bool(plan.merged) != is_overlaid
+        found = carried_out(question, held, plan).sort_by("id").to_pylist()
+        assert found == sorted(db.table("t").scan().to_arrow().to_pylist(), key=lambda row: str(row["id"]))
+        backend: Any = backend_of(db)
+        backend.release(held.ticket)
+        held = hold(db)
 
 
 class _Elsewhere:

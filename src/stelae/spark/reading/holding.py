@@ -121,7 +121,7 @@ class Holder:
         return False
 
     def close(self) -> None:
-        """Release everything."""
+        """End the thread, and release all holds."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:

@@ -8,6 +8,7 @@ them; an RDD, or an iterator that has begun, does not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ class Referents:
 
 def referents_of(frame: DataFrame) -> Referents:
     """Of a frame as `frames` makes them."""
-    from py4j.java_gateway import JavaClass
-
-    gateway: Any = frame.sparkSession.sparkContext._gateway
-    # By its whole name: the way through the JVM's packages would ask it at every step.
-    weak_reference = JavaClass("java.lang.ref.WeakReference", gateway._gateway_client)
+    jvm: Any = frame.sparkSession._jvm
+    weak_reference = _weak_reference_class(jvm)
     return Referents([weak_reference(each) for each in _referents(frame._jdf)])
+
+
+@lru_cache(maxsize=1)
+def _weak_reference_class(jvm: Any) -> Any:
+    """Kept, since the way to it through the JVM's packages asks the JVM at every step."""
+    return jvm.java.lang.ref.WeakReference
 
 
 def _referents(frame: Any) -> Iterator[Any]:
