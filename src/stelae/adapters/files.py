@@ -110,6 +110,25 @@ def make_directories(path: str) -> None:
         sync_directory(os.path.dirname(directory))
 
 
+def write_new_file(path: str, data: bytes) -> bool:
+    """A file with these bytes, whole and durable; whether it was made: one that is there already stays as it is."""
+    draft = f"{path}.{os.getpid()}.new"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, data)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(draft)
+    sync_directory(os.path.dirname(path) or ".")
+    return True
+
+
 def memory_of_machine() -> int:
     """In bytes; 0 if the system does not say."""
     try:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.launch.copies import copy_files, told_of
-from stelae.model.errors import Corruption, NotFound, PermissionDenied, StelaeError
+from stelae.launch.copies import copy_files, name_original
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
 if TYPE_CHECKING:
@@ -46,6 +46,21 @@ class OnEtcd:
 
 
 MetastorePlace: TypeAlias = InDirectory | OnEtcd
+
+SERVED = "sqlite:///DIR (the processes of one machine), or etcd://HOST:PORT[,HOST:PORT...][/NAMESPACE]"
+
+
+def metastore_place(url: str) -> MetastorePlace:
+    """Where a cluster's metastore is: InvalidArgument of what is no such URL."""
+    scheme, mark, rest = url.partition("://")
+    if mark and scheme == "sqlite" and rest.startswith("/") and rest.strip("/"):
+        return InDirectory(Path(rest))
+    if mark and scheme == "etcd":
+        hosts, _, namespace = rest.partition("/")
+        endpoints = tuple(host.strip() for host in hosts.split(",") if host.strip())
+        if endpoints:
+            return OnEtcd(endpoints, f"{namespace.strip('/')}/" if namespace.strip("/") else ETCD_NAMESPACE)
+    raise InvalidArgument(f"{url!r} is not where a metastore is: write {SERVED}")
 
 
 def has_metastore(directory: Path) -> bool:
@@ -111,7 +126,7 @@ async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
     try:
         return await _read_copy(copy / METASTORE_FILE)
     except StelaeError as error:
-        raise told_of(path, copy, error) from error.__cause__
+        raise name_original(path, copy, error) from error.__cause__
 
 
 async def _read_copy(file: Path) -> SqliteMetastore:
