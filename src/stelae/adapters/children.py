@@ -32,8 +32,8 @@ def stelae_command(*words: str) -> list[str]:
 
 
 class Child:
-    """Tells of itself in a line on its standard output. In a session of its own: Ctrl-C on a terminal is for its parent,
-    who passes signals on."""
+    """Tells of itself in a line on its standard output. It has a session of its own: Ctrl-C on a terminal is for its
+    parent, who passes signals on."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -53,8 +53,8 @@ class Child:
 
     async def first_line(self) -> bytes:
         """Empty if it ended without a word."""
-        assert self._process.stdout is not None
-        return await self._process.stdout.readline()
+        said = self._process.stdout
+        return b"" if said is None else await said.readline()
 
     async def wait(self) -> int:
         """Its exit code; of one that a signal ended, minus that signal's number."""

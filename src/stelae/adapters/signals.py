@@ -101,7 +101,8 @@ class StopSignals:
 def watch_stops(stop: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
     """The same for a program that is an event loop: the first signal calls `stop`, the second `end`, and then ends the
     process at once."""
-    loop, asked = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    asked: list[signal.Signals] = []
 
     def take(number: signal.Signals) -> None:
         if asked:

@@ -27,15 +27,11 @@ from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.signals import watch_stops, words_of_end
 from stelae.launch.identity import NodeIdentity, read_node
+from stelae.launch.restarts import PAUSE_S_MIN, next_pause_s
 from stelae.model.errors import AlreadyExists, InvalidArgument, StelaeError, Unavailable
 
 SHARDS_MAX = 1
 """In this release."""
-
-_PAUSE_S_MIN = 0.1
-_PAUSE_S_MAX = 10.0
-_LASTING_S = 30.0
-"""What served for so long and then ended is started again without a pause."""
 
 _log = logging.getLogger("stelae")
 
@@ -147,7 +143,7 @@ class _Supervisor:
 
     async def _keep(self, number: int) -> None:
         """Run one shard for as long as the node runs."""
-        has_served, pause_s, clock = False, _PAUSE_S_MIN, SystemClock()
+        has_served, pause_s, clock = False, PAUSE_S_MIN, SystemClock()
         while not self._stopping.is_set():
             began_s = clock.monotonic_s()
             child = self._children[number] = await Child.start(self._command(number))
@@ -163,13 +159,11 @@ class _Supervisor:
                 return
             if word.error and not word.is_passing and not has_served:
                 raise InvalidArgument(word.error)
-            if word.address and clock.monotonic_s() - began_s >= _LASTING_S:
-                pause_s = _PAUSE_S_MIN
             name, why = f"{self._options.name}/{number}", word.error or words_of_end(code)
             _log.warning("shard %s (process %d) has ended: %s; it is started again", name, child.pid, why)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+            pause_s = next_pause_s(pause_s, clock.monotonic_s() - began_s)
 
     def _note(self, number: int, shard: ServingShard | None) -> None:
         """Say in the node's directory where its shards serve, if all do."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import stelae
+from stelae.adapters.pandas_later import leave_pandas_for_later
 from stelae.cli.places import CLUSTER_PANEL, JsonOption
 from stelae.cli.screens import as_shown, out, print_line, verb_help
 from stelae.model.errors import InvalidArgument, StelaeError
@@ -65,6 +66,7 @@ def run_master(
     It says in a line where it serves, and serves until SIGTERM or Ctrl-C, which close it in order; a second one ends it
     at once. What happens goes to standard error.
     """
+    leave_pandas_for_later()
     from stelae.launch.processes import MasterProcess, ProcessOptions
     from stelae.launch.serving import serve_until_stopped
 
@@ -121,6 +123,7 @@ def run_shard(
     store: _Store = None,
 ) -> None:
     """For a node, which starts it: one of its shards. It ends when its standard input does."""
+    leave_pandas_for_later()
     from stelae.launch.processes import ShardOptions, ShardProcess
     from stelae.launch.serving import serve_child
     from stelae.launch.supervising import ShardWord, word_of_failure
