@@ -16,7 +16,7 @@ from stelae.adapters.children import Apart
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.liveness import ProcessMark, mark_process, send_signal, wait_for_end
 from stelae.adapters.signals import StopAsked, words_of_end
-from stelae.launch.machine.members import Member, members_of
+from stelae.launch.machine.members import EtcdMember, Member, members_of
 from stelae.launch.machine.plan import ClusterPlan, write_plan
 from stelae.launch.restarts import PAUSE_S_MIN, next_pause_s
 from stelae.model.errors import StelaeError, Unavailable
@@ -47,7 +47,8 @@ Nap = Callable[[float], bool]
 class LocalCluster:
     """For who has its directory (`machine.directory`): one process at a time starts and stops others."""
 
-    def __init__(self, directory: Path, plan: ClusterPlan, tell: Tell, nap: Nap) -> None:
+    def __init__(self, directory: Path, plan: ClusterPlan, tell: Tell, nap: Nap, *, is_new: bool = False) -> None:
+        self._is_new = is_new
         self.directory = directory
         self.plan = plan
         self._tell = tell
@@ -63,13 +64,24 @@ class LocalCluster:
         """Return when all serve. If one does not, those that were started here are ended again, and its error is
         raised; if somebody wants to end meanwhile, StopAsked."""
         try:
-            for member in self.members():
-                if member.process() is None:
-                    self._start(member)
-                self._wait_until_serving(member)
+            for together in self._by_turns():
+                for member in together:
+                    if member.process() is None:
+                        self._start(member)
+                for member in together:
+                    self._wait_until_serving(member)
         except BaseException:
             self._stop([each for each in self.members() if each.name in self._started])
             raise
+
+    def _by_turns(self) -> list[list[Member]]:
+        """Those of one turn are started at once. What the others need to be there comes first: etcd, and the first
+        master of a new cluster, who writes down that it is one."""
+        members = self.members()
+        if self._is_new:
+            return [[member] for member in members]
+        etcd = [member for member in members if isinstance(member, EtcdMember)]
+        return [etcd, [member for member in members if member not in etcd]]
 
     def _start(self, member: Member) -> None:
         """It is written down before anything else is done."""

@@ -101,7 +101,7 @@ def _checked(wishes: Wishes) -> Path:
 
 def _start(wishes: Wishes, directory: Path, tell: Tell, nap: Nap) -> LocalCluster:
     plan = read_plan(directory)
-    cluster = LocalCluster(directory, _wished(wishes, directory, plan), tell, nap)
+    cluster = LocalCluster(directory, _wished(wishes, directory, plan), tell, nap, is_new=plan is None)
     write_plan(directory, cluster.plan)
     try:
         cluster.start_missing()
