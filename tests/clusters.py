@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -23,6 +23,7 @@ from stelae.adapters.free_ports import check_free
 from stelae.adapters.liveness import ProcessMark, is_alive, mark_process, send_signal, wait_for_end
 from stelae.adapters.ownership import read_owner
 from stelae.model.errors import StelaeError, Unavailable
+from tests.cli.running import run
 from tests.effort import HANG_S
 
 PROGRAM = [sys.executable, "-P", "-m", "stelae.cli"]
@@ -69,6 +70,16 @@ def refusal(*words: str | Path) -> str:
     said = run_stelae(*words, code=1).stderr
     assert said.count("error: ") == 1, said
     return said.partition("error: ")[2].strip()
+
+
+def refused(*words: str | Path) -> str:
+    """The same in this process, for what is refused before anything is done."""
+    result = run(*words)
+    assert result.exit_code == 1, (result.output, result.exception)
+    before, found, said = result.stderr.rpartition("error: ")
+    assert found
+    assert "error: " not in before
+    return said.strip()
 
 
 def connected(address: str, timeout_s: float) -> stelae.Database:
@@ -165,9 +176,13 @@ class Background:
     def __init__(self, *words: str | Path, errors: Path | None = None) -> None:
         self._errors = errors.open("wb") if errors is not None else None
         self.process = subprocess.Popen(
-            [*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=self._errors, stdin=subprocess.DEVNULL, text=True,
+            [*PROGRAM, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            stdin=subprocess.DEVNULL,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def line(self) -> Any:
         """The next one, as JSON. An AssertionError if there is no more."""
@@ -187,7 +202,7 @@ class Background:
         os.kill(self.process.pid, number)
         return self.process.wait(HANG_S)
 
-    def __enter__(self) -> Background:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,16 +7,8 @@ import signal
 from pathlib import Path
 
 from stelae.adapters.liveness import ProcessMark, is_alive, wait_for_end
-from tests.cli.running import run
-from tests.clusters import Background, connected, free_port, mark_of, refusal, until
+from tests.clusters import Background, connected, free_port, mark_of, refusal, refused, until
 from tests.effort import HANG_S
-
-
-def refused(*words: str | Path) -> str:
-    """In this process, for what is refused before anything is done."""
-    result = run(*words)
-    assert result.exit_code == 1, (result.output, result.exception)
-    return result.stderr.partition("error: ")[2].strip()
 
 
 def test_a_master_and_a_node_serve_until_they_are_asked_to_stop(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import stelae
 from stelae.adapters.liveness import is_alive
-from tests.clusters import Background, RealCluster, kill, mark_of, real_cluster, refusal, run_stelae
+from tests.clusters import Background, RealCluster, kill, mark_of, real_cluster, refusal, refused, run_stelae
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
 
@@ -41,11 +41,11 @@ def test_up_serves_is_left_alone_and_goes_down(tmp_path: Path) -> None:
         assert "node-1/0" in run_stelae("up", "--dir", cluster.directory, "--status").stdout
 
         assert (cluster.directory / "store" / "stelae-store.json").exists()
-        wrong = refusal("up", "--dir", cluster.directory, "--detach", "--store", tmp_path / "other")
+        wrong = refused("up", "--dir", cluster.directory, "--detach", "--store", tmp_path / "other")
         assert "the cluster has its data in" in wrong
-        wrong = refusal("up", "--dir", cluster.directory, "--detach", "--metastore", "etcd")
+        wrong = refused("up", "--dir", cluster.directory, "--detach", "--metastore", "etcd")
         assert "the cluster agrees by sqlite:///" in wrong
-        wrong = refusal("up", "--dir", cluster.directory, "--detach", "--port", str(cluster.port + 1))
+        wrong = refused("up", "--dir", cluster.directory, "--detach", "--port", str(cluster.port + 1))
         assert f"the master serves on {cluster.address}" in wrong
         assert cluster.status() == status
 
@@ -123,22 +123,22 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_made(tmp_path: Path, words: list[str], said: str) -> None:
-    assert said in refusal("up", "--dir", tmp_path / "c", *words)
+    assert said in refused("up", "--dir", tmp_path / "c", *words)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_directories_that_are_not_for_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "is a file; a cluster is a directory" in refusal("up", "--dir", tmp_path / "file")
+    assert "is a file; a cluster is a directory" in refused("up", "--dir", tmp_path / "file")
     stelae.open(tmp_path / "store").close()
     before = sorted(path.name for path in (tmp_path / "store").iterdir())
-    assert "is the directory of a store" in refusal("up", "--dir", tmp_path / "store", "--detach")
-    assert "is the directory of a store" in refusal("down", "--dir", tmp_path / "store")
+    assert "is the directory of a store" in refused("up", "--dir", tmp_path / "store", "--detach")
+    assert "is the directory of a store" in refused("down", "--dir", tmp_path / "store")
     assert sorted(path.name for path in (tmp_path / "store").iterdir()) == before
-    assert "no cluster in" in refusal("down", "--dir", tmp_path / "nothing")
-    assert "no cluster in" in refusal("up", "--dir", tmp_path / "nothing", "--status")
+    assert "no cluster in" in refused("down", "--dir", tmp_path / "nothing")
+    assert "no cluster in" in refused("up", "--dir", tmp_path / "nothing", "--status")
     assert not (tmp_path / "nothing").exists()
-    assert "Not a directory" in refusal("up", "--dir", tmp_path / "file" / "c", "--port", "0", "--detach")
+    assert "Not a directory" in refused("up", "--dir", tmp_path / "file" / "c", "--port", "0", "--detach")
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = refusal("up", "--dir", tmp_path / "c", "--port", str(port), "--detach")
+        said = refused("up", "--dir", tmp_path / "c", "--port", str(port), "--detach")
     assert f"127.0.0.1:{port} is taken" in said
     assert list(tmp_path.iterdir()) == []
 
@@ -200,6 +200,6 @@ def test_a_process_that_only_got_the_id_is_not_taken_for_one(tmp_path: Path) -> 
 def test_a_plan_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "cluster.json").write_text('{"format": 2}')
-    assert "is of format 2" in refusal("up", "--dir", tmp_path / "c", "--detach")
+    assert "is of format 2" in refused("up", "--dir", tmp_path / "c", "--detach")
     (tmp_path / "c" / "cluster.json").write_text("{")
-    assert "cannot be read" in refusal("up", "--dir", tmp_path / "c", "--detach")
+    assert "cannot be read" in refused("up", "--dir", tmp_path / "c", "--detach")

@@ -47,7 +47,7 @@ def bring_up(
             "--metastore",
             metavar="sqlite|etcd|URL",
             help="What its processes agree by: sqlite for a new cluster, in its directory; etcd starts one of its own; "
-            "or one that runs, etcd://HOST:PORT[/NAMESPACE].",
+            "or one that runs, etcd://HOST:PORT/NAMESPACE.",
         ),
     ] = None,
     store: Annotated[

@@ -26,7 +26,8 @@ _Metastore = Annotated[
     typer.Option(
         "--metastore",
         metavar="URL",
-        help="What all processes agree by: sqlite:///DIR (those of one machine), or etcd://HOST:PORT[,...][/NAMESPACE].",
+        help="What all processes agree by: sqlite:///DIR (those of one machine), or etcd://HOST:PORT, with /NAMESPACE "
+        "behind it if several clusters share one.",
     ),
 ]
 _Store = Annotated[
