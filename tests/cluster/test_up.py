@@ -6,7 +6,9 @@ import json
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,10 @@ from stelae.adapters.liveness import is_alive
 from tests.clusters import Background, RealCluster, kill, mark_of, real_cluster, refusal, refused, run_stelae
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
+
+
+def is_of(name: str, what: str, line: Any) -> bool:
+    return bool((line["name"], line["what"]) == (name, what))
 
 
 def test_up_serves_is_left_alone_and_goes_down(tmp_path: Path) -> None:
@@ -79,9 +85,7 @@ def test_in_the_foreground_it_starts_again_what_ends_and_stops_all(tmp_path: Pat
                 for name in ("master-1", "node-1"):
                     pid = next(line["pid"] for line in said if line.get("name") == name)
                     kill(mark_of(pid))
-                    again = up.lines_until(
-                        lambda line, name=name: (line["name"], line["what"]) == (name, "serves again")
-                    )  # type: ignore[misc]
+                    again = up.lines_until(partial(is_of, name, "serves again"))
                     assert (again[0]["name"], again[0]["what"], again[0]["pid"]) == (name, "has ended", pid)
                     assert "killed by SIGKILL" in again[0]["words"]
                 assert table.get(1) == {"id": 1, "v": 1}

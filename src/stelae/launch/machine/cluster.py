@@ -80,7 +80,7 @@ class LocalCluster:
         members = self.members()
         if self._is_new:
             return [[member] for member in members]
-        etcd = [member for member in members if isinstance(member, EtcdMember)]
+        etcd: list[Member] = [member for member in members if isinstance(member, EtcdMember)]
         return [etcd, [member for member in members if member not in etcd]]
 
     def _start(self, member: Member) -> None:
