@@ -55,6 +55,9 @@ def test_up_serves_is_left_alone_and_goes_down(tmp_path: Path) -> None:
         assert f"the master serves on {cluster.address}" in wrong
         assert cluster.status() == status
 
+        with pytest.raises(stelae.InvalidArgument, match="is the directory of a cluster: connect to it"):
+            stelae.open(cluster.directory)
+
         cluster.down()
         assert cluster.living() == set()
         after = cluster.status()

@@ -21,6 +21,7 @@ from stelae.adapters.files import make_directories, os_errors
 
 _LINE_BYTES_MAX = 1 << 20
 _LOG_BYTES_MAX = 16 << 20
+_LAST_THREADS_S = 5.0
 _STDIN = 0
 ORPHANED = 3
 """The exit code of a child whose parent has ended."""
@@ -101,10 +102,12 @@ class Apart:
     def pid(self) -> int:
         return self._process.pid
 
-    @property
     def exit_code(self) -> int | None:
-        """None while it runs; as `Child.wait` gives it."""
-        return self._process.poll()
+        """Of a process that has ended, as `Child.wait` gives it; None of one that runs. Its threads may end a little
+        later than the process seems to."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_LAST_THREADS_S)
+        return None
 
     def said(self) -> str:
         """What it has written so far."""

@@ -31,7 +31,7 @@ from stelae.launch.restarts import PAUSE_S_MIN, next_pause_s
 from stelae.model.errors import AlreadyExists, InvalidArgument, StelaeError, Unavailable
 
 SHARDS_MAX = 1
-"""In this release."""
+"""So many a node can run in this release."""
 
 _log = logging.getLogger("stelae")
 

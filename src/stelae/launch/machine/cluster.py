@@ -107,10 +107,11 @@ class LocalCluster:
     def _words_of_end(self, member: Member) -> str:
         """Why a process has ended, as it says itself, or as the system does."""
         process = self._started.get(member.name)
-        if process is None or process.exit_code is None:
+        code = None if process is None else process.exit_code()
+        if process is None or code is None:
             return f"see {member.log}"
         said = [line for line in process.said().splitlines() if line.startswith(_ERROR)]
-        return said[-1].removeprefix(_ERROR) if said else f"{words_of_end(process.exit_code)}; see {member.log}"
+        return said[-1].removeprefix(_ERROR) if said else f"{words_of_end(code)}; see {member.log}"
 
     def look_after(self, every_s: float) -> None:
         """Start masters and nodes again when they end, until somebody wants all to end."""

@@ -14,7 +14,6 @@ from stelae.adapters.signals import StopAsked
 from stelae.launch.machine.cluster import START_S_MAX, STOP_S_MAX, Happening, LocalCluster, Nap, Tell
 from stelae.launch.machine.members import members_of
 from stelae.launch.machine.plan import (
-    PLAN_FILE,
     ClusterPlan,
     Wishes,
     check_same,
@@ -26,6 +25,7 @@ from stelae.launch.machine.plan import (
     read_plan,
     write_plan,
 )
+from stelae.launch.metastores import CLUSTER_FILE
 from stelae.model.errors import AlreadyExists, InvalidArgument
 
 _LOOK_S = 0.2
@@ -108,7 +108,7 @@ def _start(wishes: Wishes, directory: Path, tell: Tell, nap: Nap) -> LocalCluste
     except BaseException:
         if plan is None:  # nothing was made that would be missed: it may be wished for otherwise next time
             with suppress(OSError):
-                (directory / PLAN_FILE).unlink()
+                (directory / CLUSTER_FILE).unlink()
         raise
     return cluster
 

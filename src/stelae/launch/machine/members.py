@@ -57,7 +57,7 @@ class Member(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts it."""
+        """The words that start it, as of a shell."""
 
     @abstractmethod
     def with_process(self, plan: ClusterPlan, process: ProcessMark | None) -> ClusterPlan:

@@ -23,11 +23,10 @@ from stelae.adapters.files import os_errors, replace_file
 from stelae.adapters.free_ports import check_free, choose_free
 from stelae.adapters.liveness import ProcessMark
 from stelae.launch.identity import NODE_FILE, SHARD_FILE
-from stelae.launch.metastores import METASTORE_FILE, metastore_place
+from stelae.launch.metastores import CLUSTER_FILE, METASTORE_FILE, metastore_place
 from stelae.launch.supervising import check_shards
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, UnsupportedFormat
 
-PLAN_FILE = "cluster.json"
 PLAN_FORMAT = 1
 HOST = "127.0.0.1"
 PORT_DEFAULT = 7100
@@ -103,7 +102,7 @@ def cluster_directory(given: Path) -> Path:
 
 def read_plan(directory: Path) -> ClusterPlan | None:
     """None if there is no cluster."""
-    file = directory / PLAN_FILE
+    file = directory / CLUSTER_FILE
     try:
         with os_errors(str(file)):
             data = file.read_bytes()
@@ -122,12 +121,14 @@ def known_plan(directory: Path) -> ClusterPlan:
     """NotFound if there is no cluster."""
     plan = read_plan(directory)
     if plan is None:
-        raise NotFound(f"no cluster in {directory}: there is no {PLAN_FILE}; `stelae up --dir {directory}` makes one")
+        raise NotFound(
+            f"no cluster in {directory}: there is no {CLUSTER_FILE}; `stelae up --dir {directory}` makes one"
+        )
     return plan
 
 
 def write_plan(directory: Path, plan: ClusterPlan) -> None:
-    file = str(directory / PLAN_FILE)
+    file = str(directory / CLUSTER_FILE)
     with os_errors(file):
         replace_file(file, msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
 
