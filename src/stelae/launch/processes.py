@@ -5,6 +5,7 @@ began in the reverse of the order in which it began.
 
     DIR/shard.json       which shard it is, and which log lies here
     DIR/log/, *.mark     what is not in fragments yet, and how far it has come
+    DIR/owner            which process has it, and where that serves
 
 The fragments lie on the store that all processes share, tables and tablets' records on the metastore.
 """
@@ -42,6 +43,7 @@ from stelae.model.errors import AlreadyExists
 from stelae.ports.blobs import BlobStore
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Address, Listener
+from stelae.registry.shard_lives import check_name
 from stelae.storage.files.handles import OPEN_FILES
 from stelae.tserver.serving.service import ServiceLimits
 
@@ -84,6 +86,7 @@ class _Process:
         try:
             self._begin(options, loop_name)
             self._serve()
+            self._owned.note(self.address)
         except BaseException:
             self._ends.close()
             raise
@@ -113,6 +116,7 @@ class _Process:
             who = read_owner(options.directory) or "another process"
             raise AlreadyExists(f"{options.directory} is in use: {who} has it")
         self._ends.callback(owned.release)
+        self._owned = owned
 
     def _connector(self, address: str) -> TcpConnector:
         return TcpConnector(address, tls=self._options.tls)
@@ -171,6 +175,7 @@ class ShardProcess(_Process):
     def _serve(self) -> None:
         options, directory = self._shard_options, self._options.directory
         known = read_shard(directory, options.node, options.number, self._ports.rng)
+        self._loop.run(check_name(self._metastore, options.node, options.name))
         blobs, url = self._open_blobs()
         reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
         self._ends.callback(reading.close)
