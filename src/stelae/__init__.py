@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.model.errors import (
     AlreadyExists,
+    ClockTooFarAhead,
     Closed,
     Conflict,
     ConnectionLost,
@@ -23,7 +24,9 @@ from stelae.model.errors import (
     DeadlineExceeded,
     DiskFailed,
     DiskFull,
+    InternalFault,
     InvalidArgument,
+    InvalidPredicate,
     InvalidSchema,
     JobFailed,
     NotFound,
@@ -34,6 +37,7 @@ from stelae.model.errors import (
     SchemaChanged,
     SnapshotTooOld,
     StelaeError,
+    TooMuchAtOnce,
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
@@ -44,16 +48,16 @@ if TYPE_CHECKING:
     from stelae import aio
     from stelae.client.api.batch import Batch
     from stelae.client.api.database import Database
-    from stelae.client.api.rows import FoundRow as Row
-    from stelae.client.api.rows import FoundVersion as Version
+    from stelae.client.api.rows import Row, Version
     from stelae.client.api.scan import Scan
     from stelae.client.api.snapshot import Snapshot
-    from stelae.client.api.table import TableHandle as Table
+    from stelae.client.api.table import Table
     from stelae.model.declare import cells, columns
     from stelae.model.predicate.build import col
     from stelae.model.schema import TableSchema
     from stelae.service.reports import CheckReport, Problem
     from stelae.service.tables import TableStats, TabletInfo
+    from stelae.wire.faults import ProtocolError
 
 __version__ = "0.1.0.dev0"
 
@@ -61,6 +65,7 @@ __all__ = [
     "AlreadyExists",
     "Batch",
     "CheckReport",
+    "ClockTooFarAhead",
     "Closed",
     "Conflict",
     "ConnectionLost",
@@ -69,7 +74,9 @@ __all__ = [
     "DeadlineExceeded",
     "DiskFailed",
     "DiskFull",
+    "InternalFault",
     "InvalidArgument",
+    "InvalidPredicate",
     "InvalidSchema",
     "JobFailed",
     "NotFound",
@@ -77,6 +84,7 @@ __all__ = [
     "PartialWrite",
     "PermissionDenied",
     "Problem",
+    "ProtocolError",
     "Retryable",
     "Row",
     "Scan",
@@ -88,6 +96,7 @@ __all__ = [
     "TableSchema",
     "TableStats",
     "TabletInfo",
+    "TooMuchAtOnce",
     "Unavailable",
     "UnknownOutcome",
     "UnsupportedFormat",
@@ -102,21 +111,22 @@ __all__ = [
 
 # Imported when they are first used: `import stelae` alone is quick.
 _HOMES = {
-    "Batch": ("stelae.client.api.batch", "Batch"),
-    "CheckReport": ("stelae.service.reports", "CheckReport"),
-    "Database": ("stelae.client.api.database", "Database"),
-    "Problem": ("stelae.service.reports", "Problem"),
-    "Row": ("stelae.client.api.rows", "FoundRow"),
-    "Scan": ("stelae.client.api.scan", "Scan"),
-    "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
-    "Table": ("stelae.client.api.table", "TableHandle"),
-    "TableSchema": ("stelae.model.schema", "TableSchema"),
-    "TableStats": ("stelae.service.tables", "TableStats"),
-    "TabletInfo": ("stelae.service.tables", "TabletInfo"),
-    "Version": ("stelae.client.api.rows", "FoundVersion"),
-    "cells": ("stelae.model.declare", "cells"),
-    "col": ("stelae.model.predicate.build", "col"),
-    "columns": ("stelae.model.declare", "columns"),
+    "Batch": "stelae.client.api.batch",
+    "CheckReport": "stelae.service.reports",
+    "Database": "stelae.client.api.database",
+    "Problem": "stelae.service.reports",
+    "ProtocolError": "stelae.wire.faults",
+    "Row": "stelae.client.api.rows",
+    "Scan": "stelae.client.api.scan",
+    "Snapshot": "stelae.client.api.snapshot",
+    "Table": "stelae.client.api.table",
+    "TableSchema": "stelae.model.schema",
+    "TableStats": "stelae.service.tables",
+    "TabletInfo": "stelae.service.tables",
+    "Version": "stelae.client.api.rows",
+    "cells": "stelae.model.declare",
+    "col": "stelae.model.predicate.build",
+    "columns": "stelae.model.declare",
 }
 
 if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt ones
@@ -129,8 +139,7 @@ if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt on
         if name not in _HOMES:
             hint = nearest(name, __all__)
             raise AttributeError(f"module 'stelae' has no attribute {name!r}{hint}")
-        module, known_as = _HOMES[name]
-        found = globals()[name] = getattr(import_module(module), known_as)
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
         return found
 
     def __dir__() -> list[str]:
@@ -183,11 +192,20 @@ def open(  # noqa: A001 - the package is where this name belongs
 def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
     """Connect to a cluster: one or more masters as `host:port`, comma-separated.
 
-        stelae.connect("localhost:7100")
+        with stelae.connect("localhost:7100") as db:
+            db.tables()
 
-    Clusters are not there yet: for now this raises `InvalidArgument`.
+    The same database as `open` gives. `timeout_s` is how long a call may take, this one included: until then it is
+    tried again while nobody answers.
     """
-    raise InvalidArgument(
-        f"cannot connect to {masters!r} (timeout_s={timeout_s:g}): this release opens stores in a directory only; "
-        "use stelae.open(path)"
-    )
+    from stelae.adapters.pandas_later import leave_pandas_for_later
+
+    leave_pandas_for_later()
+    from stelae.adapters.clock import SystemClock
+    from stelae.adapters.rng import SystemRng
+    from stelae.client.api.database import Database
+    from stelae.client.calls.retries import Patience
+    from stelae.launch.connecting import connect_session
+
+    patience = Patience(SystemClock(), SystemRng(), timeout_s)
+    return Database(connect_session(masters, patience, release=__version__))

@@ -37,7 +37,7 @@ def test_the_version_needs_next_to_nothing() -> None:
 
 
 def test_help_needs_no_store() -> None:
-    for words in (["--help"], ["scan", "--help"], ["table", "create", "--help"], ["stats", "--help"]):
+    for words in (["--help"], ["scan", "--help"], ["table", "create", "--help"], ["stats", "--help"], ["up", "--help"]):
         found = loaded(*words)
         assert found.isdisjoint({"pyarrow", "numpy", "pandas", "asyncio", "sqlite3", "pyspark"})
         assert not any(name.startswith(("stelae.storage", "stelae.tserver", "stelae.spark")) for name in found)
@@ -49,6 +49,20 @@ def test_rows_need_neither_pandas_nor_the_other_verbs(users: Cli, words: list[st
     assert found.isdisjoint({"pandas", "polars", "pyspark", "py4j", "rich.progress"})
     others = {"stelae.cli.jobs.bulk", "stelae.cli.catalog", "stelae.cli.demo.verb", "stelae.cli.benchmark"}
     assert found.isdisjoint(others)
+
+
+def test_a_row_that_is_read_needs_nothing_that_serves_others(users: Cli) -> None:
+    found = loaded("--path", users.path, "get", "users", "ann")
+    assert not any(name.startswith(("stelae.tserver.serving", "stelae.spark")) for name in found)
+
+
+@pytest.mark.parametrize("words", [["get", "users", "ann"], ["scan", "users"], ["table", "list"]])
+def test_a_reader_of_a_store_that_is_open_elsewhere_needs_none_of_its_own(users: Cli, words: list[str]) -> None:
+    with stelae.open(users.path):
+        found = loaded("--path", users.path, *words)
+    assert "stelae.client.remote.store" in found
+    rooms = ("stelae.assembly", "stelae.tserver", "stelae.master", "stelae.storage.shard", "stelae.storage.upkeep")
+    assert not any(name.startswith(rooms) for name in found)
 
 
 _LIBRARY = """

@@ -12,7 +12,7 @@ from stelae.service import messages as m
 from stelae.service.backend import Backend
 from stelae.service.operations import PIN, SCAN, UNPIN, WRITE
 from stelae.service.read_only import read_only
-from stelae.service.table import OPERATIONS, STORE_MESSAGES
+from stelae.service.table import OPERATIONS, TABLE_OPERATIONS, TABLET_OPERATIONS
 from tests.client.asked import ASKED, BLOCKS, TABLE
 from tests.client.fake_backend import FakeBackend, table_info
 from tests.client.samples import USERS
@@ -24,7 +24,13 @@ def test_each_operation_is_a_method_with_a_deadline() -> None:
         parameters = inspect.signature(getattr(Backend, name)).parameters
         assert parameters["deadline"].kind is inspect.Parameter.KEYWORD_ONLY, name
         assert parameters["deadline"].default is None, name
-    assert set(STORE_MESSAGES.names) == set(OPERATIONS)
+
+
+def test_masters_and_shards_share_the_operations() -> None:
+    assert TABLE_OPERATIONS | TABLET_OPERATIONS == OPERATIONS
+    assert not TABLE_OPERATIONS.keys() & TABLET_OPERATIONS.keys()
+    assert {"find", "create", "split"} < TABLE_OPERATIONS.keys()
+    assert {"write", "newest", "scan", "pin", "unpin", "hold", "metrics", "check"} < TABLET_OPERATIONS.keys()
 
 
 def test_what_the_connection_has_a_part_in_is_known() -> None:

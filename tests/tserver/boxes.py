@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from stelae.catalog.objects import NamespaceId, Table, ZoneId
 from stelae.client.intake.mutations import blocks_of, key_of
@@ -69,8 +69,8 @@ class NoMaster:
     def join(self, left: TabletId, right: TabletId) -> None:
         raise Unavailable("there is no master")
 
-    def record(self, tablet: TabletId) -> TabletRecord | None:
-        return None
+    def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
+        return {}
 
 
 class Box:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
+from stelae.assembly.catalogs import CATALOG_VERSIONS_MAX, follow_catalog
 from stelae.assembly.links import LocalMasterLink, LocalServerLink
+from stelae.assembly.listening import note_failure
 from stelae.assembly.world import StoreSettings, World
 from stelae.master.desk import TableDesk
 from stelae.master.master import Master
-from stelae.model.events import Event, Listener, Listeners, tell_nobody
+from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
-from stelae.registry.catalog.service import CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
 from stelae.service.deadlines import Deadline
@@ -26,11 +27,6 @@ from stelae.tserver.surroundings import ServerPorts, ServerSettings
 from stelae.tserver.visits import Visits
 
 EMBEDDED = "embedded"
-
-_log = logging.getLogger("stelae")
-
-_CATALOG_VERSIONS_MAX = 1_000
-"""So many versions of the catalog are read again at every opening, before they are put together."""
 
 
 class EmbeddedStore:
@@ -54,7 +50,7 @@ class EmbeddedStore:
         good, before anything is changed. `listener` hears what happens in the store. `fragments`: the URL under which
         jobs find its files."""
         self._counts = EventCounts()
-        tell = Listeners(self._counts, listener, on_failure=_note_failure)
+        tell = Listeners(self._counts, listener, on_failure=note_failure)
         made = _open_parts(world, settings, place, fragments, proved, tell)
         self.world = world
         self.place = place
@@ -119,7 +115,7 @@ class EmbeddedStore:
 
     def _close_server(self) -> None:
         versions = self.catalog.latest.version - self.catalog.earliest.version
-        self.server.close(self._compact_catalog if versions >= _CATALOG_VERSIONS_MAX else None)
+        self.server.close(self._compact_catalog if versions >= CATALOG_VERSIONS_MAX else None)
 
     def _compact_catalog(self) -> None:
         self.world.loop.run(self.catalog.compact())
@@ -134,10 +130,6 @@ class _Parts:
     server: TabletServer
 
 
-def _note_failure(event: Event, error: Exception) -> None:
-    _log.error("a listener failed to hear of %s", type(event).__name__, exc_info=error)
-
-
 def _open_parts(
     world: World,
     settings: StoreSettings,
@@ -149,7 +141,7 @@ def _open_parts(
     """All of them, or none: what was opened before something failed is closed again."""
     run, time = world.loop.run, HybridClock(world.clock.wall_ms)
     mark = run(mark_store(world.metastore, world.rng))
-    catalog = run(_follow_catalog(world, time, settings))
+    catalog = run(follow_catalog(world.metastore, world.clock, time, world.rng, settings.author))
     try:
         tables = KnownTables(catalog)
         visits = Visits(place, tables.info)
@@ -172,11 +164,3 @@ def _open_parts(
         raise
     desk = TableDesk(master, tables, world.loop, visits, server.choose_split, server.look_at_sizes)
     return _Parts(mark, catalog, master, desk, server)
-
-
-async def _follow_catalog(world: World, time: HybridClock, settings: StoreSettings) -> CatalogService:
-    # Older schemas are needed as long as blocks of them are in the log: the store compacts the catalog when it closes.
-    catalog_settings = CatalogSettings(author=settings.author, snapshot_every=2**62)
-    service = CatalogService(world.metastore, world.clock, time, world.rng, catalog_settings)
-    await service.start()
-    return service

@@ -1,14 +1,31 @@
-"""A master and its server in one process: how each reaches the other."""
+"""How a master and its server reach each other: in one process, or over connections."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
 from stelae.assembly.world import Aside
+from stelae.catalog.value import CatalogVersion
+from stelae.client.remote.asking import Asker
 from stelae.master.master import Master
-from stelae.model.errors import NotFound
-from stelae.model.ids import Row, TabletId
+from stelae.model.errors import Unavailable
+from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
+from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import ControlRequest, TabletReport
-from stelae.registry.tablet_records import TabletRecord
+from stelae.registry.control_operations import (
+    CHOOSE_SPLIT,
+    CONTROL,
+    JOIN_TABLETS,
+    LOOK_AT_SIZES,
+    REPORT,
+    SPLIT_TABLET,
+    TABLETS_AT_REST,
+    TabletsAtRest,
+)
+from stelae.registry.tablet_records import TabletRecord, read_tablets
 from stelae.tserver.server import TabletServer
 
 
@@ -48,8 +65,69 @@ class LocalMasterLink:
         if self._master is not None:
             self._loop.run(self._master.join(left, right))
 
-    def record(self, tablet: TabletId) -> TabletRecord | None:
-        try:
-            return None if self._master is None else self._master.maps.tablet(tablet)
-        except NotFound:
-            return None
+    def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
+        found = () if self._master is None else self._master.maps.of_table(table)
+        return {record.tablet: record for record in found}
+
+
+class RemoteServerLink:
+    """A `ServerLink` over connections. Each request names the version of the catalog that the master knows."""
+
+    def __init__(self, shard: Asker, catalog: CatalogService, aside: Aside) -> None:
+        self._shard = shard
+        self._catalog = catalog
+        self._aside = aside
+        self._server = ""
+
+    @property
+    def server(self) -> str:
+        """As it called itself last."""
+        return self._server
+
+    async def ask(self, request: ControlRequest) -> TabletReport:
+        return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
+
+    async def report(self) -> TabletReport:
+        return self._heard(await self._aside(self._report))
+
+    def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
+        """Which tablet of a table to split and where. Blocking."""
+        chosen = self._shard.ask(CHOOSE_SPLIT, None, table, at, tablet, self._catalog.latest.version)
+        return chosen.tablet, chosen.at
+
+    def look_at_sizes(self) -> None:
+        """Blocking. A shard that is not there now looks at them when it starts."""
+        with suppress(Unavailable):
+            self._shard.ask(LOOK_AT_SIZES, None)
+
+    def _ask(self, request: ControlRequest, catalog: CatalogVersion) -> TabletReport:
+        return self._shard.ask(CONTROL, None, request, catalog)
+
+    def _report(self) -> TabletReport:
+        return self._shard.ask(REPORT, None)
+
+    def _heard(self, report: TabletReport) -> TabletReport:
+        self._server = report.server
+        return report
+
+
+class RemoteMasterLink:
+    """A `MasterLink` over connections; what is recorded is read from the metastore, whoever leads."""
+
+    def __init__(self, master: Asker, metastore: Metastore, loop: Loop) -> None:
+        self._master = master
+        self._metastore = metastore
+        self._loop = loop
+
+    def split(self, tablet: TabletId, at: Row) -> None:
+        self._master.ask(SPLIT_TABLET, None, tablet, at)
+
+    def join(self, left: TabletId, right: TabletId) -> None:
+        self._master.ask(JOIN_TABLETS, None, left, right)
+
+    def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
+        return {record.tablet: record for record in self._loop.run(read_tablets(self._metastore, table))}
+
+    def tablets_at_rest(self) -> TabletsAtRest:
+        """What the master has recorded while it changes nothing."""
+        return self._master.ask(TABLETS_AT_REST, None)

@@ -2,6 +2,9 @@
 
 The first process to open the directory owns the store and serves the others by a socket. When it ends, the next call of
 one of the others takes over (`client.remote.takeover`).
+
+What makes a store here, and what serves it, is imported by those who open it to write: they own it, or may take over.
+Who only reads starts without, and if another process has the store, ends without.
 """
 
 from __future__ import annotations
@@ -12,22 +15,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, RLock
+from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
-from stelae.adapters.clock import SystemClock
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import Ownership, read_owner
-from stelae.adapters.sockets.blocking import UnixConnector
-from stelae.adapters.sockets.unix import UnixTransport
-from stelae.adapters.threads import AlarmThread, StepThread
-from stelae.assembly.world import StoreSettings
+from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
+from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
-from stelae.client.remote.takeover import AttachedStore, own_or_attach
+from stelae.client.remote.takeover import own_or_attach
+from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
 from stelae.launch.fragments import check_new_place, fragments_url
-from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.launch.metastores import METASTORE_FILE, has_metastore
 from stelae.model.errors import (
     ConnectionLost,
@@ -38,28 +39,30 @@ from stelae.model.errors import (
 )
 from stelae.model.events import Attached
 from stelae.ports.transport import Address
-from stelae.service.backend import Backend, Pin
+from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
 from stelae.service.read_only import read_only as only_read
-from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
+if TYPE_CHECKING:
+    from stelae.assembly.world import StoreSettings
+    from stelae.launch.local import LocalStore
+
 SOCKET_FILE = "socket"
-_WRITERS = 16
-_WATCH_S = 1.0
 _ALARMS = "stelae-batches"
 _nap = Event()
-_clock = SystemClock()
 
 
 def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: str) -> None:
     """Let other processes of the machine in, for as long as the store is open here."""
+    from stelae.tserver.serving.service import ServiceLimits, StoreService
+
     limits = ServiceLimits()
     executor = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
     hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.mark.token, "owner")
 
     async def start() -> StoreService:
-        service = StoreService(store, executor, hello, _clock, limits)
+        service = StoreService(store, executor, hello, CLOCK, limits)
         await service.start(await UnixTransport().listen(Address(str(directory / SOCKET_FILE))))
         return service
 
@@ -76,21 +79,34 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
 class Opener:
     """Opens one directory, again and again if need be. A `StorePlace`."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, release: str, fragments: str | None = None) -> None:
+    def __init__(self, directory: Path, memory_bytes: int | None, release: str, fragments: str | None = None) -> None:
         """`fragments`: the URL that the user says its fragments lie under, or None."""
         self.directory = directory
         self.fragments = fragments
         self.tell = EventLog(str(directory))
-        self._settings = settings
+        self._memory_bytes = memory_bytes
         self._release = release
+        if memory_bytes is not None:
+            self.settings()  # a number that cannot be is refused at once, whoever has the store
+
+    def settings(self) -> StoreSettings:
+        """What a store that is made here goes by."""
+        from stelae.assembly.world import StoreSettings
+        from stelae.launch.local import shard_settings, user_name
+
+        return StoreSettings(shard_settings(self._memory_bytes), author=user_name())
 
     def own(self) -> LocalStore | None:
         """The store in this process; None if another process has it."""
+        # Imported before the directory is taken, and by those who are attached, too: taking over is quick.
+        from stelae.launch.local import LocalStore
+
+        settings = self.settings()
         has_metastore(self.directory)
         ownership = Ownership.take(self.directory, self._release)
         if ownership is None:
             return None
-        store = LocalStore(self.directory, ownership, self._settings, fragments=self.fragments)
+        store = LocalStore(self.directory, ownership, settings, fragments=self.fragments)
         try:
             _serve(store, self.directory, ownership, self._release)
         except BaseException:
@@ -103,67 +119,21 @@ class Opener:
     def attach(self, deadline: Deadline | None) -> RemoteStore:
         """Connected to whoever has the store: ConnectionLost if nobody answers there."""
         hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client")
-        began = _clock.monotonic_s()
-        remote = _Connected(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
+        began = CLOCK.monotonic_s()
+        remote = ConnectedStore(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
         with _closed_on_error(remote):
             remote.attach(deadline)
-        self.tell(Attached(_clock.monotonic_s() - began))
+        self.tell(Attached(CLOCK.monotonic_s() - began))
         return remote
 
     def owner_words(self) -> str:
         return f"the store {self.directory} is open in {read_owner(self.directory) or 'another process'}"
 
 
-class _Connected(RemoteStore):
-    """With the threads that submitted writes run on, which end with it."""
-
-    def __init__(self, connector: UnixConnector, hello: Hello, place: str) -> None:
-        self._threads = ThreadExecutor(_WRITERS, 100_000)
-        super().__init__(connector, self._threads, hello, _clock)
-        self.place = place
-        _connected.add(self)
-
-    def close(self) -> None:
-        super().close()
-        self._threads.close()
-
-
-class _WatchedStore(AttachedStore):
-    """A thread looks after its pins, from the first one on."""
-
-    _watching: StepThread | None = None
-
-    def keep(self, pin: Pin, store: Backend, deadline: Deadline | None) -> Pin:
-        kept = super().keep(pin, store, deadline)
-        with _noting:
-            if self._watching is None:
-                self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
-        return kept
-
-    def _watch(self) -> bool:
-        self.watch_pins(Deadline(_clock, _WATCH_S * 2))
-        return False
-
-    def close(self) -> None:
-        if self._watching is not None:
-            self._watching.close()
-        super().close()
-
-
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()
-_connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
 _opening = RLock()
 _noting = Lock()
 """For a moment only: a store that is taken over does not wait for another that is being opened."""
-
-
-def _abandon_connections() -> None:
-    """In a forked child: connections are the parent's, and locks may be held for ever."""
-    for remote in list(_connected):
-        remote.abandon(f"the store {remote.place} was opened before this process was forked: open it again here")
-
-
-os.register_at_fork(after_in_child=_abandon_connections)
 
 
 def open_session(
@@ -187,11 +157,10 @@ def open_session(
             f"no store in {directory}: there is no {METASTORE_FILE}; name another directory, or let one be made, with "
             "create=True"
         )
-    settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
     fragments = None if store is None else blobs_url(store)
     if fragments is not None:
         check_new_place(directory, fragments)
-    opener, deadline = Opener(directory, settings, release, fragments), patience.deadline()
+    opener, deadline = Opener(directory, memory_bytes, release, fragments), patience.deadline()
     with _one_at_a_time(deadline, directory):
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
@@ -199,14 +168,14 @@ def open_session(
             local: Backend = shared.share()
             return Session(only_read(local) if read_only else local, patience, alarms=AlarmThread(_ALARMS))
         if read_only:
-            return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
+            return Session(only_read(_open_to_read(opener, deadline)), patience)
         opened = own_or_attach(opener, deadline, _nap.wait)
     if isinstance(opened, RemoteStore):
         with _closed_on_error(opened):
             _check_place(opener)
     finder = None
     if isinstance(opened, RemoteStore):
-        finder = _WatchedStore(opener, opened, _clock, ThreadExecutor(1, 1), opener.tell)
+        finder = WatchedStore(opener, opened, CLOCK, ThreadExecutor(1, 1), opener.tell)
     return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
 
 
@@ -221,14 +190,16 @@ def _one_at_a_time(deadline: Deadline, directory: Path) -> Iterator[None]:
         _opening.release()
 
 
-def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -> Backend:
+def _open_to_read(opener: Opener, deadline: Deadline) -> Backend:
     """Attached, if somebody has it; otherwise nothing in the directory is touched."""
     if not opener.directory.is_dir():
         raise NotFound(f"no store in {opener.directory}: there is no such directory")
     try:
         remote = opener.attach(deadline)
     except (ConnectionLost, NotFound, PermissionDenied):
-        return LocalStore(opener.directory, None, settings, read_only=True, fragments=opener.fragments)
+        from stelae.launch.local import LocalStore
+
+        return LocalStore(opener.directory, None, opener.settings(), read_only=True, fragments=opener.fragments)
     with _closed_on_error(remote):
         _check_place(opener)
     return remote

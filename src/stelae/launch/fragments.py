@@ -14,7 +14,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.ports.blobs import BlobStore
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
-from stelae.registry.store_mark import StoreMark, mark_store, read_mark
+from stelae.registry.store_mark import StoreMark, check_kind, mark_store, read_mark
 from stelae.storage.files.claims import check_claim, claim_blobs
 from stelae.storage.files.writing import fragment_names
 
@@ -23,11 +23,22 @@ Run = Callable[[Awaitable[Any]], Any]
 
 
 def open_fragment_blobs(
-    directory: Path, metastore: Metastore, rng: Rng, run: Run, given: str | None, *, read_only: bool
+    directory: Path,
+    metastore: Metastore,
+    rng: Rng,
+    run: Run,
+    given: str | None,
+    *,
+    read_only: bool,
+    is_cluster: bool = False,
 ) -> tuple[BlobStore, str]:
     """The blobs of a store, and their URL; `given`: what the user says it is, or None. A new store is marked with it.
     InvalidArgument if the store has its fragments elsewhere, or another store has its own there."""
     mark = run(read_mark(metastore))
+    if mark.token:
+        check_kind(mark, is_cluster)
+    elif is_cluster and given is None:
+        raise InvalidArgument("say where a new cluster keeps its fragments: --store DIR or s3://BUCKET/PREFIX")
     url = _url(directory, mark, given)
     blobs = open_blobs(url, read_only=read_only)
     is_elsewhere = url != blobs_url(directory)
@@ -36,7 +47,7 @@ def open_fragment_blobs(
     if is_elsewhere and not mark.token:
         _check_free(blobs, url)
     if is_elsewhere and not read_only:
-        claim_blobs(blobs, run(mark_store(metastore, rng, url)).token, url)
+        claim_blobs(blobs, run(mark_store(metastore, rng, url, is_cluster=is_cluster)).token, url)
     return blobs, url
 
 
@@ -46,9 +57,12 @@ def _url(directory: Path, mark: StoreMark, wanted: str | None) -> str:
     known = mark.fragments or blobs_url(directory)
     if wanted is not None and wanted != known:
         where = shown_place(known) if mark.fragments else "that directory itself"
+        which, how = f"store in {directory}", "open it without store="
+        if mark.is_cluster:
+            which, how = "cluster", "leave out --store"
         raise InvalidArgument(
-            f"the store in {directory} keeps its fragments in {where}, not in {shown_place(wanted)}: they stay where "
-            "they were when it was made; open it without store="
+            f"the {which} keeps its fragments in {where}, not in {shown_place(wanted)}: they stay where they were when "
+            f"it was made; {how}"
         )
     return known
 

@@ -33,20 +33,19 @@ from stelae.adapters.logfiles.marks import LogMarks
 from stelae.adapters.ownership import Ownership
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sqlite.metastore import SqliteMetastore
-from stelae.adapters.threads import LoopThread, StepThread
+from stelae.adapters.threads import LoopThread
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
-from stelae.launch.copies import copy_files, told_of
+from stelae.launch.copies import copy_files, name_original
 from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.metastores import LOG_DIRECTORY, MARKS, METASTORE_FILE, SEGMENT_SUFFIX, has_metastore
+from stelae.launch.steps import start_steps
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.shard import ShardSettings
 
 _READING_QUEUED_MAX = 10_000
-_TEND_S = 60.0
-_FLUSH_PAUSE_S = 0.05
 _CACHE_BYTES_MAX = 2 * 2**30
 _MEMORY_BYTES_MIN = 16 * 2**20
 
@@ -115,11 +114,11 @@ class LocalStore(EmbeddedStore):
             super().__init__(world, settings, str(directory), settle, heard, fragments=url)
             self._ends.append(super().abandon if read_only else super().close)
             if not read_only:
-                self._start_threads()
+                self._ends += reversed(start_steps(self))
             _close_at_exit(self)
         except StelaeError as error:
             self.end()
-            raise told_of(directory, working, error) from error.__cause__
+            raise name_original(directory, working, error) from error.__cause__
         except BaseException:
             self.end()
             raise
@@ -131,22 +130,6 @@ class LocalStore(EmbeddedStore):
         copy = copy_files(directory, MARKS, f"{METASTORE_FILE}*", LOG_DIRECTORY)
         self._ends.append(lambda: shutil.rmtree(copy, ignore_errors=True))
         return copy
-
-    def _start_threads(self) -> None:
-        compacting = StepThread("stelae-compact", self.compact_step, _TEND_S)
-
-        def flush_step() -> bool:
-            has_flushed = self.flush_step()
-            if has_flushed:
-                compacting.wake()
-            return has_flushed
-
-        flushing = StepThread("stelae-flush", flush_step, pause_s=_FLUSH_PAUSE_S)
-        logging = StepThread("stelae-log", self.log_step)
-        self._ends += [compacting.close, flushing.close, logging.close]
-        self.wakes.full, self.wakes.log, self.wakes.grown = flushing.wake, logging.wake, compacting.wake
-        flushing.wake()
-        compacting.wake()
 
     def before_close(self, end: Callable[[], None]) -> None:
         """Whatever else lives on the store ends first."""

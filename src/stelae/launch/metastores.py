@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.launch.copies import copy_files, told_of
-from stelae.model.errors import Corruption, NotFound, PermissionDenied, StelaeError
+from stelae.launch.copies import copy_files, name_original
+from stelae.model.errors import Corruption, InvalidArgument, NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from stelae.adapters.sqlite.metastore import SqliteMetastore
 
 METASTORE_FILE = "metastore.db"
+CLUSTER_FILE = "cluster.json"
+"""In the directory of a whole cluster (`machine.plan`), which is no store's."""
 MARKS = "*.mark"
 """How far the metastore and the log had come (`adapters.marks`). Copied before what they speak of, they never say too
 much, even if somebody writes meanwhile."""
@@ -47,6 +49,21 @@ class OnEtcd:
 
 MetastorePlace: TypeAlias = InDirectory | OnEtcd
 
+SERVED = "sqlite:///DIR (the processes of one machine), or etcd://HOST:PORT[,HOST:PORT...][/NAMESPACE]"
+
+
+def metastore_place(url: str) -> MetastorePlace:
+    """Where a cluster's metastore is: InvalidArgument of what is no such URL."""
+    scheme, mark, rest = url.partition("://")
+    if mark and scheme == "sqlite" and rest.startswith("/") and rest.strip("/"):
+        return InDirectory(Path(rest))
+    if mark and scheme == "etcd":
+        hosts, _, namespace = rest.partition("/")
+        endpoints = tuple(host.strip() for host in hosts.split(",") if host.strip())
+        if endpoints:
+            return OnEtcd(endpoints, f"{namespace.strip('/')}/" if namespace.strip("/") else ETCD_NAMESPACE)
+    raise InvalidArgument(f"{url!r} is not where a metastore is: write {SERVED}")
+
 
 def has_metastore(directory: Path) -> bool:
     """Whether there is a store. Corruption if there was one, and its data has lost its metastore: nobody may make
@@ -57,6 +74,11 @@ def has_metastore(directory: Path) -> bool:
     file = directory / METASTORE_FILE
     if file.exists():
         return True
+    if (directory / CLUSTER_FILE).exists():
+        raise InvalidArgument(
+            f"{directory} is the directory of a cluster: connect to it with stelae.connect; `stelae up --dir "
+            f"{directory} --status` says where it serves"
+        )
     found = next((f"{what} {path}" for what, path in _data_of(directory)), None)
     if found is not None:
         raise Corruption(
@@ -111,7 +133,7 @@ async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
     try:
         return await _read_copy(copy / METASTORE_FILE)
     except StelaeError as error:
-        raise told_of(path, copy, error) from error.__cause__
+        raise name_original(path, copy, error) from error.__cause__
 
 
 async def _read_copy(file: Path) -> SqliteMetastore:

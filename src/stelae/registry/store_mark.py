@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stelae.model.errors import UnsupportedFormat
+from stelae.model.errors import InvalidArgument, UnsupportedFormat
 from stelae.ports.metastore import IsAbsent, Metastore, PutKey
 from stelae.ports.rng import Rng
 from stelae.registry.decoding import json_of
@@ -15,18 +15,32 @@ STORE_FORMAT = 1
 
 class StoreMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """`token` tells this store from every other. `fragments`: the URL that they lie under, if that is not the
-    directory."""
+    directory. `is_cluster`: several processes serve it, and none opens it alone."""
 
     format: int
     token: str
     fragments: str = ""
+    is_cluster: bool = False
 
 
-async def mark_store(store: Metastore, rng: Rng, fragments: str = "") -> StoreMark:
-    """Mark a new store; return the mark that the store has, which an older one got long ago."""
-    mark = StoreMark(STORE_FORMAT, rng.token(16).hex(), fragments)
+async def mark_store(store: Metastore, rng: Rng, fragments: str = "", *, is_cluster: bool = False) -> StoreMark:
+    """Mark a new store; return the mark that the store has, which an older one got long ago. InvalidArgument if that is
+    a store of the other kind."""
+    mark = StoreMark(STORE_FORMAT, rng.token(16).hex(), fragments, is_cluster)
     await store.txn([IsAbsent(STORE_KEY)], [PutKey(STORE_KEY, msgspec.json.encode(mark))])
-    return await read_mark(store)
+    found = await read_mark(store)
+    check_kind(found, is_cluster)
+    return found
+
+
+def check_kind(mark: StoreMark, is_cluster: bool) -> None:
+    if mark.is_cluster and not is_cluster:
+        raise InvalidArgument(
+            "the metastore is a cluster's, which its master and its nodes serve: connect to it with stelae.connect, or "
+            "--cluster HOST:PORT"
+        )
+    if is_cluster and not mark.is_cluster:
+        raise InvalidArgument("the metastore is of a store in a directory, which no cluster can serve: use another")
 
 
 async def read_mark(store: Metastore) -> StoreMark:

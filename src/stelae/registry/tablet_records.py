@@ -57,10 +57,11 @@ def tablet_key(table: TableId, tablet: TabletId) -> str:
     return f"{TABLETS_PREFIX}{table:016x}/{tablet:016x}"
 
 
-async def read_tablets(store: Metastore) -> list[TabletRecord]:
-    """All of them, as of one moment, by table and id."""
+async def read_tablets(store: Metastore, table: TableId | None = None) -> list[TabletRecord]:
+    """All of them, or a table's, as of one moment, by table and id."""
     found: list[TabletRecord] = []
-    read = await store.range(TABLETS_PREFIX, limit=_PAGE)
+    prefix = TABLETS_PREFIX if table is None else f"{TABLETS_PREFIX}{table:016x}/"
+    read = await store.range(prefix, limit=_PAGE)
     while True:
         for entry in read.entries:
             try:
@@ -70,7 +71,7 @@ async def read_tablets(store: Metastore) -> list[TabletRecord]:
         if not read.more:
             return found
         after = read.entries[-1].key + "\0"
-        read = await store.range(TABLETS_PREFIX, start=after, limit=_PAGE, revision=read.revision)
+        read = await store.range(prefix, start=after, limit=_PAGE, revision=read.revision)
 
 
 async def write_tablets(store: Metastore, puts: Sequence[TabletRecord], removed: Iterable[TabletRecord] = ()) -> None:

@@ -42,8 +42,8 @@ Asked: TypeAlias = tuple[m.Request, Bytes]
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[P, R]):
-    """`name` is that of the method of `Backend`. `carry_out` does it on the far side; None where the connection has a
-    part in it (`tserver.serving.connection`). `changes`: a read-only store refuses it."""
+    """`name` is that of the method of `Backend`, or of whoever else is asked. `carry_out` does it on the far side; None
+    where the connection has a part in it (`tserver.serving.connection`). `changes`: a read-only store refuses it."""
 
     name: str
     message: type[m.Request]

@@ -1,12 +1,13 @@
-"""All operations of a store, by name: those that are defined in `operations` and `job_operations`."""
+"""All operations of a store, by name: those that are defined in `operations` and `job_operations`, and who is asked for
+each in a cluster: a master for what `TableService` has, a shard for the rest."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stelae.service import job_operations, operations
+from stelae.service.backend import TableService
 from stelae.service.operations import Operation
-from stelae.wire.messages import Messages
 
 OPERATIONS: dict[str, Operation[Any, Any]] = {
     each.name: each
@@ -15,4 +16,5 @@ OPERATIONS: dict[str, Operation[Any, Any]] = {
     if isinstance(each, Operation)
 }
 
-STORE_MESSAGES = Messages(operation.method for operation in OPERATIONS.values())
+TABLE_OPERATIONS = {name: each for name, each in OPERATIONS.items() if hasattr(TableService, name)}
+TABLET_OPERATIONS = {name: each for name, each in OPERATIONS.items() if name not in TABLE_OPERATIONS}

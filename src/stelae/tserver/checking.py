@@ -44,7 +44,8 @@ TabletsRecorded = Callable[[TableId], Sequence[TabletRecord]]
 
 
 class AtRest(Protocol):
-    """Who lets others look at tables while none is being made, changed or dropped."""
+    """Who lets others look at tables while none is being made, changed or dropped. If one was all the same, `look` is
+    called again: the last time counts."""
 
     def __call__(self, look: Callable[[Catalog, TabletsRecorded], None]) -> None: ...
 
@@ -87,6 +88,8 @@ class StoreCheck:
     # -- tables and tablets
 
     def _check_tables(self, catalog: Catalog, recorded: TabletsRecorded) -> None:
+        self._problems.clear()
+        self._counts["tables"] = self._counts["tablets"] = 0
         try:
             check_catalog(catalog)
         except StelaeError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,8 +82,8 @@ class Tables(Protocol):
 class MasterLink(Resizing, Protocol):
     """How a server reaches its master. Blocking, and safe for threads."""
 
-    def record(self, tablet: TabletId) -> TabletRecord | None:
-        """What the master has recorded of a tablet."""
+    def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
+        """What the master has recorded of a table's tablets; of some perhaps nothing."""
         ...
 
 

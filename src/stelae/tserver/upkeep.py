@@ -8,6 +8,7 @@ from typing import Any
 
 from stelae.model.errors import InvalidArgument, NotFound, TabletAway
 from stelae.model.ids import GroupId, Row, TableId, TabletId
+from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
@@ -174,10 +175,10 @@ class TableUpkeep:
         return max(states, key=lambda state: size_of(state, self._shard.fragments))
 
     def tablets(self, table: TableId) -> tuple[TabletInfo, ...]:
-        return tuple(self._tablet_info(state) for state in self._shard.of_table(table))
+        records = self._master.records(table)
+        return tuple(self._tablet_info(state, records.get(state.tablet)) for state in self._shard.of_table(table))
 
-    def _tablet_info(self, state: TabletState) -> TabletInfo:
-        record = self._master.record(state.tablet)
+    def _tablet_info(self, state: TabletState, record: TabletRecord | None) -> TabletInfo:
         return TabletInfo(
             tablet=state.tablet,
             table=state.table,

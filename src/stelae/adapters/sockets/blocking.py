@@ -1,4 +1,4 @@
-"""Frames over local (Unix-domain) sockets for callers that block: the side of the processes attached to a store.
+"""Frames over a stream of bytes for callers that block: what connections over local sockets and TCP have in common.
 
 A connection is used by one caller at a time and may be closed by any: closing shuts the socket down, which ends waiting
 at once, and the descriptor goes back to the system when nobody is inside any more. In a forked child connections may
@@ -16,65 +16,99 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 
-from stelae.adapters.files import os_errors
-from stelae.adapters.sockets.paths import checked_path, peer_name, short_path
-from stelae.adapters.sockets.unix import connect_error
-from stelae.model.errors import Closed, DeadlineExceeded, Unavailable
-from stelae.ports.blocking import BlockingConnection
+from stelae.adapters.sockets.tls import FIRST_BYTES, TlsSession, looks_like_tls
+from stelae.model.errors import Closed, DeadlineExceeded, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
 from stelae.wire.faults import ProtocolError
-from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, WireLimits, encode_frame
+from stelae.wire.frames import FrameDecoder, WireLimits, encode_frame
 
 _BUFFER_BYTES = 256 * 1024
 
 
-class BlockingUnixConnection:
-    """Made by `UnixConnector`."""
+class BlockingStream:
+    """Made by a connector. `is_reset_an_end`: a peer that closes, and leaves unread what was sent to it, resets the
+    connection; where that is so, a reset is an end like any other."""
 
-    def __init__(self, opened: socket.socket, path: str, limits: WireLimits) -> None:
+    def __init__(
+        self,
+        opened: socket.socket,
+        peer: str,
+        limits: WireLimits,
+        tls: TlsSession | None = None,
+        *,
+        is_reset_an_end: bool = False,
+    ) -> None:
         self._socket = opened
         self._limits = limits
+        self._tls = tls
+        self._is_reset_an_end = is_reset_an_end
         self._decoder = FrameDecoder(limits)
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._frames: deque[Frame] = deque()
-        self._fault: ProtocolError | None = None
+        self._first = b""
+        self._fault: StelaeError | None = None
+        """Why nothing more is received, once what came before it was."""
+        self._has_end = False
+        """The peer closed, and everything it sent has been decoded."""
+        self._is_whole = True
+        """No frame was sent in part."""
         self._busy = Lock()
         self._is_closed = False
         self._until_s: float | None = None
         self._pid = os.getpid()
-        self.peer = peer_name(opened, path)
+        self.peer = peer
+
+    def agree(self, timeout_s: float | None) -> None:
+        """Agree on TLS; raise why that cannot be. Called once, before anything else."""
+        tls = self._tls
+        if tls is None:
+            return
+        with self._use("agreeing on TLS with", timeout_s):
+            self._send_all(tls.begin())
+            while not tls.is_ready:
+                size = self._receive_some()
+                if not size:
+                    raise Unavailable(f"{self.peer}: the connection broke off while TLS was agreed on")
+                self._take(size)
+                if self._fault is not None:
+                    raise self._fault
 
     def send(self, frame: Frame, timeout_s: float | None) -> None:
         parts = encode_frame(frame, self._limits)
         with self._use("sending to", timeout_s):
-            for part in parts:
-                self._wait_no_longer()
-                self._socket.sendall(part)
+            if self._has_end or self._fault is not None:
+                raise Unavailable(f"{self.peer}: the other side is gone")
+            self._is_whole = False
+            try:
+                for part in parts if self._tls is None else self._tls.seal(parts, _BUFFER_BYTES):
+                    self._send_all(part)
+            except ConnectionError:
+                self._hear_refusal()
+                raise
+            self._is_whole = True
 
     def receive(self, timeout_s: float | None) -> Frame | None:
         with self._use("waiting for", timeout_s):
             while not self._frames:
                 if self._fault is not None:
                     raise self._fault
-                self._wait_no_longer()
-                try:
-                    size = self._socket.recv_into(self._buffer)
-                except ConnectionResetError:  # it closed, and left unread what was sent to it
-                    size = 0
+                if self._has_end:
+                    return None
+                size = self._receive_some()
                 if self._is_closed:
                     break
-                if not size:
-                    if self._decoder.pending_bytes:
-                        raise Unavailable(f"{self.peer}: the connection broke off inside a frame")
-                    return None
-                self._frames.extend(self._decoder.feed(self._buffer[:size]))
-                self._fault = self._decoder.fault
+                if size:
+                    self._take(size)
+                else:
+                    self._take_end()
             if not self._is_closed:
                 return self._frames.popleft()
         raise Closed(f"{self.peer}: this side closed the connection")
 
     def is_quiet(self) -> bool:
-        if self._is_closed or self._pid != os.getpid() or self._frames or self._decoder.pending_bytes:
+        if self._is_closed or self._has_end or self._fault is not None or self._pid != os.getpid():
+            return False
+        if self._frames or self._decoder.pending_bytes or (self._tls is not None and self._tls.held_bytes):
             return False
         poll = select.poll()
         try:
@@ -84,11 +118,15 @@ class BlockingUnixConnection:
             return False
 
     def close(self) -> None:
-        self._is_closed = True
+        is_first, self._is_closed = not self._is_closed, True
         if self._pid == os.getpid():
+            if is_first and self._tls is not None:
+                self._say_end(self._tls)
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._reap()
+
+    # -- inside
 
     @contextmanager
     def _use(self, doing: str, timeout_s: float | None) -> Iterator[None]:
@@ -105,10 +143,71 @@ class BlockingUnixConnection:
         except OSError as error:
             if self._is_closed:
                 raise Closed(f"{self.peer}: this side closed the connection") from None
-            raise Unavailable(f"{self.peer}: the connection broke off: {error.strerror or error}") from error
+            self._fault = Unavailable(f"{self.peer}: the connection broke off: {error.strerror or error}")
+            raise self._fault from error
         finally:
             if self._is_closed:
                 self._reap()
+
+    def _send_all(self, data: bytes | memoryview) -> None:
+        self._wait_no_longer()
+        self._socket.sendall(data)
+
+    def _receive_some(self) -> int:
+        """Wait for bytes; return how many are in the buffer: 0 if the peer has closed."""
+        self._wait_no_longer()
+        try:
+            return self._socket.recv_into(self._buffer)
+        except ConnectionResetError:
+            if self._is_reset_an_end:
+                return 0
+            raise
+
+    def _hear_refusal(self) -> None:
+        """A peer that does not let this side in ends the connection, too: raise what it said before."""
+        self._socket.settimeout(0)
+        with suppress(OSError):
+            while self._fault is None and (size := self._socket.recv_into(self._buffer)):
+                self._take(size)
+        if isinstance(self._fault, PermissionDenied):
+            raise self._fault
+
+    def _take(self, size: int) -> None:
+        """Decode what is in the buffer."""
+        data = self._buffer[:size]
+        try:
+            if self._tls is None:
+                self._meet_tls(data)
+                self._frames.extend(self._decoder.feed(data))
+            else:
+                for plain in self._tls.open(data):
+                    self._frames.extend(self._decoder.feed(plain))
+                    if self._decoder.fault is not None:
+                        break
+        except (ProtocolError, PermissionDenied) as error:
+            self._fault = type(error)(f"{self.peer}: {error}")
+        self._fault = self._fault or self._decoder.fault
+        if self._tls is None:
+            return
+        if reply := self._tls.unsent():
+            self._send_all(reply)
+        if self._tls.is_over:
+            self._take_end()
+
+    def _take_end(self) -> None:
+        """The peer says nothing more."""
+        is_cut = self._decoder.pending_bytes
+        if is_cut or (self._tls is not None and not self._tls.is_over):
+            where = " inside a frame" if is_cut else ""
+            self._fault = Unavailable(f"{self.peer}: the connection broke off{where}")
+        else:
+            self._has_end = True
+
+    def _meet_tls(self, data: memoryview) -> None:
+        if len(self._first) < FIRST_BYTES:
+            self._first += data[:FIRST_BYTES]
+            if looks_like_tls(self._first):
+                raise PermissionDenied("the other side speaks TLS, and this side was told of none")
 
     def _wait_no_longer(self) -> None:
         """The next call of the socket has what is left of the time: a peer that sends byte by byte gains none."""
@@ -120,6 +219,17 @@ class BlockingUnixConnection:
             raise TimeoutError
         self._socket.settimeout(left_s)
 
+    def _say_end(self, tls: TlsSession) -> None:
+        """Tell the peer that nothing is missing, if nobody is inside, nothing is, and the system takes it at once."""
+        if self._busy.acquire(blocking=False):
+            try:
+                if tls.is_ready and self._is_whole:
+                    with suppress(OSError):
+                        self._socket.settimeout(0)
+                        self._socket.send(tls.end())
+            finally:
+                self._busy.release()
+
     def _reap(self) -> None:
         """Whoever is inside does this when leaving: a descriptor that is in use is not given back."""
         if self._busy.acquire(blocking=False):
@@ -127,28 +237,3 @@ class BlockingUnixConnection:
                 self._socket.close()
             finally:
                 self._busy.release()
-
-
-class UnixConnector:
-    """Connections to the socket at a path."""
-
-    def __init__(self, path: str, limits: WireLimits = DEFAULT_WIRE_LIMITS) -> None:
-        self._path = checked_path(path)
-        self._limits = limits
-
-    @property
-    def address(self) -> str:
-        return self._path
-
-    def connect(self, timeout_s: float | None) -> BlockingConnection:
-        with os_errors(self._path), short_path(self._path) as short:
-            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                opened.settimeout(timeout_s)
-                opened.connect(short)
-            except BaseException as error:
-                opened.close()
-                if isinstance(error, OSError):
-                    raise connect_error(error, self._path) from error
-                raise
-        return BlockingUnixConnection(opened, self._path, self._limits)

@@ -177,6 +177,12 @@ class Session:
             pin.close()
             raise
 
+    def begin_anew(self, backend: Backend, finder: Finder, alarms: Alarms) -> None:
+        """In a forked child: what the session had is the parent's, and locks may be held for ever."""
+        self._ended = Event()
+        self._lock = Lock()
+        self._finder, self.alarms, self.backend = finder, alarms, backend
+
     def close(self) -> None:
         """Waits for writes under way. Closing twice is no error."""
         with self._lock:

@@ -2,9 +2,10 @@
 
     store = RemoteStore(connector, executor, hello, clock)
 
-A call takes a connection, asks, waits for the answer and gives the connection back; a scan keeps one until it ends, and
-all pins share one. Connections are opened when they are needed, and bounded in number. What is asked and answered, and
-what may be repeated, is in the table of operations (`service.operations`). What the owner raises is raised here. When
+A call takes a connection, asks, waits for the answer and gives the connection back (`asking`); a scan keeps one until
+it ends, and all pins share one. In a cluster, what is asked of tables as a whole goes to a master, the rest to a shard.
+Connections are opened when they are needed, and bounded in number. What is asked and answered, and what may be
+repeated, is in the table of operations (`service.operations`). What the owner raises is raised here. When
 the owner is gone, what is safe to repeat raises ConnectionLost, as does what was never sent; anything else that was
 sent raises UnknownOutcome. The next call connects anew: to whoever has the store by then.
 
@@ -20,7 +21,7 @@ from itertools import chain
 from threading import Condition, Event
 from typing import Any, ParamSpec, TypeVar
 
-from stelae.client.remote.answers import ItemStream, receive_result
+from stelae.client.remote.asking import Asker
 from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
 from stelae.client.remote.pins import RemotePin, RemotePins
 from stelae.client.remote.reads import row_groups
@@ -35,11 +36,9 @@ from stelae.ports.blocking import BlockingConnector
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.service import job_operations as jobs
-from stelae.service import messages as m
 from stelae.service import operations as ops
 from stelae.service.backend import Values
 from stelae.service.blocks import OrderedBlock
-from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT
 from stelae.service.operations import Operation
@@ -58,7 +57,8 @@ R = TypeVar("R")
 
 class RemoteStore:
     """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
-    deadline has that of `settings.answer_s`. Safe for threads; not after a fork: attach again in the child."""
+    deadline has that of `settings.answer_s`. `tables`: asks about tables as a whole, if that is another process than
+    the one that has the rows. Safe for threads; not after a fork: attach again in the child."""
 
     is_local = False
 
@@ -69,12 +69,14 @@ class RemoteStore:
         hello: Hello,
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
+        *,
+        tables: Asker | None = None,
     ) -> None:
         self.place = connector.address
-        self._clock = clock
-        self._settings = settings
         self._executor = executor
-        self._lines = Lines(connector, hello, settings)
+        self._rows = Asker(connector, hello, clock, settings)
+        self._tables = self._rows if tables is None else tables
+        self._lines = self._rows.lines
         self._pins = RemotePins(self._lines, clock)
         self._change = Condition()
         self._changes = 0
@@ -84,21 +86,27 @@ class RemoteStore:
     @property
     def connections(self) -> int:
         """How many are open now."""
-        return self._lines.count
+        return sum(lines.count for lines in self._all_lines())
 
     @property
     def connections_made(self) -> int:
         """How many were ever open."""
-        return self._lines.made
+        return sum(lines.made for lines in self._all_lines())
 
     def attach(self, deadline: Deadline | None = None) -> None:
         """Connect, if no connection is open: ConnectionLost if nobody has the store, or nobody answers."""
-        self._lines.give(self._lines.take(self._until(deadline)))
+        until = self._rows.until(deadline)
+        for lines in self._all_lines():
+            lines.give(lines.take(until))
+
+    def _all_lines(self) -> set[Lines]:
+        return {self._rows.lines, self._tables.lines}
 
     def abandon(self, why: str) -> None:
         """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""
         self._abandoned = why
-        self._lines.abandon()
+        for lines in self._all_lines():
+            lines.abandon()
         self._pins.abandon()
 
     def close(self) -> None:
@@ -107,44 +115,45 @@ class RemoteStore:
         with self._change:
             self._ended.set()
             self._change.wait_for(lambda: not self._changes)
-        self._lines.close()
+        for lines in self._all_lines():
+            lines.close()
 
     # -- tables
 
     def find(self, name: str, *, deadline: Deadline | None = None) -> TableInfo:
-        return self._ask(ops.FIND, deadline, name)
+        return self._ask_tables(ops.FIND, deadline, name)
 
     def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
-        return self._ask(ops.INFO, deadline, table)
+        return self._ask_tables(ops.INFO, deadline, table)
 
     def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
-        return self._ask(ops.NAMES, deadline)
+        return self._ask_tables(ops.NAMES, deadline)
 
     def spaces(self, *, deadline: Deadline | None = None) -> SpacesInfo:
-        return self._ask(ops.SPACES, deadline)
+        return self._ask_tables(ops.SPACES, deadline)
 
     def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:
-        return self._ask(ops.CHANGE_SPACES, deadline, ask)
+        return self._ask_tables(ops.CHANGE_SPACES, deadline, ask)
 
     def create(self, ask: CreateAsk, *, deadline: Deadline | None = None) -> TableInfo:
-        return self._ask(ops.CREATE, deadline, ask)
+        return self._ask_tables(ops.CREATE, deadline, ask)
 
     def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:
-        return self._ask(ops.ALTER, deadline, name, ask)
+        return self._ask_tables(ops.ALTER, deadline, name, ask)
 
     def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:
-        self._ask(ops.DROP, deadline, name, if_exists)
+        self._ask_tables(ops.DROP, deadline, name, if_exists)
 
     def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:
-        return self._ask(ops.RECALL, deadline, name, new_name)
+        return self._ask_tables(ops.RECALL, deadline, name, new_name)
 
     def split(
         self, table: TableId, at: Row | None = None, tablet: int | None = None, *, deadline: Deadline | None = None
     ) -> None:
-        self._ask(ops.SPLIT, deadline, table, at, tablet)
+        self._ask_tables(ops.SPLIT, deadline, table, at, tablet)
 
     def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:
-        self._ask(ops.JOIN, deadline, table, at)
+        self._ask_tables(ops.JOIN, deadline, table, at)
 
     # -- writing
 
@@ -158,11 +167,12 @@ class RemoteStore:
         deadline: Deadline | None = None,
     ) -> Txn:
         with self._counted():
-            return self._write(write_groups(table, blocks, max_txn, must_show), self._until(deadline))
+            return self._write(write_groups(table, blocks, max_txn, must_show), self._rows.until(deadline))
 
     def _write(self, groups: Iterator[WriteGroup], deadline: Deadline) -> Txn:
         def write_group(group: WriteGroup) -> Txn:
-            return self._receive(ops.WRITE, group.message, group.body, deadline, None)
+            self._check_usable()
+            return self._rows.receive(ops.WRITE, group.message, group.body, deadline)
 
         return write_in_order(groups, write_group)
 
@@ -178,7 +188,7 @@ class RemoteStore:
         self._begin_change()
         try:
             groups = write_groups(table, blocks, max_txn, must_show)
-            future = self._executor.submit(self._write, groups, self._until(deadline))
+            future = self._executor.submit(self._write, groups, self._rows.until(deadline))
         except BaseException:
             self._end_change()
             raise
@@ -220,7 +230,7 @@ class RemoteStore:
         *,
         deadline: Deadline | None = None,
     ) -> tuple[Txn, list[Values | None]]:
-        until = self._until(deadline)
+        until = self._rows.until(deadline)
         groups = list(row_groups(rows))
         if len(groups) < 2:
             return self._newest_group(table, rows, columns, at, until)
@@ -257,11 +267,12 @@ class RemoteStore:
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> RemoteScan:
         self._check_usable()
         message, body = ops.SCAN.ask(table, ask)
-        return RemoteScan(ItemStream(self._lines, ops.SCAN, message, body, self._until(deadline), each_anew=True))
+        until = self._rows.until(deadline)
+        return RemoteScan(self._rows.open_stream(ops.SCAN, message, body, until, each_anew=True))
 
     def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> RemotePin:
         self._check_usable()
-        return self._pins.pin(at, self._until(deadline))
+        return self._pins.pin(at, self._rows.until(deadline))
 
     # -- upkeep
 
@@ -346,26 +357,20 @@ class RemoteStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        message, body = operation.ask(*args, **kwargs)
-        if not operation.changes:
-            return self._receive(operation, message, body, self._until(deadline), progress)
-        with self._counted():
-            return self._receive(operation, message, body, self._until(deadline), progress)
-
-    def _receive(
-        self,
-        operation: Operation[Any, R],
-        message: m.Request,
-        body: Bytes,
-        deadline: Deadline,
-        progress: Progress | None,
-    ) -> R:
+        if operation.changes:
+            with self._counted():
+                return self._rows.watch(operation, deadline, progress, *args, **kwargs)
         self._check_usable()
-        items = ItemStream(self._lines, operation, message, body, deadline, each_anew=operation.is_long)
-        return receive_result(items, operation, progress)
+        return self._rows.watch(operation, deadline, progress, *args, **kwargs)
 
-    def _until(self, deadline: Deadline | None) -> Deadline:
-        return Deadline(self._clock, self._settings.answer_s) if deadline is None else deadline
+    def _ask_tables(
+        self, operation: Operation[P, R], deadline: Deadline | None, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        if operation.changes:
+            with self._counted():
+                return self._tables.ask(operation, deadline, *args, **kwargs)
+        self._check_usable()
+        return self._tables.ask(operation, deadline, *args, **kwargs)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

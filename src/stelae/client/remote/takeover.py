@@ -53,12 +53,28 @@ def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float]
         store = place.own()
         if store is not None:
             return store
-        try:
-            return place.attach(deadline)
-        except Unavailable as error:
-            if deadline.is_over:
-                raise Unavailable(f"{place.owner_words()}, and does not let others in: {error}") from None
-            pause(min(_PAUSE_S, deadline.left_s))
+        attached = _try_to_attach(place, deadline, pause)
+        if attached is not None:
+            return attached
+
+
+def attach_patiently(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> RemoteStore:
+    """As `own_or_attach`, of a store that this process never owns."""
+    while True:
+        attached = _try_to_attach(place, deadline, pause)
+        if attached is not None:
+            return attached
+
+
+def _try_to_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> RemoteStore | None:
+    """None, after a little while: nobody lets this process in yet."""
+    try:
+        return place.attach(deadline)
+    except Unavailable as error:
+        if deadline.is_over:
+            raise Unavailable(f"{place.owner_words()}, and does not let others in: {error}") from None
+        pause(min(_PAUSE_S, deadline.left_s))
+        return None
 
 
 class KeptPin:

@@ -1,4 +1,4 @@
-"""The owner of a store serves the other processes of the machine: frames in, calls of the backend, frames out.
+"""A process serves others: frames in, calls of its backend, frames out.
 
     service = StoreService(backend, executor, hello)
     await service.start(await transport.listen(address))
@@ -11,7 +11,8 @@ on one connection, in number and in bytes. A connection beyond its bounds is not
 
 - A stream is pulled one item ahead of what is sent, and no further: a slow reader holds two items. It is closed when it
   ends, when it is cancelled, and when its connection ends.
-- Writes of one connection reach the backend in the order they came; who waits for them to be durable holds no thread.
+- Writes of one connection reach the backend in the order they came, small ones on the loop itself; who waits for them
+  to be durable holds no thread.
 - Blocks are decoded and checked in full before the backend sees them.
 - What is pinned for a connection is freed when it ends, however that is.
 - A peer that sends what the protocol does not allow loses its connection; nobody else notices.
@@ -20,19 +21,24 @@ on one connection, in number and in bytes. A connection beyond its bounds is not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from stelae.model.errors import InvalidArgument
+from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.transport import Connection, Listener
-from stelae.service.backend import Backend
-from stelae.service.operations import STORE_FAULTS
+from stelae.service.bundles import Bundle
+from stelae.service.operations import STORE_FAULTS, Operation
+from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
 from stelae.tserver.serving.jobs import Jobs
+from stelae.tserver.serving.requests import OpenRequest
 from stelae.wire.hello import Hello
+from stelae.wire.messages import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +64,30 @@ DEFAULT_SERVICE_LIMITS = ServiceLimits()
 
 
 class StoreService:
-    """Lives on one event loop. `hello` says who serves, and which store."""
+    """Lives on one event loop. `hello` says who serves, and which store. `backend` carries out the `operations`: of a
+    whole store it is a `Backend`; the master and the shards of a cluster have a part of them each."""
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Any,
         executor: Executor,
         hello: Hello,
         clock: Clock,
         limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
+        operations: Mapping[str, Operation[Any, Any]] = OPERATIONS,
     ) -> None:
         self.backend = backend
+        self.operations = operations
+        self.messages = Messages(operation.method for operation in operations.values())
         self.hello = hello
         self.clock = clock
         self.limits = limits
         self.faults = STORE_FAULTS
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
+        self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn]]] = Bundle(self._call_soon, _answer)
+        """Writes that became durable, or did not, on their way to their connections."""
+        self._loop: asyncio.AbstractEventLoop
         self._places = asyncio.Semaphore(limits.connections_max)
         self._listener: Listener | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -90,6 +103,7 @@ class StoreService:
         if self._listener is not None:
             raise InvalidArgument("the service serves already")
         self._listener = listener
+        self._loop = asyncio.get_running_loop()
         self._accepting = asyncio.create_task(self._accept(listener))
 
     async def close(self) -> None:
@@ -120,6 +134,9 @@ class StoreService:
         task.add_done_callback(self._after.discard)
         return task
 
+    def _call_soon(self, job: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(job)
+
     async def _accept(self, listener: Listener) -> None:
         await self._places.acquire()
         async for connection in listener.accept():
@@ -136,3 +153,8 @@ class StoreService:
             self._places.release()
 
         task.add_done_callback(ended)
+
+
+def _answer(decided: tuple[ServedConnection, OpenRequest, Future[Txn]]) -> None:
+    connection, request, outcome = decided
+    connection.answer_write(request, outcome)

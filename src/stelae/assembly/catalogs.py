@@ -1,0 +1,20 @@
+"""The catalog as a process of a store follows it."""
+
+from __future__ import annotations
+
+from stelae.model.hybrid import HybridClock
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import Metastore
+from stelae.ports.rng import Rng
+from stelae.registry.catalog.service import CatalogService, CatalogSettings
+
+CATALOG_VERSIONS_MAX = 1_000
+"""So many versions of the catalog are read again at every opening, before they are put together."""
+
+
+async def follow_catalog(store: Metastore, clock: Clock, time: HybridClock, rng: Rng, author: str) -> CatalogService:
+    """`author`: who changes it, if this process does."""
+    # Older schemas are needed as long as blocks of them are in a log: who has the log compacts the catalog at its end.
+    service = CatalogService(store, clock, time, rng, CatalogSettings(author=author, snapshot_every=2**62))
+    await service.start()
+    return service

@@ -1,0 +1,91 @@
+"""What each process of a cluster is made of, whatever it serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stelae.assembly.world import Aside
+from stelae.client.remote.asking import Asker
+from stelae.client.remote.finding import Connect, FoundConnector
+from stelae.ports.clock import Clock
+from stelae.ports.executor import Executor
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
+from stelae.ports.rng import Rng
+from stelae.ports.transport import Listener
+from stelae.service.deadlines import Deadline
+from stelae.service.operations import Operation
+from stelae.tserver.serving.service import ServiceLimits, StoreService
+from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPorts:
+    """`connect` makes connectors to other processes; what they ask of this one runs on `serving`. What blocks on the
+    loop is done `aside`."""
+
+    metastore: Metastore
+    clock: Clock
+    rng: Rng
+    loop: Loop
+    connect: Connect
+    serving: Executor
+    aside: Aside = asyncio.to_thread
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """`name`: what the process is called. `release`: of the product, for peers."""
+
+    name: str
+    release: str = ""
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+
+
+def make_hello(settings: ProcessSettings, role: str, store: str) -> Hello:
+    return Hello(PROTOCOL_MIN, PROTOCOL_MAX, settings.release, store, role)
+
+
+def make_asker(ports: ProcessPorts, what: str, hello: Hello, find: Callable[[Deadline | None], str]) -> Asker:
+    """Asks a process of the cluster that is found anew whenever a connection to it is made."""
+    return Asker(FoundConnector(what, find, ports.connect, ports.clock), hello, ports.clock)
+
+
+class Served:
+    """A process's service, from the moment it listens until it is closed. Blocking: not for the loop's thread."""
+
+    def __init__(
+        self,
+        ports: ProcessPorts,
+        settings: ProcessSettings,
+        hello: Hello,
+        backend: Any,
+        operations: Mapping[str, Operation[Any, Any]],
+        listener: Listener,
+    ) -> None:
+        self._loop = ports.loop
+        self._service = ports.loop.run(_start(ports, settings, hello, backend, operations, listener))
+
+    @property
+    def connections(self) -> int:
+        return self._service.connections
+
+    def close(self) -> None:
+        """Requests under way are answered first, if they do not take long. Closing twice is no error."""
+        self._loop.run(self._service.close())
+
+
+async def _start(
+    ports: ProcessPorts,
+    settings: ProcessSettings,
+    hello: Hello,
+    backend: Any,
+    operations: Mapping[str, Operation[Any, Any]],
+    listener: Listener,
+) -> StoreService:
+    service = StoreService(backend, ports.serving, hello, ports.clock, settings.limits, operations)
+    await service.start(listener)
+    return service

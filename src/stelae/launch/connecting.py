@@ -1,0 +1,106 @@
+"""Connects to a cluster: one or more masters are known by their addresses, and say where the shards are.
+
+A program that connects is attached to a store that other processes have, as one that opened a directory second is
+(`client.remote.takeover`), but it never becomes the owner.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from threading import Event
+
+from stelae.adapters.event_log import EventLog
+from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.sockets.tcp import TcpConnector
+from stelae.adapters.sockets.tls import TlsFiles
+from stelae.adapters.threads import AlarmThread
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.session import Session
+from stelae.client.remote.asking import Asker
+from stelae.client.remote.finding import AnyConnector, FoundConnector
+from stelae.client.remote.store import RemoteStore
+from stelae.client.remote.takeover import attach_patiently
+from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
+from stelae.model.errors import InvalidArgument, Unavailable
+from stelae.model.values import show
+from stelae.ports.blocking import BlockingConnector
+from stelae.registry.control_operations import PLACES
+from stelae.service.deadlines import Deadline
+from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+
+_ALARMS = "stelae-batches"
+_nap = Event()
+
+
+class ClusterPlace:
+    """A `StorePlace` that is never owned: other processes have the store."""
+
+    def __init__(self, masters: str, release: str, tls: TlsFiles | None = None) -> None:
+        given: object = masters
+        if not isinstance(given, str) or not given.strip():
+            raise InvalidArgument(f"name a cluster's masters, as host:port, comma-separated: not {show(masters)}")
+        self.addresses = tuple(each.strip() for each in masters.split(","))
+        self.words = f"the cluster {','.join(self.addresses)}"
+        self._tls = tls
+        self._hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, "", "client")
+        for address in self.addresses:
+            self._connector(address)  # InvalidArgument of what is no address
+
+    def own(self) -> None:
+        return None
+
+    def attach(self, deadline: Deadline | None) -> ConnectedStore:
+        remote = self.prepare()
+        try:
+            remote.attach(deadline)
+        except BaseException:
+            remote.close()
+            raise
+        return remote
+
+    def prepare(self) -> ConnectedStore:
+        """Not connected yet: the first call connects."""
+        masters = Asker(AnyConnector(self.addresses, self._connector, CLOCK), self._hello, CLOCK)
+
+        def find(until: Deadline | None) -> str:
+            shards = masters.ask(PLACES, until).shards
+            if not shards:
+                raise Unavailable(f"{self.words}: no shard has been started yet")
+            return shards[0].address
+
+        shard = FoundConnector(f"the shard of {self.words}", find, self._connector, CLOCK)
+        return ConnectedStore(shard, self._hello, ",".join(self.addresses), tables=masters)
+
+    def owner_words(self) -> str:
+        return self.words
+
+    def _connector(self, address: str) -> BlockingConnector:
+        return TcpConnector(address, tls=self._tls)
+
+
+def connect_session(masters: str, patience: Patience, *, tls: TlsFiles | None = None, release: str = "") -> Session:
+    """The store that a cluster serves. Unavailable if no master answers, or no shard is there, within the patience."""
+    place = ClusterPlace(masters, release, tls)
+    opened = attach_patiently(place, patience.deadline(), _nap.wait)
+    session = Session(opened, patience, _finder(place, opened), alarms=AlarmThread(_ALARMS))
+    _sessions[session] = place
+    return session
+
+
+def _finder(place: ClusterPlace, opened: RemoteStore) -> WatchedStore:
+    return WatchedStore(place, opened, CLOCK, ThreadExecutor(1, 1), EventLog(place.words))
+
+
+_sessions: weakref.WeakKeyDictionary[Session, ClusterPlace] = weakref.WeakKeyDictionary()
+
+
+def _connect_again() -> None:
+    """In a forked child: connections and threads are the parent's, so each session gets its own."""
+    for session, place in list(_sessions.items()):
+        if not session.is_closed:
+            remote = place.prepare()
+            session.begin_anew(remote, _finder(place, remote), AlarmThread(_ALARMS))
+
+
+os.register_at_fork(after_in_child=_connect_again)

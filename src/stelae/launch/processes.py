@@ -1,0 +1,197 @@
+"""The processes of a cluster, with real files, sockets, threads and clocks: a master, and a shard.
+
+Each has a directory of its own, which one process at a time has (`owner`), serves until it is closed, and ends what it
+began in the reverse of the order in which it began.
+
+    DIR/shard.json       which shard it is, and which log lies here
+    DIR/log/, *.mark     what is not in fragments yet, and how far it has come
+    DIR/owner            which process has it, and where that serves
+
+The fragments lie on the store that all processes share, tables and tablets' records on the metastore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from stelae.adapters.blobs.urls import blobs_url
+from stelae.adapters.clock import SystemClock
+from stelae.adapters.descriptors import take_descriptors
+from stelae.adapters.event_log import EventLog
+from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.logfiles.deferred import DeferredLogFiles
+from stelae.adapters.logfiles.local import LocalLogFiles
+from stelae.adapters.logfiles.marks import LogMarks
+from stelae.adapters.ownership import Ownership, read_owner
+from stelae.adapters.rng import SystemRng
+from stelae.adapters.sockets.tcp import TcpConnector, TcpTransport
+from stelae.adapters.sockets.tls import TlsFiles
+from stelae.adapters.threads import LoopThread, StepThread
+from stelae.assembly.master import ClusterMaster, ClusterMasterSettings
+from stelae.assembly.processes import ProcessPorts
+from stelae.assembly.shard import ClusterShard, ClusterShardSettings, ShardIdentity, ShardWorld
+from stelae.launch.fragments import open_fragment_blobs
+from stelae.launch.identity import read_shard
+from stelae.launch.local import shard_settings
+from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
+from stelae.launch.steps import TEND_S, start_steps
+from stelae.model.errors import AlreadyExists
+from stelae.ports.blobs import BlobStore
+from stelae.ports.metastore import Metastore
+from stelae.ports.transport import Address, Listener
+from stelae.registry.shard_lives import check_name
+from stelae.storage.files.handles import OPEN_FILES
+from stelae.tserver.serving.service import ServiceLimits
+
+LISTEN_DEFAULT = "127.0.0.1:0"
+_READING_QUEUED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """`name`: what it is called. `directory`: its own. `metastore`: a URL. `store`: the URL of the fragments, which has
+    to be said when the cluster is made. `listen`: `host:port`; port 0 lets the system choose."""
+
+    name: str
+    directory: Path
+    metastore: str
+    store: str | None = None
+    listen: str = LISTEN_DEFAULT
+    tls: TlsFiles | None = None
+    release: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions(ProcessOptions):
+    """`node`, `number`: of which node it is which shard; the node's name is `name`."""
+
+    node: str = ""
+    number: int = 0
+    memory_bytes: int | None = None
+
+
+class _Process:
+    """What both kinds begin and end with. Whatever fails on the way, what was begun is ended."""
+
+    address: str = ""
+    """Where it serves, once it does."""
+
+    def __init__(self, options: ProcessOptions, loop_name: str) -> None:
+        self._options = options
+        self._ends = ExitStack()
+        try:
+            self._begin(options, loop_name)
+            self._serve()
+            self._owned.note(self.address)
+        except BaseException:
+            self._ends.close()
+            raise
+
+    def close(self) -> None:
+        """In order. Closing twice is no error."""
+        self._ends.close()
+
+    def _begin(self, options: ProcessOptions, loop_name: str) -> None:
+        OPEN_FILES.allow(take_descriptors())
+        self._own(options)
+        self._loop = LoopThread(loop_name)
+        self._ends.callback(self._loop.close)
+        self._metastore = self._open_metastore(options.metastore)
+        limits = ServiceLimits()
+        serving = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
+        self._ends.callback(serving.close)
+        clock, rng = SystemClock(), SystemRng()
+        self._ports = ProcessPorts(self._metastore, clock, rng, self._loop, self._connector, serving, asyncio.to_thread)
+
+    def _serve(self) -> None:
+        raise NotImplementedError
+
+    def _own(self, options: ProcessOptions) -> None:
+        owned = Ownership.take(options.directory, options.release)
+        if owned is None:
+            who = read_owner(options.directory) or "another process"
+            raise AlreadyExists(f"{options.directory} is in use: {who} has it")
+        self._ends.callback(owned.release)
+        self._owned = owned
+
+    def _connector(self, address: str) -> TcpConnector:
+        return TcpConnector(address, tls=self._options.tls)
+
+    def _open_metastore(self, url: str) -> Metastore:
+        place = metastore_place(url)
+        if isinstance(place, InDirectory):
+            place.path.mkdir(parents=True, exist_ok=True)
+        opened = AsyncExitStack()
+        self._ends.callback(lambda: self._loop.run(opened.aclose()))
+        return self._loop.run(opened.enter_async_context(open_metastore(place)))
+
+    def _open_blobs(self) -> tuple[BlobStore, str]:
+        """Where the fragments lie; a new cluster is marked with it."""
+        directory, given, ports = self._options.directory, self._options.store, self._ports
+        store = None if given is None else blobs_url(given)
+        return open_fragment_blobs(
+            directory, ports.metastore, ports.rng, self._loop.run, store, read_only=False, is_cluster=True
+        )
+
+    def _listen(self) -> Listener:
+        listener = self._loop.run(TcpTransport(tls=self._options.tls).listen(Address(self._options.listen)))
+        self._ends.callback(lambda: self._loop.run(listener.close()))
+        self.address = str(listener.address)
+        return listener
+
+
+class MasterProcess(_Process):
+    """Serves when it is made."""
+
+    def __init__(self, options: ProcessOptions) -> None:
+        super().__init__(options, "stelae-master")
+
+    def _serve(self) -> None:
+        options = self._options
+        self._open_blobs()
+        settings = ClusterMasterSettings(options.name, release=options.release)
+        self.master = ClusterMaster(self._ports, settings, EventLog(options.name))
+        self._ends.callback(self.master.close)
+        self.guard = self.master.serve(self._listen())
+        tending = StepThread("stelae-tend", self._tend, TEND_S)
+        self._ends.callback(tending.close)
+
+    def _tend(self) -> bool:
+        self.master.tend()
+        return False
+
+
+class ShardProcess(_Process):
+    """Serves when it is made."""
+
+    def __init__(self, options: ShardOptions) -> None:
+        self._shard_options = options
+        super().__init__(options, "stelae-shard")
+
+    def _serve(self) -> None:
+        options, directory = self._shard_options, self._options.directory
+        known = read_shard(directory, options.node, options.number, self._ports.rng)
+        self._loop.run(check_name(self._metastore, options.node, options.name))
+        blobs, url = self._open_blobs()
+        reading = ThreadExecutor(max(2, os.cpu_count() or 1), _READING_QUEUED_MAX)
+        self._ends.callback(reading.close)
+        marks = LogMarks(directory, SEGMENT_SUFFIX)
+        self._ends.callback(marks.close)
+        logs = DeferredLogFiles(LocalLogFiles(directory / LOG_DIRECTORY, SEGMENT_SUFFIX, marks))
+        settings = ClusterShardSettings(
+            ShardIdentity(options.node, options.name, options.number, known.log),
+            url,
+            shard_settings(options.memory_bytes),
+            release=options.release,
+        )
+        world = ShardWorld(logs, blobs, reading)
+        self.shard = ClusterShard(self._ports, world, settings, logs.settle, EventLog(settings.identity.name))
+        self._ends.callback(self.shard.close)
+        for end in reversed(start_steps(self.shard)):
+            self._ends.callback(end)
+        self.life = self.shard.serve(self._listen())
+        self._ends.callback(self.shard.leave)
