@@ -22,7 +22,7 @@ connection beyond its bounds is not read, so its peer waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,7 @@ from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
 from stelae.tserver.serving.door import Door
 from stelae.tserver.serving.jobs import Jobs
+from stelae.tserver.serving.requests import OpenRequest
 from stelae.wire.handshake import Introduction, introduce
 from stelae.wire.hello import Hello
 from stelae.wire.messages import Messages
@@ -94,10 +95,9 @@ class StoreService:
         self.door = Door(introduce(hello), limits, self.faults, clock, tell)
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
-        self.decided: Bundle[tuple[ServedConnection, Any, Future[Txn]]] = Bundle(
-            asyncio.get_running_loop().call_soon_threadsafe, lambda each: each[0].answer_write(each[1], each[2])
-        )
+        self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn]]] = Bundle(self._call_soon, _answer)
         """Writes that became durable, or did not, on their way to their connections."""
+        self._loop: asyncio.AbstractEventLoop
         self._listener: Listener | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._served: dict[asyncio.Task[None], ServedConnection] = {}
@@ -112,6 +112,7 @@ class StoreService:
         if self._listener is not None:
             raise InvalidArgument("the service serves already")
         self._listener = listener
+        self._loop = asyncio.get_running_loop()
         self._accepting = asyncio.create_task(self._accept(listener))
 
     async def close(self) -> None:
@@ -142,6 +143,9 @@ class StoreService:
         task.add_done_callback(self._after.discard)
         return task
 
+    def _call_soon(self, job: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(job)
+
     async def _accept(self, listener: Listener) -> None:
         async for connection in listener.accept():
             self._serve(connection)
@@ -151,3 +155,8 @@ class StoreService:
         task = asyncio.create_task(served.run())
         self._served[task] = served
         task.add_done_callback(self._served.pop)
+
+
+def _answer(decided: tuple[ServedConnection, OpenRequest, Future[Txn]]) -> None:
+    connection, request, outcome = decided
+    connection.answer_write(request, outcome)
