@@ -137,6 +137,8 @@ class AcceptingHandshake:
 
     def take_proof(self, frame: Frame) -> Frame:
         """What welcomes the other side."""
+        if frame.kind is FrameKind.ERROR:
+            raise WrongToken("it does not believe this side's proof: it has the token of another cluster")
         check_greeting(frame, FrameKind.REQUEST, self._faults)
         if self._token is None or not self._token.is_proof(frame.body, Prover.CONNECTING, self._came, self._sent):
             raise WrongToken(f"the cluster's token is another one here: look at {HOW_TO_GIVE}")

@@ -30,7 +30,7 @@ from stelae.model.errors import (
 from stelae.model.events import HandshakeRefused, Listener
 from stelae.ports.clock import Clock
 from stelae.ports.transport import Connection
-from stelae.wire.faults import FaultTable, ProtocolError
+from stelae.wire.faults import FaultTable
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import HELLO_ID
 from stelae.wire.messages import error_frame
@@ -123,7 +123,7 @@ class Door:
         except StelaeError as error:
             greeting.is_refused = True
             self._note(connection, _kind(error), str(error))
-            with suppress(*_GONE, ProtocolError):
+            with suppress(StelaeError):  # it may have ended by itself, and then has been told as far as it could be
                 await connection.send(error_frame(HELLO_ID, error, self._faults))
             await connection.close()
             return False
