@@ -45,9 +45,9 @@ def test_other_machines_too(host: str) -> None:
         ("0.0.0.0:7000", False, True, False, None),
         ("db1:7000", False, False, False, None),
         ("[::]:7000", False, False, False, None),
-        ("0.0.0.0:7000", False, False, True, "TLS and a token"),
+        ("0.0.0.0:7000", False, False, True, "TLS and token"),
         ("0.0.0.0:7000", True, False, True, "TLS"),
-        ("0.0.0.0:7000", False, True, True, "a token"),
+        ("0.0.0.0:7000", False, True, True, "token"),
     ],
 )
 def test_what_a_server_may_do_without(listen: str, token: bool, tls: bool, insecure: bool, outcome: str | None) -> None:

@@ -28,7 +28,7 @@ def check_binding(listen: str, *, has_token: bool, has_tls: bool, insecure: bool
     """Words for what is missing and was waived; empty: nothing is. InvalidArgument if something is that was not: a
     server that other machines reach has TLS and a token, or was told to do without."""
     host, _ = host_and_port(listen)
-    missing = [what for what, is_there in (("TLS", has_tls), ("a token", has_token)) if not is_there]
+    missing = [what for what, is_there in (("TLS", has_tls), ("token", has_token)) if not is_there]
     if not missing or is_loopback(host):
         return ""
     words = " and ".join(missing)
