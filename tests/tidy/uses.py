@@ -18,7 +18,6 @@ ROOMS_FOR_TESTS = ("sim",)
 
 KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
-    "stelae.cli.app.main": "the command that is installed: `stelae`",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
 }
