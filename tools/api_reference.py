@@ -24,9 +24,6 @@ from stelae.model.predicate.build import Term
 
 DOCS = Path(__file__).parent.parent / "docs"
 _NAMES = {
-    "FoundRow": "Row",
-    "FoundVersion": "Version",
-    "TableHandle": "Table",
     "GroupSpec": "Group",
     "SchemaVersion": "int",
 }
@@ -79,7 +76,7 @@ def _plain_parts() -> Iterator[str]:
     for name, kind in _VALUES:
         yield from _value(name, kind)
     yield "## Errors"
-    yield "All are names of `stelae`, except where the module is said. A `Retryable` one is tried again by the client."
+    yield "All are names of `stelae`. A `Retryable` one is tried again by the client."
     yield "\n".join(["| error | is a | |", "|---|---|---|", *_error_lines()])
 
 
@@ -200,12 +197,14 @@ def _is_code(paragraph: str) -> bool:
 
 
 def _error_lines() -> Iterator[str]:
-    for name, kind in (vars(errors) | {each: getattr(stelae, each) for each in stelae.__all__}).items():
+    """Of those that users can meet, in the order in which they are defined."""
+    exported = {name: getattr(stelae, name) for name in stelae.__all__}
+    for name in (*(name for name in vars(errors) if name in exported), *exported):
+        kind = exported.pop(name, None)
         if isinstance(kind, type) and issubclass(kind, errors.StelaeError):
             said = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
-            where = name if name in stelae.__all__ else f"stelae.model.errors.{name}"
             base = "" if kind is errors.StelaeError else f"`{kind.__bases__[0].__name__}`"
-            yield f"| `{where}` | {base} | {said} |"
+            yield f"| `{name}` | {base} | {said} |"
 
 
 def main(arguments: list[str]) -> int:

@@ -12,10 +12,12 @@ with stelae.open("data") as db:
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stelae.model.errors import (
     AlreadyExists,
+    ClockTooFarAhead,
     Closed,
     Conflict,
     ConnectionLost,
@@ -23,7 +25,9 @@ from stelae.model.errors import (
     DeadlineExceeded,
     DiskFailed,
     DiskFull,
+    InternalFault,
     InvalidArgument,
+    InvalidPredicate,
     InvalidSchema,
     JobFailed,
     NotFound,
@@ -34,6 +38,7 @@ from stelae.model.errors import (
     SchemaChanged,
     SnapshotTooOld,
     StelaeError,
+    TooMuchAtOnce,
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
@@ -44,16 +49,16 @@ if TYPE_CHECKING:
     from stelae import aio
     from stelae.client.api.batch import Batch
     from stelae.client.api.database import Database
-    from stelae.client.api.rows import FoundRow as Row
-    from stelae.client.api.rows import FoundVersion as Version
+    from stelae.client.api.rows import Row, Version
     from stelae.client.api.scan import Scan
     from stelae.client.api.snapshot import Snapshot
-    from stelae.client.api.table import TableHandle as Table
+    from stelae.client.api.table import Table
     from stelae.model.declare import cells, columns
     from stelae.model.predicate.build import col
     from stelae.model.schema import TableSchema
     from stelae.service.reports import CheckReport, Problem
     from stelae.service.tables import TableStats, TabletInfo
+    from stelae.wire.faults import ProtocolError
 
 __version__ = "0.1.0.dev0"
 
@@ -61,6 +66,7 @@ __all__ = [
     "AlreadyExists",
     "Batch",
     "CheckReport",
+    "ClockTooFarAhead",
     "Closed",
     "Conflict",
     "ConnectionLost",
@@ -69,7 +75,9 @@ __all__ = [
     "DeadlineExceeded",
     "DiskFailed",
     "DiskFull",
+    "InternalFault",
     "InvalidArgument",
+    "InvalidPredicate",
     "InvalidSchema",
     "JobFailed",
     "NotFound",
@@ -77,6 +85,7 @@ __all__ = [
     "PartialWrite",
     "PermissionDenied",
     "Problem",
+    "ProtocolError",
     "Retryable",
     "Row",
     "Scan",
@@ -88,6 +97,7 @@ __all__ = [
     "TableSchema",
     "TableStats",
     "TabletInfo",
+    "TooMuchAtOnce",
     "Unavailable",
     "UnknownOutcome",
     "UnsupportedFormat",
@@ -102,21 +112,22 @@ __all__ = [
 
 # Imported when they are first used: `import stelae` alone is quick.
 _HOMES = {
-    "Batch": ("stelae.client.api.batch", "Batch"),
-    "CheckReport": ("stelae.service.reports", "CheckReport"),
-    "Database": ("stelae.client.api.database", "Database"),
-    "Problem": ("stelae.service.reports", "Problem"),
-    "Row": ("stelae.client.api.rows", "FoundRow"),
-    "Scan": ("stelae.client.api.scan", "Scan"),
-    "Snapshot": ("stelae.client.api.snapshot", "Snapshot"),
-    "Table": ("stelae.client.api.table", "TableHandle"),
-    "TableSchema": ("stelae.model.schema", "TableSchema"),
-    "TableStats": ("stelae.service.tables", "TableStats"),
-    "TabletInfo": ("stelae.service.tables", "TabletInfo"),
-    "Version": ("stelae.client.api.rows", "FoundVersion"),
-    "cells": ("stelae.model.declare", "cells"),
-    "col": ("stelae.model.predicate.build", "col"),
-    "columns": ("stelae.model.declare", "columns"),
+    "Batch": "stelae.client.api.batch",
+    "CheckReport": "stelae.service.reports",
+    "Database": "stelae.client.api.database",
+    "Problem": "stelae.service.reports",
+    "ProtocolError": "stelae.wire.faults",
+    "Row": "stelae.client.api.rows",
+    "Scan": "stelae.client.api.scan",
+    "Snapshot": "stelae.client.api.snapshot",
+    "Table": "stelae.client.api.table",
+    "TableSchema": "stelae.model.schema",
+    "TableStats": "stelae.service.tables",
+    "TabletInfo": "stelae.service.tables",
+    "Version": "stelae.client.api.rows",
+    "cells": "stelae.model.declare",
+    "col": "stelae.model.predicate.build",
+    "columns": "stelae.model.declare",
 }
 
 if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt ones
@@ -129,8 +140,7 @@ if not TYPE_CHECKING:  # who checks types knows all names, and finds misspelt on
         if name not in _HOMES:
             hint = nearest(name, __all__)
             raise AttributeError(f"module 'stelae' has no attribute {name!r}{hint}")
-        module, known_as = _HOMES[name]
-        found = globals()[name] = getattr(import_module(module), known_as)
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
         return found
 
     def __dir__() -> list[str]:
@@ -180,14 +190,24 @@ def open(  # noqa: A001 - the package is where this name belongs
     )
 
 
-def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
+def connect(
+    masters: str,
+    *,
+    token: str | None = None,
+    tls: Mapping[str, str | os.PathLike[str]] | bool | None = None,
+    timeout_s: float = 30.0,
+) -> Database:
     """Connect to a cluster: one or more masters as `host:port`, comma-separated.
 
         with stelae.connect("localhost:7100") as db:
             db.tables()
 
-    The same database as `open` gives. `timeout_s` is how long a call may take, this one included: until then it is
-    tried again while nobody answers.
+    The same database as `open` gives. `token` is the cluster's, if it has one: it is proved, and never sent. By default
+    it is that of STELAE_TOKEN, or of the file STELAE_TOKEN_FILE. `tls` names PEM files: `{"ca": "ca.pem"}` of who
+    signed the servers' certificates, and `cert` and `key` of this program's own if the servers want one; True trusts
+    whom the system trusts; False speaks no TLS. By default the files are those of STELAE_TLS_CA, STELAE_TLS_CERT and
+    STELAE_TLS_KEY. `timeout_s` is how long a call may take, this one included: until then it is tried again while
+    nobody answers. `PermissionDenied` says what keeps this program out.
     """
     from stelae.adapters.pandas_later import leave_pandas_for_later
 
@@ -196,7 +216,8 @@ def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
     from stelae.adapters.rng import SystemRng
     from stelae.client.api.database import Database
     from stelae.client.calls.retries import Patience
+    from stelae.launch.access import find_access
     from stelae.launch.connecting import connect_session
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
-    return Database(connect_session(masters, patience, release=__version__))
+    return Database(connect_session(masters, patience, access=find_access(token, tls), release=__version__))

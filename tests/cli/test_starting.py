@@ -51,6 +51,20 @@ def test_rows_need_neither_pandas_nor_the_other_verbs(users: Cli, words: list[st
     assert found.isdisjoint(others)
 
 
+def test_a_row_that_is_read_needs_nothing_that_serves_others(users: Cli) -> None:
+    found = loaded("--path", users.path, "get", "users", "ann")
+    assert not any(name.startswith(("stelae.tserver.serving", "stelae.spark")) for name in found)
+
+
+@pytest.mark.parametrize("words", [["get", "users", "ann"], ["scan", "users"], ["table", "list"]])
+def test_a_reader_of_a_store_that_is_open_elsewhere_needs_none_of_its_own(users: Cli, words: list[str]) -> None:
+    with stelae.open(users.path):
+        found = loaded("--path", users.path, *words)
+    assert "stelae.client.remote.store" in found
+    rooms = ("stelae.assembly", "stelae.tserver", "stelae.master", "stelae.storage.shard", "stelae.storage.upkeep")
+    assert not any(name.startswith(rooms) for name in found)
+
+
 _LIBRARY = """
 import sys, stelae
 with stelae.open(sys.argv[1]) as db:

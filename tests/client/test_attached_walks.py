@@ -13,7 +13,7 @@ import pytest
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.intake.mutations import blocks_of
@@ -64,7 +64,7 @@ class BytesBackend(FakeBackend):
     ids=["put", "erase", "put_many"],
 )
 def test_an_attached_write_encodes_each_block_once_and_its_bytes_are_logged(
-    call: Callable[[TableHandle], Any], tmp_path: Path, encoded: list[bytes], monkeypatch: pytest.MonkeyPatch
+    call: Callable[[Table], Any], tmp_path: Path, encoded: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[bytes] = []
     ask = WireMethod.ask
@@ -78,7 +78,7 @@ def test_an_attached_write_encodes_each_block_once_and_its_bytes_are_logged(
     backend = BytesBackend({TABLE: table_info(USERS)}, {"write": Txn(2)})
     with served(tmp_path, backend) as world:
         session = Session(world.attach(), Patience(SystemClock(), SystemRng(), 60))
-        call(TableHandle(session, table_info(USERS)))
+        call(Table(session, table_info(USERS)))
     assert len(encoded) == len(backend.data) >= 1
     assert [bytes(data) for data in backend.data] == encoded
     assert b"".join(sent) == b"".join(encoded)

@@ -14,7 +14,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.aio.table import AsyncTable
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.patient import patient_store
 from stelae.client.calls.retries import Patience
@@ -90,7 +90,7 @@ def both(backend: Backend, timeout_s: float, call: Callable[[Any], Any], **given
     """What comes of a call of a table: plain, and awaited."""
     ends: list[Any] = []
     try:
-        ends.append(call(TableHandle(session_on(backend, timeout_s, **given), table_info(USERS))))
+        ends.append(call(Table(session_on(backend, timeout_s, **given), table_info(USERS))))
     except StelaeError as error:
         ends.append(error)
 
@@ -141,14 +141,14 @@ def test_at_the_deadline_the_error_comes_out_as_it_is() -> None:
 
 
 def test_without_patience_the_first_error_is_the_last() -> None:
-    calls: list[Callable[[TableHandle], Any]] = [
+    calls: list[Callable[[Table], Any]] = [
         lambda table: table.put({"id": "ann"}),
         lambda table: table.erase("ann"),
     ]
     for call in calls:
         backend = fake(write=Plan(Overloaded("full"), Txn(2)))
         with pytest.raises(Overloaded):
-            call(TableHandle(session_on(backend, 0), table_info(USERS)))
+            call(Table(session_on(backend, 0), table_info(USERS)))
 
 
 def test_an_update_that_is_written_is_not_said_to_have_failed() -> None:
@@ -161,7 +161,7 @@ def test_an_update_that_is_written_is_not_said_to_have_failed() -> None:
         return WHOLE if columns == ALL_COLUMNS else {"age": 1}
 
     backend.answers |= {"write": writes, "newest": newest}
-    table = TableHandle(session_on(backend), table_info(USERS))
+    table = Table(session_on(backend), table_info(USERS))
     assert table.increment("ann", {"age": 1}) == {"age": 2}
     assert writes.asked == 1
     writes.asked = 0
@@ -174,7 +174,7 @@ def test_a_change_behind_a_version_of_the_future_is_one_write_with_a_later_time(
     """A store that fears for a part of it says so, and has written nothing then."""
     hiding = {"age": (Version(Micros(2**50), Txn(1), 7),)}
     backend = fake(newest=WHOLE, history=hiding, write=Plan(WouldBeHidden("later"), Overloaded("full"), Txn(2)))
-    table = TableHandle(session_on(backend), table_info(USERS))
+    table = Table(session_on(backend), table_info(USERS))
     assert table.update("ann", lambda _: {"age": 2, "name": "y"}) is not None
     writes = [call for call in backend.calls if call[0] == "write"]
     assert [call[-1] for call in writes] == ["must show", READ_AT, READ_AT]
@@ -340,7 +340,7 @@ def test_if_the_rest_fails_it_says_how_many_rows_are_durable(
     error: StelaeError, kind: type[StelaeError], words: str
 ) -> None:
     asked = Plan(PartialWrite("full", 4), error)
-    table = TableHandle(session_on(fake(write=asked)), table_info(USERS))
+    table = Table(session_on(fake(write=asked)), table_info(USERS))
     with pytest.raises(kind) as caught:
         table.put_many(rows(5))
     assert str(caught.value) == words

@@ -15,7 +15,7 @@ from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.ports.blobs import BlobStore
 from stelae.ports.logfiles import LogFiles
-from stelae.sim.blobs import SimBlobStore
+from stelae.sim.blobs import SimBlobServer, SimBlobStore
 from stelae.sim.disk import SimDisk
 from stelae.sim.rng import SimRng
 
@@ -25,7 +25,7 @@ _KEYS: dict[str, Any] = {"region": "us-east-1", "access_key_id": "test", "secret
 _prefixes = count()
 
 
-@pytest.fixture(params=["local", "sim", "s3"])
+@pytest.fixture(params=["local", "sim", "sim-server", "s3"])
 def open_blobs(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
     """Opens the same store again, as another process would."""
     match request.param:
@@ -34,6 +34,8 @@ def open_blobs(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
         case "sim":
             store = SimBlobStore(SimRng(7))
             return lambda: store
+        case "sim-server":
+            return SimBlobServer(SimRng(7)).client
         case _:
             endpoint = request.getfixturevalue("s3_endpoint")
             url = f"s3://bucket/store-{next(_prefixes)}"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, get_ident
 from typing import TypeVar
@@ -16,7 +18,9 @@ from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.rng import Rng
 from stelae.sim.clock import SimClock
-from stelae.sim.executor import SimExecutor
+from stelae.sim.executor import LoopExecutor, SimExecutor
+from stelae.sim.loop import SimLoop
+from stelae.sim.process import ProcessClock
 from stelae.sim.rng import SimRng
 
 T = TypeVar("T")
@@ -25,10 +29,14 @@ WORKERS = 2
 QUEUED_MAX = 3
 
 
-@pytest.fixture(params=[SystemClock, SimClock])
-def clock(request: pytest.FixtureRequest) -> Clock:
-    made: Clock = request.param()
-    return made
+@pytest.fixture(params=[SystemClock, SimClock, ProcessClock])
+def clock(request: pytest.FixtureRequest) -> Iterator[Clock]:
+    if request.param is not ProcessClock:
+        yield request.param()
+        return
+    loop = SimLoop(seed=1)
+    yield ProcessClock(loop, offset_ms=-77, rate=1.01)
+    loop._drop()
 
 
 def test_wall_time_is_in_milliseconds_of_this_age(clock: Clock) -> None:
@@ -73,12 +81,23 @@ class Running:
     finish: Callable[[Future[T]], Future[T]]
 
 
-@pytest.fixture(params=["threads", "sim"])
+@pytest.fixture(params=["threads", "sim", "loop"])
 def running(request: pytest.FixtureRequest) -> Iterator[Running]:
     if request.param == "threads":
         threads = ThreadExecutor(WORKERS, QUEUED_MAX)
         yield Running(threads, lambda future: future)
         threads.close()
+        return
+    if request.param == "loop":
+        loop = SimLoop(seed=3)
+
+        def run_loop(future: Future[T]) -> Future[T]:
+            with suppress(Exception):
+                loop.run_until_complete(asyncio.wrap_future(future, loop=loop))
+            return future
+
+        yield Running(LoopExecutor(loop, QUEUED_MAX), run_loop)
+        loop._drop()
         return
     scheduled = SimExecutor(SimRng(3), QUEUED_MAX)
 

@@ -27,8 +27,9 @@ from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, RequestId, Transport
-from stelae.sim.loop import SimLoop, SimProcess, outside
+from stelae.sim.loop import SimLoop
 from stelae.sim.network import SimTransport
+from stelae.sim.process import SimProcess, outside
 from stelae.wire.frames import WireLimits
 from tests.certificates import Authority
 
@@ -176,9 +177,9 @@ class _ProcessTalker:
 
 
 class SimWorld:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, by_bytes: bool) -> None:
         self.loop = SimLoop(seed)
-        self.transport = SimTransport(self.loop, limits=LIMITS)
+        self.transport = SimTransport(self.loop, limits=LIMITS, by_bytes=by_bytes)
 
     def address(self, name: str) -> Address:
         return Address(name)
@@ -213,7 +214,8 @@ class _SimTalker:
         self._process.crash()
 
 
-WORLDS = ("unix", "tcp", "tls", "sim-1", "sim-2", "sim-3")
+WORLDS = ("unix", "tcp", "tls", "sim-1", "sim-2", "sim-3", "bytes-1", "bytes-2", "bytes-3")
+"""Sockets; the simulated network by its seed, with whole frames, and with bytes that are cut anywhere."""
 
 
 @contextmanager
@@ -237,7 +239,8 @@ def _world(name: str, directory: Path) -> UnixWorld | TcpWorld | SimWorld:
         case "tls":
             return TcpWorld(host, Authority(directory).files("both", host, is_mutual=True))
         case _:
-            return SimWorld(int(name.removeprefix("sim-")))
+            kind, _, seed = name.partition("-")
+            return SimWorld(int(seed), by_bytes=kind == "bytes")
 
 
 def _transport(address: str, *options: str) -> Transport:

@@ -14,7 +14,7 @@ import pytest
 import stelae
 import stelae.aio
 import stelae.spark
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row
 from tests.docs.player import ROOT, CodeBlock, blocks_of
 from tools.api_reference import pages, signature_text
 
@@ -52,7 +52,7 @@ def test_every_public_method_says_what_it_does(kind: type) -> None:
 
 
 def test_a_signature() -> None:
-    def scan(self: object, where: object = None, *, limit: int | None = None) -> FoundRow:
+    def scan(self: object, where: object = None, *, limit: int | None = None) -> Row:
         raise NotImplementedError
 
     assert signature_text("scan", scan) == "scan(where: object = None, *, limit: int | None = None) -> Row"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
 
 import stelae
 from tests.docs.player import ROOT
+from tests.tidy.sources import PACKAGE, Source, read
 
 ERRORS = sorted(
     name
@@ -16,6 +18,43 @@ ERRORS = sorted(
 )
 PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 TOLD = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+NEVER_REACH_USERS = {
+    "BadBytes": "the bytes of a catalog's version: whoever reads the update log tells Corruption",
+    "BrokenCatalog": "a catalog that breaks its own rules: whoever reads the update log tells Corruption",
+    "Compacted": "what was asked of a metastore is gone from its history: registry begins with what is there",
+    "LeaseExpired": "a lease of the metastore ran out: registry takes another",
+    "MessageRefused": "a ProtocolError, which is what users know it by",
+    "NotCached": "whoever asked for what is in memory alone takes the long way",
+    "NotInThisState": "a TabletAway",
+    "StaleSchema": "clients make the block anew; at the deadline they tell Unavailable",
+    "TabletAway": "clients try again; at the deadline they tell Unavailable",
+    "UndecidedConflict": "a Conflict that tserver waits for until it is one, or none",
+    "WouldBeHidden": "update and increment write with a later time",
+    "_Unfit": "put_many finds the row that it is about",
+}
+"""Errors that stay between the rooms, and why."""
+
+
+def errors_of(sources: list[Source]) -> set[str]:
+    """The names of all classes that derive from StelaeError."""
+    bases: dict[str, set[str]] = {}
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, set()).update(each.id for each in node.bases if isinstance(each, ast.Name))
+    found = {"StelaeError"}
+    while more := {name for name, of in bases.items() if of & found} - found:
+        found |= more
+    return found
+
+
+def test_every_error_is_exported_or_stays_inside_for_a_reason() -> None:
+    assert errors_of(read(PACKAGE)) == {*ERRORS, *NEVER_REACH_USERS}
+
+
+def test_an_error_that_nobody_exports_is_found() -> None:
+    bad = Source("x.py", "class Odd(StelaeError): ...\nclass Odder(Odd): ...\nclass Even(Exception): ...")
+    assert errors_of([bad]) == {"StelaeError", "Odd", "Odder"}
 
 
 def test_every_error_has_a_row_and_nothing_else_has() -> None:

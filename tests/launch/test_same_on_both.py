@@ -1,15 +1,13 @@
 """The same concurrent script on a store of this process and on one that is attached to another: the same answers, the
-same rows; when the other process is killed in the middle, nothing is different but for what nobody can know."""
+same rows, which are those of the calls one by one, in the order in which they were begun; when the other process is
+killed in the middle, nothing is different but for what nobody can know."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,53 +17,31 @@ import pytest
 import stelae
 import stelae.aio
 from tests.effort import HANG_S, tries
+from tests.launch.both import make_table, owner_of, store_at
 from tests.processes import stop
 
 KEYS = ["a", "b", "c"]
-OWNER = """
-import sys, stelae
-with stelae.open(sys.argv[1]) as db:
-    db.create_table("t", key={"k": "string"}, groups=[stelae.columns("g", {"v": "int64", "n": "int64"})], splits=["b"],
-                    if_not_exists=True)
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
-
-
-@contextmanager
-def owner_of(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the store, with its table."""
-    command = [sys.executable, "-c", OWNER, str(path)]
-    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == "ready\n"
-        yield owner
-    finally:
-        if owner.poll() is None:
-            owner.send_signal(signal.SIGCONT)
-            owner.kill()
-        owner.communicate(timeout=HANG_S)
+KINDS = ("put", "put", "erase", "many", "batch", "absent", "absent", "increment", "increment", "update")
 
 
 class Script:
-    """Calls that are all begun before the first is answered, in an order that the seed says. `shown[key]`: what the row
-    shows after the calls so far, as they were begun."""
+    """Calls that are all begun before the first is answered, in an order that the seed says."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._next = 1
 
     def calls(self, count: int) -> list[tuple[str, str, int]]:
-        kinds = ("put", "put", "put", "erase", "many", "batch", "absent")
+        """Each a kind, the key of a row and a number."""
         found = []
         for _ in range(count):
-            found.append((self._chance.choice(kinds), self._chance.choice(KEYS), self._next))
+            found.append((self._chance.choice(KINDS), self._chance.choice(KEYS), self._next))
             self._next += 1
         return found
 
 
 async def begin(table: stelae.aio.AsyncTable, kind: str, key: str, value: int) -> Any:
+    """The call, and what it answers."""
     match kind:
         case "put":
             return type(await table.put({"k": key, "v": value})) is int
@@ -77,58 +53,105 @@ async def begin(table: stelae.aio.AsyncTable, kind: str, key: str, value: int) -
             async with table.batch() as batch:
                 await batch.put({"k": key, "v": value})
             return True
+        case "increment":
+            return await table.increment(key, {"n": 1})
+        case "update":
+            row = await table.update(key, lambda row: {"v": value, "n": (row or {}).get("n")})
+            return None if row is None else dict(row)
         case _:
             try:
-                await table.put({"k": "only once", "v": value}, if_absent=True)
+                await table.put({"k": key, "v": value}, if_absent=True)
             except stelae.AlreadyExists:
                 return "there already"
             return "new"
 
 
-def expected(rows: dict[str, int], calls: list[tuple[str, str, int]]) -> None:
-    """What the rows hold after calls that happened in the order in which they were begun."""
-    for kind, key, value in calls:
-        if kind == "erase":
-            rows.pop(key, None)
-        elif kind == "many":
-            rows.update(dict.fromkeys(KEYS, value))
-        elif kind != "absent":
-            rows[key] = value
+def expected(rows: dict[str, dict[str, Any]], kind: str, key: str, value: int) -> Any:
+    """What a call answers if those before it have happened, and what it does to the rows."""
+    if kind == "erase":
+        rows.pop(key, None)
+        return True
+    is_there = key in rows
+    if kind == "absent" and is_there:
+        return "there already"
+    for each in KEYS if kind == "many" else [key]:
+        rows.setdefault(each, {"k": each, "v": None, "n": None})
+    if kind == "increment":
+        rows[key]["n"] = (rows[key]["n"] or 0) + 1
+        return {"n": rows[key]["n"]}
+    for each in KEYS if kind == "many" else [key]:
+        rows[each]["v"] = value
+    return {"absent": "new", "update": dict(rows[key])}.get(kind, True)
 
 
-async def play(path: Path, seed: int) -> tuple[list[Any], list[dict[str, Any]]]:
-    """The answers of all calls, and the rows in the end."""
-    script, rows, answers = Script(seed), dict[str, int](), list[Any]()
+async def play(path: Path, seed: int) -> None:
+    script, rows = Script(seed), dict[str, dict[str, Any]]()
     async with stelae.aio.open(path, timeout_s=HANG_S) as db:
         table = await db.table("t")
         for _ in range(4):
             calls = script.calls(25)
-            expected(rows, calls)
-            found = await asyncio.gather(*(begin(table, *call) for call in calls))
-            answers += [sorted(map(str, found))]
-            sums = await asyncio.gather(*(table.increment("sum", {"n": 1}) for _ in range(10)))
-            answers.append(sorted(each["n"] for each in sums))
-            shown = {row["k"]: row["v"] async for row in table.scan(columns=["v"]) if row["k"] in KEYS}
-            assert shown == rows
-        with pytest.raises(stelae.Conflict):
-            await table.put({"k": "sum", "n": 0}, if_unchanged_since=1)
-        last = [dict(row) async for row in table.scan() if row["k"] != "only once"]
-        return answers, last
-
-
-def make_table(path: Path) -> None:
-    with stelae.open(path) as db:
-        groups = [stelae.columns("g", {"v": "int64", "n": "int64"})]
-        db.create_table("t", key={"k": "string"}, groups=groups, splits=["b"])
+            answers = [expected(rows, *call) for call in calls]
+            assert await asyncio.gather(*(begin(table, *call) for call in calls)) == answers
+            assert [dict(row) async for row in table.scan()] == [rows[key] for key in sorted(rows)]
+        if rows:
+            with pytest.raises(stelae.Conflict):
+                await table.put({"k": min(rows), "n": 0}, if_unchanged_since=1)
 
 
 @pytest.mark.parametrize("seed", range(tries(6)))
 def test_a_concurrent_script_gives_the_same(tmp_path: Path, seed: int) -> None:
     make_table(tmp_path / "local")
-    here = asyncio.run(play(tmp_path / "local", seed))
+    asyncio.run(play(tmp_path / "local", seed))
     with owner_of(tmp_path / "shared"):
-        there = asyncio.run(play(tmp_path / "shared", seed))
-    assert here == there
+        asyncio.run(play(tmp_path / "shared", seed))
+
+
+async def race(table: stelae.aio.AsyncTable, number: int) -> None:
+    """Calls of the kinds that read first, begun together on rows of their own: each sees those before it and no other,
+    and they end in that order."""
+    ended: list[int] = []
+
+    async def count(turn: int) -> int:
+        found = await table.increment(f"sum {number}", {"n": 1})
+        ended.append(turn)
+        return int(found["n"])
+
+    assert await asyncio.gather(*(count(turn) for turn in range(10))) == list(range(1, 11))
+    assert ended == list(range(10))
+    absents = [begin(table, "absent", f"once {number}", value) for value in range(4)]
+    assert await asyncio.gather(*absents) == ["new", *["there already"] * 3]
+    for kind, answer in (("absent", "new"), ("increment", {"n": 1}), ("update", {"v": 1, "n": None})):
+        key = f"{kind} {number}"
+        found, _ = await asyncio.gather(begin(table, kind, key, 1), table.put({"k": key, "v": 2, "n": 10}))
+        assert found == ({"k": key, **answer} if kind == "update" else answer)  # type: ignore[dict-item]
+        assert dict(await table.get(key) or {}) == {"k": key, "v": 2, "n": 10}
+        answers = await asyncio.gather(table.erase(key), table.put({"k": key, "n": 20}), begin(table, kind, key, 3))
+        expected_last = {"absent": "there already", "increment": {"n": 21}, "update": {"k": key, "v": 3, "n": 20}}
+        assert answers[-1] == expected_last[kind]
+
+
+@pytest.mark.parametrize("where", ["local", "attached"])
+def test_calls_that_read_first_have_their_turn_from_the_beginning(tmp_path: Path, where: str) -> None:
+    """Also of rows that only files hold, which are read on a thread."""
+
+    async def run(path: Path) -> None:
+        async with stelae.aio.open(path, timeout_s=HANG_S) as db:
+            table = await db.table("t")
+            for number in range(tries(10)):
+                await race(table, number)
+            rows = [{"k": f"old {number}", "n": 0} for number in range(tries(10))]
+            await table.put_many(rows)
+            await table.flush()
+            for row in rows:
+                first, _ = await asyncio.gather(
+                    table.increment(row["k"], {"n": 1}), table.put({"k": row["k"], "n": 10})
+                )
+                shown = await table.get(row["k"])
+                assert shown is not None
+                assert (first, shown["n"]) == ({"n": 1}, 10)
+
+    with store_at(where, tmp_path):
+        asyncio.run(run(tmp_path))
 
 
 @pytest.mark.parametrize("seed", range(tries(4)))

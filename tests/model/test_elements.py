@@ -8,15 +8,17 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stelae.client.intake.values import array_of_given, fit_value
+from stelae.model import values
 from stelae.model.arrow_values import array_of
 from stelae.model.elements import kept_at_once
 from stelae.model.errors import InvalidArgument
-from stelae.model.types import Array, ColumnType, Vector, parse_type
+from stelae.model.types import Array, ColumnType, Int, Vector, parse_type
 from stelae.model.values import coerce
 
 
@@ -120,6 +122,78 @@ def test_numbers_of_a_vector_are_kept_as_each_is(items: list[Any]) -> None:
     number = parse_type("float32")
     expected = outcome(lambda: [coerce(number, item, f"c[{at}]") for at, item in enumerate(items)])
     assert outcome(lambda: coerce(Vector(len(items)), items, "c")) == expected
+
+
+NUMPY = {"b": st.booleans(), "i": st.integers(-(2**63), 2**63 - 1), "u": st.integers(0, 2**64 - 1), "f": st.floats()}
+
+
+@st.composite
+def numpy_arrays(draw: st.DrawFn) -> Any:
+    """Of any width and order of bytes, with many values that are just too large for the next type."""
+    kind = draw(st.sampled_from("biuf"))
+    dtype = "?" if kind == "b" else draw(st.sampled_from("<>")) + kind + draw(st.sampled_from("248"))
+    edges = [0, 127, 128, 2**24 + 1, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1]
+    numbers = draw(st.lists(NUMPY[kind] | st.sampled_from(edges if kind in "iu" else [0, 1]), max_size=6))
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = np.array(numbers, {"b": "?", "i": "i8", "u": "u8", "f": "f8"}[kind])
+        return wide.astype(dtype)[:: draw(st.sampled_from([1, -1, 2]))]
+
+
+@pytest.mark.parametrize("text", TYPES)
+@given(numpy_arrays())
+@example(np.array([1.0, 1e39]))
+@example(np.array([1.0, np.inf, np.nan, -0.0, 1e-50]))
+@example(np.array([2**63], "u8"))
+@example(np.array([[1, 2]]))
+@example(np.array(5))
+def test_arrays_of_numpy_are_kept_as_each_is(text: str, items: Any) -> None:
+    element = parse_type(text)
+    if items.ndim != 1:
+        with pytest.raises(InvalidArgument, match="is not a array"):
+            coerce(Array(element), items, "c")
+        return
+    expected = outcome(lambda: one_by_one(element, items.tolist()))
+    assert outcome(lambda: coerce(Array(element), items, "c")) == expected
+    if text == "float32" and len(items):
+        assert outcome(lambda: coerce(Vector(len(items)), items, "c")) == expected
+
+
+class Counted:
+    """How often values are looked at one by one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = 0
+        plain = values._COERCE[Int]
+
+        def look(*given: Any) -> Any:
+            self.looks += 1
+            return plain(*given)
+
+        monkeypatch.setitem(values._COERCE, Int, look)
+
+
+@pytest.mark.parametrize("bad", ["x", 2**70, np.int32(5)])
+def test_one_value_that_does_not_fit_has_only_those_about_it_looked_at(
+    bad: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, items = Counted(monkeypatch), [1] * 100_000
+    items[70_000] = bad
+    expected = outcome(lambda: one_by_one(Int(64), items))
+    counted.looks = 0
+    assert outcome(lambda: coerce(Array(Int(64)), items, "c")) == expected
+    assert counted.looks <= 2_000
+    array_or_error = outcome(lambda: array_of_given(Int(64), items, "c", 7).to_pylist())
+    assert array_or_error[0] == expected[0]
+    assert counted.looks <= 4_000
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u4", "i8", "u8"])
+def test_numbers_of_numpy_are_not_looked_at_one_by_one(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    assert coerce(Array(Int(64)), np.arange(100, dtype=dtype), "c") == list(range(100))
+    with pytest.raises(InvalidArgument, match=r"c\[1\]: 9223372036854775808 \(int\) is not a int64: out of range"):
+        coerce(Array(Int(64)), np.array([1, 2**63, 1], "u8"), "c")
+    assert counted.looks <= 3
 
 
 @pytest.mark.parametrize("text", TYPES)

@@ -8,8 +8,9 @@ from contextlib import suppress
 import pytest
 
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimDeadlock, SimLoop, SimOverrun, SimUnhandled, current_process, inside, outside, simulate
+from stelae.sim.loop import SimDeadlock, SimLoop, SimOverrun, SimUnhandled, simulate
 from stelae.sim.loop_clock import SkewedClock
+from stelae.sim.process import current_process, inside, outside
 
 
 def test_sleeps_take_no_time_and_time_jumps_to_the_next_timer() -> None:

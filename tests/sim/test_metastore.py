@@ -232,3 +232,27 @@ def test_closing_ends_a_watch_that_is_cut_off() -> None:
             await waiting
 
     simulate(main, seed=1)
+
+
+def test_a_metastore_that_is_away_answers_nobody_and_has_everything_when_it_comes_back() -> None:
+    async def main(loop: SimLoop) -> None:
+        server = SimMetastoreServer(loop, SimRng(1))
+        one, other = server.client("one"), server.client("other")
+        await one.txn([], [PutKey("before", b"1")])
+        batches = other.watch("", Revision(1))
+        assert [event.entry.key for event in (await anext(batches)).events if isinstance(event, KeyPut)] == ["before"]
+        watching = asyncio.create_task(anext(batches))
+        server.go_away()
+        for client in (one, other):
+            with pytest.raises(UnknownOutcome):
+                await client.txn([], [PutKey("meanwhile", b"2")])
+            with pytest.raises(Unavailable):
+                await client.get("before")
+        assert server.revision == 2
+        server.come_back()
+        server.come_back()
+        await one.txn([], [PutKey("after", b"3")])
+        assert [event.entry.key for event in (await watching).events if isinstance(event, KeyPut)] == ["after"]
+        assert await other.get("meanwhile") is None
+
+    simulate(main, seed=1)

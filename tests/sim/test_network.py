@@ -11,8 +11,9 @@ import pytest
 from stelae.model.errors import Closed, Unavailable
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, RequestId
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, inside, simulate
+from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.network import BACKLOG, SimTransport
+from stelae.sim.process import SimProcess, inside
 from tests.effort import tries
 
 ADDRESS = Address("store")

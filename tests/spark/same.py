@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def assert_same(frame: DataFrame, table: TableHandle, at: int, **asked: Any) -> int:
+def assert_same(frame: DataFrame, table: Table, at: int, **asked: Any) -> int:
     """The frame has the rows and columns that a scan at the txn has; how many rows."""
     scan = {name: value for name, value in asked.items() if name != "history"}
     if "history" in asked:

@@ -14,13 +14,15 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.model.errors import Closed, NotFound, StelaeError, Unavailable
 from stelae.spark.reading.holding import Hold, Holder
+from stelae.spark.reading.referents import Referents
 
-_RENEWAL = 20
+_RENEWAL = 200
 
 
 class _Backend:
     place = "nowhere"
     is_local = True
+    is_closed = False
 
     def __init__(self, error: StelaeError | None = None) -> None:
         self.renewed: list[str] = []
@@ -34,16 +36,33 @@ class _Backend:
             raise self.error
 
     def release(self, ticket: str, **_: Any) -> None:
+        assert not self.is_closed
         self.released.append(ticket)
         if self.error is not None:
             raise self.error
 
+    def close(self) -> None:
+        self.is_closed = True
 
-def _hold(backend: _Backend, ticket: str = "t1") -> Hold:
+
+def _database(backend: _Backend) -> Database:
     store: Any = backend
-    session = Session(store, Patience(SystemClock(), SystemRng(), timeout_s=0))
-    db = Database(session)
-    return Hold(ticket, "table 't' at 5", db, SimpleNamespace(_jsc=object()))
+    return Database(Session(store, Patience(SystemClock(), SystemRng(), timeout_s=0)))
+
+
+def _hold(backend: _Backend, ticket: str = "t1", db: Database | None = None, plan: Plan | None = None) -> Hold:
+    context = SimpleNamespace(_jsc=object())
+    referents = Referents([SimpleNamespace(get=plan.get)] if plan else [])
+    return Hold(ticket, "table 't' at 5", db or _database(backend), context, referents)
+
+
+class Plan:
+    """That is there until it is forgotten."""
+
+    is_forgotten = False
+
+    def get(self) -> object:
+        return None if self.is_forgotten else self
 
 
 @pytest.fixture
@@ -93,3 +112,47 @@ def test_all_let_go_at_the_end(holder: Holder) -> None:
     holder.close()
     assert backend.released == ["t1"]
     assert holder.holds() == frozenset()
+
+
+def test_let_go_before_the_database_is_closed(holder: Holder) -> None:
+    backend, other = _Backend(), _Backend()
+    db, kept = _database(backend), _hold(other, "t3")
+    for hold in (_hold(backend, "t1", db), _hold(backend, "t2", db), kept):
+        holder.keep(hold)
+    db.close()
+    db.close()
+    assert backend.released == ["t1", "t2"]
+    assert backend.is_closed
+    assert other.released == []
+    assert holder.holds() == {kept}
+
+
+def test_a_database_is_closed_though_holds_cannot_be_let_go(holder: Holder) -> None:
+    backend = _Backend(Unavailable("busy"))
+    hold = _hold(backend)
+    holder.keep(hold)
+    hold.db.close()
+    assert backend.is_closed
+    assert hold.db.closed
+
+
+def test_of_many_those_are_let_go_that_no_plan_refers_to(holder: Holder) -> None:
+    holder, backend = type(holder)(holds_max=4), _Backend()
+    db, plans = _database(backend), [Plan() for _ in range(16)]
+    for number in range(4):
+        plans[number].is_forgotten = True
+        holder.keep(_hold(backend, f"t{number}", db, plans[number]))
+    assert backend.released == []  # they are few
+    holder.keep(_hold(backend, "t4", db, plans[4]))
+    assert backend.released == ["t0"]
+    for number in range(5, 16):
+        holder.keep(_hold(backend, f"t{number}", db, plans[number]))
+    assert backend.released == ["t0", "t1", "t2", "t3"]
+    assert len(holder.holds()) == 12  # somebody may run each of them
+    holder.keep(_hold(backend, "unknown", db))
+    for plan in plans:
+        plan.is_forgotten = True
+    for number in range(16, 16 + 4):
+        holder.keep(_hold(backend, f"t{number}", db, Plan()))
+    assert len(holder.holds()) <= 8
+    assert "unknown" not in backend.released

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +18,15 @@ from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.client.api.database import Database
 from stelae.model.errors import DiskFailed, DiskFull, PermissionDenied
 from stelae.service.tickets import HeldTable, overlay_directory
+from stelae.spark.reading import holding
 from stelae.spark.reading import overlays as module
+from stelae.spark.reading.holding import Hold
+from stelae.spark.reading.overlaid import OverlaysFull
 from stelae.spark.reading.overlays import StoreOverlays
+from stelae.spark.reading.referents import Referents
+from stelae.spark.source import parts
 from stelae.spark.stores import backend_of
-from tests.spark.emulation import hold, planned
+from tests.spark.emulation import SMALL, carried_out, hold, planned
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 
@@ -65,20 +73,106 @@ def test_what_is_erased_leaves_no_file(db: Database) -> None:
     assert not _files(db)
 
 
-def test_made_once_while_the_hold_lasts(db: Database) -> None:
-    held, other = hold(db), hold(db)
+def never() -> Iterator[pa.RecordBatch]:
+    raise AssertionError("it is there")
+
+
+def test_made_once_for_all_holds(db: Database) -> None:
+    backend: Any = backend_of(db)
+    first, second, third = hold(db), hold(db), hold(db)
+    made = StoreOverlays(first.root, first.ticket).file("key", SCHEMA, _batches)
+    assert made is not None
+    assert StoreOverlays(first.root, first.ticket).file("key", SCHEMA, never) == made
+    again = StoreOverlays(second.root, second.ticket).file("key", SCHEMA, never)
+    assert again is not None
+    assert overlay_directory(second.ticket) in again[0]
+    assert again[1:] == made[1:]
+    # How long one hold lives is nothing to the other.
+    backend.release(first.ticket)
+    assert [str(path).endswith(again[0]) for path in _files(db)] == [True]
+    assert pq.read_table(_files(db)[0]).column("id").to_pylist() == ["0", "1", "2"]
+    backend.release(second.ticket)
+    assert not _left(db)
+    assert StoreOverlays(third.root, third.ticket).file("key", SCHEMA, _batches) is not None
+
+
+def test_planned_by_tasks_if_it_would_be_large(db: Database) -> None:
+    """About as many bytes as the rows take in files."""
+    held = hold(db)
+    for bytes_max, is_overlaid in ((1 << 20, True), (10, False)):
+        limits = replace(SMALL, overlay_bytes_max=bytes_max)
+        question, plan = planned(held, limits, overlaid=True)
+        assert bool(_files(db)) == is_overlaid
+        assert bool(plan.merged) != is_overlaid
+        found = carried_out(question, held, plan).sort_by("id").to_pylist()
+        assert found == sorted(db.table("t").scan().to_arrow().to_pylist(), key=lambda row: str(row["id"]))
+        backend: Any = backend_of(db)
+        backend.release(held.ticket)
+        held = hold(db)
+
+
+class _Elsewhere:
+    """Blobs whose files have no second names."""
+
+    def __init__(self, blobs: LocalBlobStore) -> None:
+        self._blobs = blobs
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "link"
+        return getattr(self._blobs, name)
+
+
+def test_copied_where_files_have_no_second_names(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend: Any = backend_of(db)
+    first, second = hold(db), hold(db)
+    monkeypatch.setattr(module, "blobs_of", lambda root, writing: _Elsewhere(LocalBlobStore(str(db.path))))
+    made = StoreOverlays(first.root, first.ticket).file("copied", SCHEMA, _batches)
+    again = StoreOverlays(second.root, second.ticket).file("copied", SCHEMA, never)
+    assert made is not None
+    assert again is not None
+    backend.release(first.ticket)
+    assert pq.read_table(Path(str(db.path)) / again[0]).num_rows == 3
+    backend.release(second.ticket)
+    assert not _left(db)
+
+
+def test_bounded_in_bytes(db: Database) -> None:
+    held = hold(db)
+    with pytest.raises(OverlaysFull):
+        StoreOverlays(held.root, held.ticket, bytes_max=100).file("key", SCHEMA, _batches)
+    assert not _left(db)
     made = StoreOverlays(held.root, held.ticket).file("key", SCHEMA, _batches)
     assert made is not None
+    with keeping(db, held.ticket):
+        # All that is kept counts; what is there already takes no more room.
+        with pytest.raises(OverlaysFull):
+            StoreOverlays(held.root, held.ticket, bytes_max=made[1] + 100).file("other", SCHEMA, _batches)
+        assert StoreOverlays(held.root, held.ticket, bytes_max=0).file("key", SCHEMA, never) == made
+    assert StoreOverlays(held.root, held.ticket, bytes_max=made[1] + 100).file("other", SCHEMA, _batches) is not None
 
-    def never() -> Iterator[pa.RecordBatch]:
-        raise AssertionError("it is there")
 
-    assert StoreOverlays(held.root, held.ticket).file("key", SCHEMA, never) == made
-    # Nobody in this process renews the first hold: another one makes its own.
-    again = StoreOverlays(other.root, other.ticket).file("key", SCHEMA, _batches)
-    assert again is not None
-    assert again[0] != made[0]
-    assert again[1:] == made[1:]
+@contextmanager
+def keeping(db: Database, ticket: str) -> Iterator[None]:
+    """Kept by this process, as if a frame was read."""
+    kept = Hold(ticket, "a table", db, SimpleNamespace(_jsc=object()), Referents())
+    holding._holder.keep(kept)
+    yield
+    kept.context._jsc = None
+    holding._holder.look()
+
+
+def test_row_groups_are_bounded_in_bytes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "BATCH_BYTES", 1000)
+
+    def wide() -> Iterator[pa.RecordBatch]:
+        for number in range(10):
+            yield pa.record_batch([pa.array([str(number) * 400]), pa.array([number])], schema=SCHEMA)
+
+    _, overlays = _held(db)
+    found = overlays.file("wide", SCHEMA, wide)
+    assert found is not None
+    written = pq.ParquetFile(Path(str(db.path)) / found[0])
+    assert [written.metadata.row_group(at).num_rows for at in range(written.num_row_groups)] == [3, 3, 3, 1]
 
 
 def _held(db: Database) -> tuple[HeldTable, StoreOverlays]:
@@ -125,7 +219,7 @@ def test_an_interrupt_leaves_nothing(db: Database) -> None:
     assert overlays.file("key", SCHEMA, _batches) is not None
 
 
-@pytest.mark.parametrize("error", [DiskFailed, PermissionDenied])
+@pytest.mark.parametrize("error", [DiskFailed, DiskFull, PermissionDenied])
 def test_where_files_have_no_second_names(
     db: Database, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:

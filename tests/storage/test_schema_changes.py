@@ -196,7 +196,7 @@ def _member(schema: TableSchema, word: str, free: ColumnId) -> Column | Family:
 Story = Callable[[Iterator[str]], None]
 
 
-# -- the seed's two examples
+# -- columns and families that move to another group and back
 
 
 def four_columns(acts: Iterator[str]) -> Table:
@@ -226,7 +226,7 @@ def shown(kind: str, **numbers: int | None) -> dict[str, Value]:
     return {f"{letter}:q": b"%d" % number for letter, number in numbers.items() if number is not None}
 
 
-def first_example(kind: str, acts: Iterator[str]) -> Table:
+def move_and_return(kind: str, acts: Iterator[str]) -> Table:
     """c moves to X, is written and compacted there, and moves back to the group that still has an older one."""
     table = KINDS[kind](acts)
     table.put(R, **said(kind, "ac", 1))
@@ -241,7 +241,7 @@ def first_example(kind: str, acts: Iterator[str]) -> Table:
     return table
 
 
-def second_example(kind: str, acts: Iterator[str]) -> Table:
+def erase_and_move(kind: str, acts: Iterator[str]) -> Table:
     """c is erased, and a compaction forgets both: it must not come back from the group it had been in."""
     table = KINDS[kind](acts)
     table.put(R, **said(kind, "ac", 1))
@@ -256,12 +256,12 @@ def second_example(kind: str, acts: Iterator[str]) -> Table:
     return table
 
 
-EXAMPLES = {"first": first_example, "second": second_example}
+MOVES = {"moved and back": move_and_return, "erased and moved": erase_and_move}
 each_kind = pytest.mark.parametrize("kind", list(KINDS))
 
 
 @each_kind
-def test_the_first_example_as_the_seed_tells_it(kind: str) -> None:
+def test_what_moves_and_returns_is_compacted_where_it_was(kind: str) -> None:
     """After the second change Y has c from the compaction of X alone: of its own files just d is left."""
     table = flushing(kind)
     table.put(R, **said(kind, "ac", 1))
@@ -279,7 +279,7 @@ def test_the_first_example_as_the_seed_tells_it(kind: str) -> None:
 
 
 @each_kind
-def test_the_second_example_as_the_seed_tells_it(kind: str) -> None:
+def test_what_was_erased_does_not_come_back_from_where_it_was(kind: str) -> None:
     """The compaction drops c and its erasure, and the file that still holds c is not asked for it."""
     table = flushing(kind)
     table.put(R, **said(kind, "ac", 1))
@@ -310,16 +310,16 @@ def letters_of(table: Table, ref: Ref) -> str:
 
 
 @each_kind
-@pytest.mark.parametrize("example", list(EXAMPLES))
+@pytest.mark.parametrize("story", list(MOVES))
 @pytest.mark.parametrize("act", ["nothing", "flush", "compact X", "compact and collect"])
-def test_the_examples_with_the_same_at_every_step(example: str, kind: str, act: str) -> None:
-    EXAMPLES[example](kind, repeat(act))
+def test_stories_of_moves_with_the_same_at_every_step(story: str, kind: str, act: str) -> None:
+    MOVES[story](kind, repeat(act))
 
 
-@given(st.sampled_from(list(EXAMPLES)), st.sampled_from(list(KINDS)), st.lists(st.sampled_from(ACTS), min_size=1))
+@given(st.sampled_from(list(MOVES)), st.sampled_from(list(KINDS)), st.lists(st.sampled_from(ACTS), min_size=1))
 @settings(max_examples=tries(8))
-def test_the_examples_with_anything_anywhere(example: str, kind: str, acts: list[str]) -> None:
-    EXAMPLES[example](kind, cycle(acts))
+def test_stories_of_moves_with_anything_anywhere(story: str, kind: str, acts: list[str]) -> None:
+    MOVES[story](kind, cycle(acts))
 
 
 # -- other stories

@@ -135,9 +135,9 @@ def test_a_name_that_nothing_uses_is_found() -> None:
 
 
 def test_a_name_that_users_import_is_used() -> None:
-    row = Source("client/api/rows.py", "class FoundRow: ...\n")
+    row = Source("client/api/rows.py", "class Row: ...\n")
     load = Source("spark/loading/loads.py", "def load(): ...\n")
-    lazily = Source("__init__.py", '_HOMES = {"Row": ("stelae.client.api.rows", "FoundRow")}\ndef open(): ...\n')
+    lazily = Source("__init__.py", '_HOMES = {"Row": "stelae.client.api.rows"}\ndef open(): ...\n')
     of_spark = Source("spark/__init__.py", '_HOMES = {"load": "loading.loads"}\n')
     assert len(uses.unused_names([row, load], {})) == 2
     assert uses.unused_names([row, load, lazily, of_spark], {}) == []

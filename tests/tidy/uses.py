@@ -19,8 +19,6 @@ ROOMS_FOR_TESTS = ("sim",)
 KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
-    "stelae.adapters.sockets.tcp.TcpTransport": "how the processes of a cluster are reached",
-    "stelae.adapters.sockets.tcp.TcpConnector": "how the processes of a cluster are reached by callers that block",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""
@@ -85,17 +83,13 @@ def _uses(source: Source) -> Iterator[str]:
 
 
 def _exported(source: Source) -> Iterator[str]:
-    """Names that are imported when they are first asked for: `"Row": ("stelae.client.api.rows", "FoundRow")`."""
+    """Names that are imported when they are first asked for: `"Row": "stelae.client.api.rows"`."""
     package = f"{_module(source)}." if source.path == "spark/__init__.py" else ""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                parts = (key, *getattr(value, "elts", [value]))
-                words = [str(each.value) for each in parts if isinstance(each, ast.Constant)]
-                if len(words) == 3:
-                    yield f"{words[1]}.{words[2]}"
-                elif len(words) == 2:
-                    yield f"{package}{words[1]}.{words[0]}"
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
+                    yield f"{package}{value.value!s}.{key.value!s}"
 
 
 def _public(source: Source) -> Iterator[Definition]:

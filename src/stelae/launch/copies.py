@@ -1,5 +1,5 @@
 """Copies of what a store keeps about itself, to be read where its directory may not be changed: SQLite and recovery
-write even where nothing changes. Errors that name a copy are told of what was copied."""
+write even where nothing changes. Errors that name a copy are made to name what was copied."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def copy_files(directory: Path, *patterns: str) -> Path:
     return copy
 
 
-def told_of(directory: Path, copy: Path, error: StelaeError) -> StelaeError:
-    """The same error, with the directory wherever it named the copy."""
+def name_original(directory: Path, copy: Path, error: StelaeError) -> StelaeError:
+    """Put the directory wherever the error names the copy; return the error."""
 
-    def told(value: object) -> object:
+    def renamed(value: object) -> object:
         return value.replace(str(copy), str(directory)) if isinstance(value, str) else value
 
-    error.args = tuple(told(value) for value in error.args)
-    error.__dict__.update({name: told(value) for name, value in error.__dict__.items()})
+    error.args = tuple(renamed(value) for value in error.args)
+    error.__dict__.update({name: renamed(value) for name, value in error.__dict__.items()})
     return error

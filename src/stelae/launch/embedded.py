@@ -2,6 +2,9 @@
 
 The first process to open the directory owns the store and serves the others by a socket. When it ends, the next call of
 one of the others takes over (`client.remote.takeover`).
+
+What makes a store here, and what serves it, is imported by those who open it to write: they own it, or may take over.
+Who only reads starts without, and if another process has the store, ends without.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, RLock
+from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.event_log import EventLog
@@ -19,14 +23,12 @@ from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import AlarmThread
-from stelae.assembly.world import StoreSettings
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import own_or_attach
 from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
 from stelae.launch.fragments import check_new_place, fragments_url
-from stelae.launch.local import LocalStore, shard_settings, user_name
 from stelae.launch.metastores import METASTORE_FILE, has_metastore
 from stelae.model.errors import (
     ConnectionLost,
@@ -40,8 +42,11 @@ from stelae.ports.transport import Address
 from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
 from stelae.service.read_only import read_only as only_read
-from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+
+if TYPE_CHECKING:
+    from stelae.assembly.world import StoreSettings
+    from stelae.launch.local import LocalStore
 
 SOCKET_FILE = "socket"
 _ALARMS = "stelae-batches"
@@ -50,6 +55,8 @@ _nap = Event()
 
 def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: str) -> None:
     """Let other processes of the machine in, for as long as the store is open here."""
+    from stelae.tserver.serving.service import ServiceLimits, StoreService
+
     limits = ServiceLimits()
     executor = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
     hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.mark.token, "owner")
@@ -72,21 +79,34 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
 class Opener:
     """Opens one directory, again and again if need be. A `StorePlace`."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, release: str, fragments: str | None = None) -> None:
+    def __init__(self, directory: Path, memory_bytes: int | None, release: str, fragments: str | None = None) -> None:
         """`fragments`: the URL that the user says its fragments lie under, or None."""
         self.directory = directory
         self.fragments = fragments
         self.tell = EventLog(str(directory))
-        self._settings = settings
+        self._memory_bytes = memory_bytes
         self._release = release
+        if memory_bytes is not None:
+            self.settings()  # a number that cannot be is refused at once, whoever has the store
+
+    def settings(self) -> StoreSettings:
+        """What a store that is made here goes by."""
+        from stelae.assembly.world import StoreSettings
+        from stelae.launch.local import shard_settings, user_name
+
+        return StoreSettings(shard_settings(self._memory_bytes), author=user_name())
 
     def own(self) -> LocalStore | None:
         """The store in this process; None if another process has it."""
+        # Imported before the directory is taken, and by those who are attached, too: taking over is quick.
+        from stelae.launch.local import LocalStore
+
+        settings = self.settings()
         has_metastore(self.directory)
         ownership = Ownership.take(self.directory, self._release)
         if ownership is None:
             return None
-        store = LocalStore(self.directory, ownership, self._settings, fragments=self.fragments)
+        store = LocalStore(self.directory, ownership, settings, fragments=self.fragments)
         try:
             _serve(store, self.directory, ownership, self._release)
         except BaseException:
@@ -137,11 +157,10 @@ def open_session(
             f"no store in {directory}: there is no {METASTORE_FILE}; name another directory, or let one be made, with "
             "create=True"
         )
-    settings = StoreSettings(shard_settings(memory_bytes), author=user_name())
     fragments = None if store is None else blobs_url(store)
     if fragments is not None:
         check_new_place(directory, fragments)
-    opener, deadline = Opener(directory, settings, release, fragments), patience.deadline()
+    opener, deadline = Opener(directory, memory_bytes, release, fragments), patience.deadline()
     with _one_at_a_time(deadline, directory):
         shared = _own_stores.get(str(directory.resolve()))
         if shared is not None and shared.is_usable:
@@ -149,7 +168,7 @@ def open_session(
             local: Backend = shared.share()
             return Session(only_read(local) if read_only else local, patience, alarms=AlarmThread(_ALARMS))
         if read_only:
-            return Session(only_read(_open_to_read(opener, settings, deadline)), patience)
+            return Session(only_read(_open_to_read(opener, deadline)), patience)
         opened = own_or_attach(opener, deadline, _nap.wait)
     if isinstance(opened, RemoteStore):
         with _closed_on_error(opened):
@@ -171,14 +190,16 @@ def _one_at_a_time(deadline: Deadline, directory: Path) -> Iterator[None]:
         _opening.release()
 
 
-def _open_to_read(opener: Opener, settings: StoreSettings, deadline: Deadline) -> Backend:
+def _open_to_read(opener: Opener, deadline: Deadline) -> Backend:
     """Attached, if somebody has it; otherwise nothing in the directory is touched."""
     if not opener.directory.is_dir():
         raise NotFound(f"no store in {opener.directory}: there is no such directory")
     try:
         remote = opener.attach(deadline)
     except (ConnectionLost, NotFound, PermissionDenied):
-        return LocalStore(opener.directory, None, settings, read_only=True, fragments=opener.fragments)
+        from stelae.launch.local import LocalStore
+
+        return LocalStore(opener.directory, None, opener.settings(), read_only=True, fragments=opener.fragments)
     with _closed_on_error(remote):
         _check_place(opener)
     return remote

@@ -36,7 +36,7 @@ from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.adapters.threads import LoopThread
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
-from stelae.launch.copies import copy_files, told_of
+from stelae.launch.copies import copy_files, name_original
 from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.metastores import LOG_DIRECTORY, MARKS, METASTORE_FILE, SEGMENT_SUFFIX, has_metastore
 from stelae.launch.steps import start_steps
@@ -118,7 +118,7 @@ class LocalStore(EmbeddedStore):
             _close_at_exit(self)
         except StelaeError as error:
             self.end()
-            raise told_of(directory, working, error) from error.__cause__
+            raise name_original(directory, working, error) from error.__cause__
         except BaseException:
             self.end()
             raise

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from stelae.adapters.clock import SystemClock
-from stelae.launch.copies import copy_files, told_of
+from stelae.launch.copies import copy_files, name_original
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, PermissionDenied, StelaeError
 from stelae.ports.metastore import Metastore
 
@@ -133,7 +133,7 @@ async def _only_read(path: Path, held: AsyncExitStack) -> SqliteMetastore:
     try:
         return await _read_copy(copy / METASTORE_FILE)
     except StelaeError as error:
-        raise told_of(path, copy, error) from error.__cause__
+        raise name_original(path, copy, error) from error.__cause__
 
 
 async def _read_copy(file: Path) -> SqliteMetastore:

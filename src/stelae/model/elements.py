@@ -1,13 +1,14 @@
 """Many values of one type, judged together: there may be millions of them.
 
-A fast path of `values.coerce`, and never another rule: it keeps what `coerce` would keep of each, or says nothing. Then
-each is looked at, to make it fit or to say which one does not.
+Fast paths of `values.coerce`, and never another rule: they keep what `coerce` would keep of each, or say nothing. Then
+shares of the values are judged, and where a share cannot be either, each of it is looked at, to make it fit or to say
+which one does not.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timezone
 from decimal import Context, DecimalException, Inexact, InvalidOperation
 from decimal import Decimal as PyDecimal
@@ -22,6 +23,10 @@ from stelae.model import types as t
 _NONE = type(None)
 _KEPT_AS_IT_IS: dict[type, type] = {t.Float: float, t.Bool: bool, t.Binary: bytes, t.Date: date}
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
+_INT_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
+_SHARE = 1_024
+_EXACT_INTS = 1 << 53
+"""Ints up to here, and as far below zero, are float64 exactly."""
 
 
 def kept_at_once(type_: t.ColumnType, items: Sequence[Any]) -> list[Any] | None:
@@ -42,8 +47,7 @@ def all_kept(type_: t.ColumnType, kinds: set[type], items: Sequence[Any]) -> lis
         return []
     match type_:
         case t.Int(bits) if kinds == {int}:
-            limit = 1 << (bits - 1)
-            return list(items) if -limit <= min(items) and max(items) < limit else None
+            return list(items) if _are_in_range(bits, items) else None
         case t.Float(bits) if int in kinds and kinds <= ({int, float} if bits == 64 else {int}):
             return _floats_of_ints(bits, items)
         case t.Float(32) if kinds == {float}:
@@ -65,19 +69,52 @@ def all_kept(type_: t.ColumnType, kinds: set[type], items: Sequence[Any]) -> lis
             return None
 
 
-def first_out_of_range(type_: t.ColumnType, items: Iterable[Any]) -> int | None:
-    """The place of the first int that the type does not hold, if all before it are ints, or None."""
-    if not isinstance(type_, t.Int):
+def shares(items: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Parts of many items, each with the place of its first: one item that does not fit has its share looked at, not
+    millions."""
+    for first in range(0, len(items), _SHARE):
+        yield first, items[first : first + _SHARE]
+
+
+def numbers_kept(type_: t.ColumnType, items: Any) -> list[Any] | None:
+    """What is kept of a numpy array of numbers or bools in one dimension; None if it is something else, or each has to
+    be looked at."""
+    if type(items).__module__ != "numpy" or type(items).__name__ != "ndarray" or items.ndim != 1:
         return None
-    limit = 1 << (type_.bits - 1)
-    for place, item in enumerate(items):
-        if item is None:
-            continue
-        if type(item) is not int:
+    kind, width = items.dtype.kind, items.dtype.itemsize * 8
+    if not len(items) or kind not in "biuf" or width > 64:
+        return None
+    match type_, kind:
+        case (t.Int(bits), "i" | "u"):
+            is_narrower = width < bits or (width == bits and kind == "i")
+            limit = 1 << (bits - 1)
+            return items.tolist() if is_narrower or -limit <= int(items.min()) <= int(items.max()) < limit else None
+        case (t.Float(64), "f") | (t.Bool(), "b"):
+            return items.tolist()
+        case (t.Float(64), "i" | "u"):
+            is_exact = width < 64 or -_EXACT_INTS <= int(items.min()) <= int(items.max()) <= _EXACT_INTS
+            return items.astype("f8").tolist() if is_exact else None
+        case (t.Float(32), "f"):
+            return items.tolist() if width <= 32 else _rounded(items)
+        case _:
             return None
-        if not -limit <= item < limit:
-            return place
-    return None
+
+
+def _rounded(items: Any) -> list[float] | None:
+    """The nearest float32 of each, unless some are too large to have one."""
+    import numpy as np  # the array is of it: until one is met, none is needed
+
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        rounded = items.astype("f4")
+    return rounded.tolist() if np.array_equal(np.isinf(rounded), np.isinf(items)) else None
+
+
+def _are_in_range(bits: int, items: Sequence[int]) -> bool:
+    try:
+        array(_INT_CODES[bits], items)
+    except OverflowError:
+        return False
+    return True
 
 
 @cache

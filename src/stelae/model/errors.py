@@ -5,8 +5,9 @@
 - *The outcome is unknown*: `UnknownOutcome`. The call was sent and its answer lost: it may have happened. Nobody
   repeats it by itself, unless the operation is safe to repeat (`service.operations` says which are).
 
-`PartialWrite` belongs to neither: it says how many rows are durable. Messages name the table, column, key or file, and
-the rule that was broken.
+Two belong to neither: `PartialWrite` says how many rows are durable, `InternalFault` that a process failed on a mistake
+of its own, wherever it was. Messages name the table, column, key or file, and
+the rule that was broken. What users can meet is exported by `stelae`; those that are not say who meets them instead.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class InvalidArgument(StelaeError):
     """A value, key, name or option cannot be what it is. Nothing was written."""
 
 
+@public("InvalidPredicate")
 class InvalidPredicate(InvalidArgument):
     """A scan text that does not parse: says where, with the line and a caret under the place.
 
@@ -127,11 +129,13 @@ class ConnectionLost(Unavailable):
 
 
 class TabletAway(Unavailable):
-    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now."""
+    """The tablet, or the part of it that holds these rows, is not here (any more). Find out where it is now. For
+    clients, which try again; users are told Unavailable at their deadline."""
 
 
 class StaleSchema(Unavailable):
-    """A block is written for another schema version than the tablet is at now: make it anew."""
+    """A block is written for another schema version than the tablet is at now: make it anew. For clients, which do;
+    users are told Unavailable at their deadline."""
 
 
 class WouldBeHidden(StelaeError):
@@ -154,6 +158,7 @@ class DiskFailed(Unavailable):
     """The device refused a read or a write, which did not happen."""
 
 
+@public("ClockTooFarAhead")
 class ClockTooFarAhead(Unavailable):
     """A remote time is further ahead of the local clock than the allowed skew."""
 
@@ -186,7 +191,19 @@ class UnsupportedFormat(StelaeError):
 
 @public("PermissionDenied")
 class PermissionDenied(StelaeError):
-    """The operating system or the store refuses access."""
+    """The operating system, the store or a server of a cluster refuses access."""
+
+
+class TokenMissing(PermissionDenied):
+    """A cluster's token has to be proved, and none was given."""
+
+
+class WrongToken(PermissionDenied):
+    """The two sides of a connection do not know the same token."""
+
+
+class OtherStore(PermissionDenied):
+    """Another store, or another cluster, is served there."""
 
 
 @public("Closed")
@@ -194,6 +211,12 @@ class Closed(StelaeError):
     """The object was closed; open it again."""
 
 
+@public("InternalFault")
+class InternalFault(StelaeError):
+    """The process that has the store failed on a mistake of its own. Its log says more."""
+
+
+@public("TooMuchAtOnce")
 class TooMuchAtOnce(StelaeError):
     """One row has more bytes of history than can be merged. Point reads of it still work."""
 

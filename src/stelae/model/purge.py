@@ -188,7 +188,7 @@ def parse_purge(text: str) -> PurgePolicy:
         raise InvalidSchema(f"a purge policy is text, as in 'max-history=3', not {show(text)}")
     if len(text) > POLICY_LENGTH_MAX:
         raise _too_long(text)
-    policy = _Parser(text).policy()
+    policy = _Parser(text).parse()
     # Units and spaces that the text left out are in the canonical one, which must parse again.
     if len(str(policy)) > POLICY_LENGTH_MAX:
         raise _too_long(text)
@@ -214,11 +214,11 @@ class _Parser:
             if match is None:
                 rest = text[position:].strip()
                 raise self._error(f"{rest!r} is neither max-history=K, max-age=T, 'and', 'or' nor a parenthesis")
-            tokens.append(self._condition(match) if match[1] else (match[4] or match[5]).lower())
+            tokens.append(self._parse_condition(match) if match[1] else (match[4] or match[5]).lower())
             position = match.end()
         return tokens
 
-    def _condition(self, match: re.Match[str]) -> MaxHistory | MaxAge:
+    def _parse_condition(self, match: re.Match[str]) -> MaxHistory | MaxAge:
         number, unit = int(match[2][:40]), match[3]
         if match[1].lower() == "max-history":
             if unit or not 1 <= number <= HISTORY_MAX:
@@ -229,43 +229,43 @@ class _Parser:
             raise self._error("max-age is from 1us to 200 years")
         return MaxAge(age_us)
 
-    def policy(self) -> PurgePolicy:
-        policy = self._any()
+    def parse(self) -> PurgePolicy:
+        policy = self._parse_any()
         if self._at < len(self._tokens):
             raise self._error(f"expected 'and' or 'or' before {self._tokens[self._at]}")
         return policy
 
-    def _any(self) -> PurgePolicy:
-        parts = self._joined("or", self._all)
+    def _parse_any(self) -> PurgePolicy:
+        parts = self._parse_list("or", self._parse_all)
         return parts[0] if len(parts) == 1 else AnyOf(_flat(AnyOf, parts))
 
-    def _all(self) -> PurgePolicy:
-        parts = self._joined("and", self._one)
+    def _parse_all(self) -> PurgePolicy:
+        parts = self._parse_list("and", self._parse_one)
         return parts[0] if len(parts) == 1 else AllOf(_flat(AllOf, parts))
 
-    def _joined(self, word: str, operand: Callable[[], PurgePolicy]) -> list[PurgePolicy]:
+    def _parse_list(self, word: str, operand: Callable[[], PurgePolicy]) -> list[PurgePolicy]:
         parts = [operand()]
         while self._at < len(self._tokens) and self._tokens[self._at] == word:
             self._at += 1
             parts.append(operand())
         return parts
 
-    def _one(self) -> PurgePolicy:
+    def _parse_one(self) -> PurgePolicy:
         token = self._tokens[self._at] if self._at < len(self._tokens) else "the end"
         self._at += 1
         match token:
             case MaxHistory() | MaxAge():
                 return token
             case "(":
-                return self._grouped()
+                return self._parse_group()
             case _:
                 raise self._error(f"expected max-history=K or max-age=T, found {token}")
 
-    def _grouped(self) -> PurgePolicy:
+    def _parse_group(self) -> PurgePolicy:
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise self._error(f"parentheses nest at most {NESTING_MAX} deep")
-        policy = self._any()
+        policy = self._parse_any()
         if self._at >= len(self._tokens) or self._tokens[self._at] != ")":
             raise self._error("a parenthesis is not closed")
         self._at += 1

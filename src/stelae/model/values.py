@@ -35,7 +35,7 @@ from decimal import Inexact, InvalidOperation
 from typing import Any, TypeAlias, cast
 
 from stelae.model import types as t
-from stelae.model.elements import all_kept, decimal_form, first_out_of_range, kept_at_once
+from stelae.model.elements import all_kept, decimal_form, kept_at_once, numbers_kept, shares
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN, Micros
 
@@ -270,14 +270,24 @@ def _items(type_: t.ColumnType, value: Any, where: str) -> Sequence[Value]:
 
 
 def _array(type_: t.Array, value: object, where: str) -> list[Value]:
+    numbers = numbers_kept(type_.element, value)
+    if numbers is not None:
+        return numbers
     items = _items(type_, value, where)
     kept = kept_at_once(type_.element, items)
-    if kept is not None:
-        return kept
-    place = first_out_of_range(type_.element, items)
-    if place is not None:
-        coerce(type_.element, items[place], f"{where}[{place}]")
-    return [None if item is None else coerce(type_.element, item, f"{where}[{i}]") for i, item in enumerate(items)]
+    return _elements(type_.element, items, where) if kept is None else kept
+
+
+def _elements(type_: t.ColumnType, items: Sequence[Value], where: str) -> list[Value]:
+    """What is kept of items of which some are not in that form, or not to be kept at all."""
+    kept: list[Value] = []
+    for first, share in shares(items):
+        some = kept_at_once(type_, share) if len(share) < len(items) else None
+        if some is None:
+            places = enumerate(share, first)
+            some = [None if item is None else coerce(type_, item, f"{where}[{place}]") for place, item in places]
+        kept += some
+    return kept
 
 
 def is_encodable(text: str) -> bool:
@@ -289,6 +299,9 @@ def is_encodable(text: str) -> bool:
 
 
 def _vector(type_: t.Vector, value: object, where: str) -> list[float]:
+    numbers = numbers_kept(_FLOAT, value)
+    if numbers is not None and len(numbers) == type_.length:
+        return numbers
     items = _items(type_, value, where)
     if len(items) != type_.length:
         raise _refuse(type_, value, where, f"it has {len(items)} elements")

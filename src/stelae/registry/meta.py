@@ -41,6 +41,7 @@ META_SCHEMA: TableSchema = declare(
     {"tablet": "binary"}, [cells("tablet", families=list(FAMILIES), purge="max-history=1")]
 )
 
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 _REFS = msgspec.json.Decoder(tuple[SavedRef, ...])
 
 
@@ -65,7 +66,7 @@ def to_mutations(config: TabletConfig, location: str) -> list[Mutation]:
         ("location", ""): location.encode(),
         ("log", ""): config.log.encode(),
         ("config", ""): encode_config(bare),
-        **{("fragments", str(group)): msgspec.json.encode(refs) for group, refs in config.groups},
+        **{("fragments", str(group)): _ENCODER.encode(refs) for group, refs in config.groups},
     }
     return [Erase(row, WholeRow()), *(PutCell(row, family, name, value) for (family, name), value in values.items())]
 

@@ -1,15 +1,101 @@
-"""Code that blocks in the simulated world: it runs the loop while it waits, so that everybody else goes on."""
+"""Code that blocks in the simulated world: it runs the loop while it waits, so waiting takes virtual time and everybody
+else goes on meanwhile. In a process that has crashed, calls that block raise SimCrash."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from stelae.model.errors import Closed, DeadlineExceeded
+from stelae.ports.transport import Address, Frame
+from stelae.sim.connections import SimConnection
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
+from stelae.sim.loop import SimLoop
+from stelae.sim.process import SimProcess, current_process, outside
 
 T = TypeVar("T")
+
+
+class ConnectsAs(Protocol):
+    """The transport, as its connectors see it."""
+
+    @property
+    def loop(self) -> SimLoop: ...
+
+    async def connect_as(self, process: SimProcess | None, address: Address) -> SimConnection: ...
+
+
+class SimBlockingConnection:
+    """Made by `SimConnector`."""
+
+    def __init__(self, connector: SimConnector, process: SimProcess | None, connection: SimConnection) -> None:
+        self._connector = connector
+        self._process = process
+        self._connection = connection
+
+    @property
+    def peer(self) -> str:
+        return self._connection.peer
+
+    def send(self, frame: Frame, timeout_s: float | None) -> None:
+        self._connector.wait(self._process, self._connection.send(frame), timeout_s, f"{self.peer}: sending to it")
+
+    def receive(self, timeout_s: float | None) -> Frame | None:
+        return self._connector.wait(
+            self._process, self._connection.receive(), timeout_s, f"{self.peer}: waiting for it"
+        )
+
+    def is_quiet(self) -> bool:
+        return self._connection.is_quiet()
+
+    def close(self) -> None:
+        self._connection.shut()
+
+
+class SimConnector:
+    """Made by `SimTransport.connector`. A connection belongs to the process that opens it."""
+
+    def __init__(self, transport: ConnectsAs, address: Address) -> None:
+        self._transport = transport
+        self._address = address
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def connect(self, timeout_s: float | None) -> SimBlockingConnection:
+        process = current_process()
+        opening = self._transport.connect_as(process, self._address)
+        connection = self.wait(process, opening, timeout_s, f"{self._address}: connecting")
+        return SimBlockingConnection(self, process, connection)
+
+    def wait(self, process: SimProcess | None, job: Coroutine[Any, Any, T], timeout_s: float | None, doing: str) -> T:
+        """Run the loop until the job is done. The job itself is nobody's, so it ends although its process crashes."""
+        loop = self._transport.loop
+        if loop.is_closed():
+            job.close()
+            raise Closed(f"{doing}: the world has ended")
+        if process is not None and not process.alive:
+            job.close()
+            if current_process() is not process:  # what is left of it is being collected as garbage
+                raise Closed(f"{doing}: the process {process.name} has crashed")
+            raise SimCrash(f"{doing}: the process {process.name} has crashed")
+        if loop.is_running():
+            job.close()
+            raise RuntimeError(f"{doing}: code that the loop runs cannot block; it must await")
+        try:
+            return run_outside(loop, _in_time(job, timeout_s))
+        except TimeoutError:
+            raise DeadlineExceeded(f"{doing} took more than {timeout_s:g} s") from None
+        finally:
+            if process is not None and not process.alive:
+                raise SimCrash(f"{doing}: the process {process.name} has crashed")
+
+
+async def _in_time(job: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+    async with asyncio.timeout(timeout_s):
+        return await job
 
 
 def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:

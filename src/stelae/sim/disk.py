@@ -4,6 +4,9 @@ A file is its cached bytes, of which the first `synced` were covered by a good s
 an earlier sync failed to write, which the cache then took for clean. All other bytes are at the mercy of `crash`. A
 name is durable from the first good sync on. A truncate or delete that failed leaves both states possible. Room may be
 taken ahead of the bytes, and is found as zeros behind them after a crash, or a kill while the file is written.
+
+Beside single faults there are those that last: a call that fails until it is mended, a disk that is full until files
+are deleted, one that is slow or hangs (`pace`), and bits that flip in what was synced, which no contract allows.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from stelae.model.errors import AlreadyExists, Closed, DiskFailed, DiskFull, Inv
 from stelae.ports.logfiles import LogFileInfo
 from stelae.ports.names import check_log_name
 from stelae.ports.rng import Rng
-from stelae.sim.effects import Effects, Faults
+from stelae.sim.effects import Effects, Faults, Pace
 
 T = TypeVar("T")
 
@@ -104,11 +107,58 @@ class SimDisk:
         self._visible: dict[str, _Inode] = {}
         self._durable: dict[str, _Inode] = {}
         self._synced: list[LogFileInfo | None] = [None]
+        self._last_group: tuple[_Inode, int, int] | None = None
+        self.pace = Pace()
+        """For the executor whose jobs use this disk."""
+        self.size_bytes_max: int | None = None
+        """What all files together may have; what goes beyond it raises DiskFull."""
 
     def fail(self, call: DiskCall, error: type[DiskFull | DiskFailed], nth: int = 1) -> None:
         """Let the nth next such call raise. An append then leaves nothing, a part or all of its bytes; a sync leaves
         all unsynced bytes in doubt for ever; a truncate or delete may have happened until the next crash, or not."""
         self._faults.arm(call, error, nth)
+
+    def fail_on(self, call: DiskCall, error: type[DiskFull | DiskFailed]) -> None:
+        """Let every such call raise until `mend`."""
+        self._faults.last(call, error)
+
+    def fill(self) -> None:
+        """No byte more fits, until a file is deleted, or `mend`."""
+        self.size_bytes_max = self.used_bytes
+
+    def mend(self) -> None:
+        """No more faults, as much room as is wanted, and quick. What the faults did to bytes stays."""
+        self._faults.mend()
+        self.size_bytes_max = None
+        self.pace.slow_s_max = 0.0
+        self.pace.free()
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(inode.data) for inode in self._visible.values())
+
+    def flip_bit(self) -> str | None:
+        """Flip a drawn bit of what was synced last, as a failing device does; where, or None if it is gone."""
+        if self._last_group is None:
+            return None
+        inode, start, end = self._last_group
+        name = next((name for name, each in self._visible.items() if each is inode), None)
+        if name is None or start >= min(end, len(inode.data)):
+            return None
+        place = start + self._rng.below(min(end, len(inode.data)) - start)
+        inode.data[place] ^= 1 << self._rng.below(8)
+        return f"{name} at {place}"
+
+    def wipe(self) -> None:
+        """An empty disk in its place, as after a repair. Open files are closed."""
+        self._visible, self._durable = {}, {}
+        self._synced, self._last_group = [None], None
+        self._end_life()
+
+    def image(self) -> bytes:
+        """Every file with its bytes, as a process reads them now: the same for disks that are the same."""
+        parts = [b"%s %d:%s" % (name.encode(), len(inode.data), inode.data) for name, inode in self._sorted()]
+        return b"".join(parts)
 
     def create(self, name: str) -> SimLogFile:
         self._effects.check_alive()
@@ -151,7 +201,7 @@ class SimDisk:
 
     def list(self) -> list[LogFileInfo]:
         self._effects.check_alive()
-        return [LogFileInfo(name, len(inode.data)) for name, inode in sorted(self._visible.items())]
+        return [LogFileInfo(name, len(inode.data)) for name, inode in self._sorted()]
 
     def delete(self, name: str) -> None:
         self._effects.check_alive()
@@ -177,7 +227,9 @@ class SimDisk:
         for name in sorted({*self._visible, *self._durable}):
             inode = self._pick([self._visible.get(name), self._durable.get(name)])
             if inode is not None:
-                survivors[name] = self._surviving(inode)
+                survivor = survivors[name] = self._surviving(inode)
+                if self._last_group is not None and self._last_group[0] is inode:
+                    self._last_group = (survivor, *self._last_group[1:])
         self._visible = survivors
         self._durable = dict(survivors)
         self._synced = [self._pick(self._synced)]
@@ -194,6 +246,9 @@ class SimDisk:
     def _append(self, name: str, inode: _Inode, data: bytes) -> int:
         offset = len(inode.data)
         error = self._faults.due("append")
+        if self.size_bytes_max is not None and self.used_bytes + len(data) > self.size_bytes_max:
+            data = data[: max(0, self.size_bytes_max - self.used_bytes)]
+            error = DiskFull
         inode.data += data if error is None else data[: self._pick([0, self._rng.below(len(data) + 1), len(data)])]
         self._effects.happen("append", name)
         if error is not None:
@@ -206,6 +261,8 @@ class SimDisk:
         if error is not None:
             inode.doubt_unsynced()
             raise error(f"{name}: simulated fault at sync")
+        if inode.synced < len(inode.data):
+            self._last_group = (inode, inode.synced, len(inode.data))
         inode.synced = len(inode.data)
         if self._visible.get(name) is inode:
             self._durable[name] = inode
@@ -242,6 +299,9 @@ class SimDisk:
     def _end_life(self) -> None:
         self._life += 1
         self._effects.restart()
+
+    def _sorted(self) -> Sequence[tuple[str, _Inode]]:
+        return sorted(self._visible.items(), key=lambda item: item[0])
 
     def _inode(self, name: str) -> _Inode:
         inode = self._visible.get(check_log_name(name))

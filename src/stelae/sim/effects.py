@@ -56,8 +56,8 @@ class Effects:
             self._dead = True
             self.check_alive()
 
-    def crash_at(self, number: int) -> None:
-        """Die at that effect, if it is still to come."""
+    def crash_at(self, number: int | None) -> None:
+        """Die at that effect, if it is still to come; None: at none that was named before."""
         self._crash_at = number
 
     def restart(self) -> None:
@@ -66,10 +66,12 @@ class Effects:
 
 
 class Faults:
-    """Errors that wait for their turn: the nth next call of a kind, counted from when each was armed."""
+    """Errors that wait for their turn: the nth next call of a kind, counted from when each was armed; and errors that
+    last, which every call of a kind meets until it is mended."""
 
     def __init__(self) -> None:
         self._armed: dict[str, list[tuple[int, type[StelaeError]]]] = {}
+        self._lasting: dict[str, type[StelaeError]] = {}
 
     def arm(self, kind: str, error: type[StelaeError], nth: int) -> None:
         if nth < 1:
@@ -80,4 +82,44 @@ class Faults:
         """Count one call of this kind; the error it should meet, if its turn has come."""
         waiting = [(nth - 1, error) for nth, error in self._armed.pop(kind, [])]
         self._armed[kind] = [(nth, error) for nth, error in waiting if nth]
-        return next((error for nth, error in waiting if not nth), None)
+        return next((error for nth, error in waiting if not nth), self._lasting.get(kind))
+
+    def last(self, kind: str, error: type[StelaeError]) -> None:
+        self._lasting[kind] = error
+
+    def mend(self, kind: str | None = None) -> None:
+        """Forget what lasts for this kind of call, or for all; and what was armed."""
+        for each in [kind] if kind is not None else [*self._lasting, *self._armed]:
+            self._lasting.pop(each, None)
+            self._armed.pop(each, None)
+
+
+class Pace:
+    """How fast a device lets jobs through: at once, late by up to `slow_s_max`, or not at all while it hangs.
+
+    A job runs whole in one step, so nothing inside it can wait. What a slow or hanging device does to it happens before
+    it begins: whoever submitted it cannot tell the difference.
+    """
+
+    def __init__(self) -> None:
+        self.slow_s_max = 0.0
+        self._hangs = False
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def hangs(self) -> bool:
+        return self._hangs
+
+    def hang(self) -> None:
+        """Let no job begin until `free`."""
+        self._hangs = True
+
+    def free(self) -> None:
+        """Let all go on that waited, and all to come."""
+        self._hangs = False
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+    def when_free(self, go_on: Callable[[], None]) -> None:
+        self._waiting.append(go_on)

@@ -5,16 +5,18 @@ asyncio allows, and some that only its habit of first come, first served rules o
 after it. When none is ready, time jumps to the next timer. Nothing left to run while the main task waits is a
 SimDeadlock that says where each task waits; too many steps are a SimOverrun. An error that no one took fails the run.
 
-A run repeats as far as the code under test does: tasks hash by their number, so sets of them keep their order, but sets
-of text are ordered by Python's own seed (PYTHONHASHSEED). There are no threads and no real I/O: asking for them raises.
+A run repeats as far as the code under test does: tasks and futures hash by their number, so sets of them keep their
+order, but sets of text are ordered by Python's own seed (PYTHONHASHSEED). A `Trace` tells whether two runs were the
+same. There are no threads and no real I/O: asking for them raises.
 
 A *process* (`spawn`) is what can crash: its main task, and every task, callback and timer that comes of it. Crashed, it
 takes no further step; its tasks stay where they wait, and none of their `finally` blocks runs before the world ends.
-What it had sent goes on: whoever simulates a server schedules in the server's own context (`outside`).
+What it had sent goes on: whoever simulates a server schedules in the server's own context (`outside`). A process can be
+paused, and have a clock of its own that its timers go by (`process.py`).
 
     def test_leader_survives() -> None:
         async def world(loop: SimLoop) -> None:
-            master = loop.spawn("master", lead(SkewedClock(loop, offset_ms=200)))
+            master = loop.spawn("master", lead(), clock=ProcessClock(loop, rate=1.01))
             await asyncio.sleep(3600)          # takes no time
             master.crash()
 
@@ -24,19 +26,22 @@ What it had sent goes on: whoever simulates a server schedules in the server's o
 from __future__ import annotations
 
 import asyncio
+import gc
 import heapq
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context
 from functools import partial
 from itertools import count
 from random import Random
 from threading import get_ident
 from types import AsyncGeneratorType
-from typing import Any, NoReturn, TypeVar, TypeVarTuple
-from weakref import WeakSet
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
+from weakref import ref
 
 from stelae.sim.effects import SimCrash
+from stelae.sim.process import ProcessClock, SimProcess, current_process, inside, outside, process_of
+from stelae.sim.trace import Trace
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -59,7 +64,6 @@ _REAL = (
     ),
     *("sock_recvfrom", "sock_sendall", "sock_sendto", "sock_connect", "sock_accept", "sock_sendfile", "start_tls"),
 )
-_process_here: ContextVar[SimProcess | None] = ContextVar("stelae_sim_process", default=None)
 
 
 class SimDeadlock(RuntimeError):
@@ -74,72 +78,6 @@ class SimUnhandled(RuntimeError):
     """A task or callback failed and no one took its error, which is the cause of this one."""
 
 
-class SimProcess:
-    """A part of the world that dies as one. Made by `SimLoop.spawn`."""
-
-    def __init__(self, name: str, crash_at: int | None, ended: asyncio.Future[bool]) -> None:
-        self.name = name
-        self._crash_at = crash_at
-        self._ended = ended
-        self._steps = 0
-        self._dead = False
-        self._watching: dict[Callable[[], None], None] = {}
-
-    @property
-    def alive(self) -> bool:
-        return not self._dead
-
-    @property
-    def steps(self) -> int:
-        """How many steps it has taken: what `crash_at` counts."""
-        return self._steps
-
-    def crash_at(self, step: int) -> None:
-        """Crash instead of taking that step, if it is still to come."""
-        self._crash_at = step
-
-    def crash(self) -> None:
-        """No further step. Crashing what is dead or done is no error."""
-        self._dead = True
-        if not self._ended.done():
-            self._ended.set_result(False)
-        watching, self._watching = self._watching, {}
-        for then in watching:
-            then()
-
-    def watch(self, then: Callable[[], None]) -> None:
-        """Call `then` when the process crashes, or now if it has: what its system does for a process that dies."""
-        if self._dead:
-            then()
-        else:
-            self._watching[then] = None
-
-    def unwatch(self, then: Callable[[], None]) -> None:
-        self._watching.pop(then, None)
-
-    async def ended(self) -> bool:
-        """Wait for its main task; True if it returned, False if the process crashed. Raises what the task raised."""
-        return await asyncio.shield(self._ended)
-
-    def _may_step(self) -> bool:
-        if self._dead:
-            return False
-        self._steps += 1
-        if self._steps == self._crash_at:
-            self.crash()
-        return not self._dead
-
-    def _main_done(self, task: asyncio.Task[Any]) -> None:
-        if self._ended.done():
-            return
-        if task.cancelled():
-            self._ended.cancel()
-        elif error := task.exception():
-            self._ended.set_exception(error)
-        else:
-            self._ended.set_result(True)
-
-
 class _SimTask(asyncio.Task[Any]):
     _log_destroy_pending: bool
     inner: Any
@@ -152,12 +90,22 @@ class _SimTask(asyncio.Task[Any]):
         return self._number
 
 
+class _SimFuture(asyncio.Future[Any]):
+    """Numbered when it is first put into a set, as few are."""
+
+    _number = 0
+
+    def __hash__(self) -> int:
+        if not self._number:
+            self._number = next(cast(SimLoop, self.get_loop())._numbers)
+        return self._number
+
+
 class SimLoop(asyncio.BaseEventLoop):
-    """Made by `simulate`. `time()` is virtual, in seconds from 0, and counts whole nanoseconds."""
+    """Made by `simulate`. `time()` is virtual, in seconds from 0, and counts whole nanoseconds; in a process that has a
+    clock it is that clock's, and so are the times of timers that run there."""
 
-    _asyncgens: WeakSet[AsyncGeneratorType[Any, Any]]
-
-    def __init__(self, seed: int, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, seed: int, steps_max: int = STEPS_MAX, trace: Trace | None = None) -> None:
         super().__init__()
         self._random = Random(seed)  # noqa: S311
         self._steps_max = steps_max
@@ -169,6 +117,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks: list[tuple[_SimTask, SimProcess | None]] = []
         self._tasks_kept_max = 64
         self._errors: list[BaseException] = []
+        self._generators: list[ref[AsyncGeneratorType[Any, Any]]] = []
+        self._trace = trace
         self._thread = get_ident()
         for what in _REAL:
             setattr(self, what, partial(_refuse, what))
@@ -177,28 +127,45 @@ class SimLoop(asyncio.BaseEventLoop):
     def steps(self) -> int:
         return self._steps
 
+    @property
+    def now_ns(self) -> int:
+        """True time, which no process's clock bends."""
+        return self._now_ns
+
     def time(self) -> float:
-        return self._now_ns / _NS_PER_S
+        return self._own_ns(current_process()) / _NS_PER_S
 
     def draw(self) -> float:
         """A number from 0 to 1, without 1, from the seed of this run: for what else the simulated world leaves to
         chance."""
         return self._random.random()
 
-    def spawn(self, name: str, main: Coroutine[Any, Any, Any], *, crash_at: int | None = None) -> SimProcess:
+    def spawn(
+        self,
+        name: str,
+        main: Coroutine[Any, Any, Any],
+        *,
+        crash_at: int | None = None,
+        host: str | None = None,
+        clock: ProcessClock | None = None,
+    ) -> SimProcess:
         """Start a process. With `crash_at` it crashes instead of taking that step (the first one is 1): run it once to
-        learn how many steps there are, then once more for each."""
-        process = SimProcess(name, crash_at, self.create_future())
+        learn how many steps there are, then once more for each. Its host has its name, unless another is given; without
+        a clock it has true time."""
+        process = SimProcess(self, name, host or name, self.create_future(), crash_at, clock)
         task = self.create_task(main, name=name, context=inside(process))
-        task.add_done_callback(process._main_done, context=outside())
+        task.add_done_callback(process.end_with, context=outside())
         return process
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _SimFuture(loop=self)
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         self._check_thread()
         handle = asyncio.Handle(callback, args, self, context)
-        self._waiting.append((handle, _process_of(context)))
+        self._waiting.append((handle, process_of(context)))
         return handle
 
     def call_soon_threadsafe(
@@ -209,7 +176,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._call_at_ns(self._now_ns + _ns(delay), callback, args, context)
+        # A wait of less than a nanosecond takes one: no time at all would have whoever waits for a moment spin.
+        delay_ns = _ns(delay) or int(delay > 0)
+        when_ns = self._own_ns(process_of(context)) + delay_ns
+        return self._call_at_ns(when_ns, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -219,7 +189,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_task(
         self, coro: Any, *, name: object = None, context: Context | None = None, **_: Any
     ) -> asyncio.Task[Any]:
-        process = _process_of(context)
+        process = process_of(context)
         number = next(self._numbers)
         guarded = coro if process is None else _ending_with(process, coro)
         named = name or f"{getattr(coro, '__qualname__', 'task')}-{number}"
@@ -239,18 +209,38 @@ class SimLoop(asyncio.BaseEventLoop):
         self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> asyncio.TimerHandle:
         self._check_thread()
+        process = process_of(context)
         handle = asyncio.TimerHandle(when_ns / _NS_PER_S, callback, args, self, context)
-        heapq.heappush(self._timers, (when_ns, next(self._numbers), handle, _process_of(context)))
+        heapq.heappush(self._timers, (_true_ns(process, when_ns), next(self._numbers), handle, process))
         return handle
+
+    def _own_ns(self, process: SimProcess | None) -> int:
+        return self._now_ns if process is None or process.clock is None else process.clock.own_ns()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers are skipped when their time comes, without moving the clock."""
 
+    def retime(self, clock: ProcessClock) -> None:
+        for place, (_, number, timer, process) in enumerate(self._timers):
+            if process is not None and process.clock is clock:
+                self._timers[place] = (_true_ns(process, _ns(timer.when())), number, timer, process)
+        heapq.heapify(self._timers)
+
+    def go_on(self, process: SimProcess, parked: list[asyncio.Handle]) -> None:
+        self._waiting.extend((handle, process) for handle in parked)
+
+    def _asyncgen_firstiter_hook(self, agen: AsyncGeneratorType[Any, Any]) -> None:
+        """Kept in order, where asyncio has a set by address."""
+        self._generators = [known for known in self._generators if known() is not None]
+        self._generators.append(ref(agen))
+
     def _run_once(self) -> None:
         handle, process = self._next()
-        if handle.cancelled() or (process is not None and not process._may_step()):
+        if handle.cancelled() or (process is not None and not process.may_step(handle)):
             return
         self._steps += 1
+        if self._trace is not None:
+            self._trace.step(self._steps, process, handle, self._now_ns)
         if self._steps > self._steps_max:
             raise SimOverrun(f"more than {self._steps_max} steps by {self.time()} s; waiting:\n{self._where()}")
         handle._run()
@@ -285,13 +275,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _finish(self) -> None:
         """End what still runs as asyncio.run does, then tell of errors that no one took."""
-        running = [task for task, process in self._tasks if not task.done() and (process is None or process.alive)]
+        running = {task: of for task, of in self._tasks if not task.done() and (of is None or of.alive)}
+        for _, process in self._tasks:
+            if process is not None and process.is_paused:
+                process.resume()
         for task in running:
             task.cancel()
         if running:
             self.run_until_complete(_all_done(running))
         # One that is running waits inside a crashed process, which takes no further step.
-        idle = [generator for generator in self._asyncgens if not generator.ag_running]
+        generators = [generator for known in self._generators if (generator := known()) is not None]
+        idle = [generator for generator in generators if not generator.ag_running]
         self.run_until_complete(_closed(idle))
         for task, process in self._tasks:
             if task.done() and _untaken(task) and (process is None or process.alive):
@@ -304,10 +298,10 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False
                 with suppress(BaseException):
                     task.get_coro().close()
-                with suppress(BaseException):
-                    task.inner.close()  # what never took its first step
             elif not task.cancelled():
                 task.exception()
+            with suppress(BaseException):
+                task.inner.close()  # what never took its first step
         self.close()
 
     def _check_thread(self) -> None:
@@ -315,37 +309,48 @@ class SimLoop(asyncio.BaseEventLoop):
             raise RuntimeError("a thread reached into the simulation: it has none of its own, and no real I/O")
 
 
-def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, *, steps_max: int = STEPS_MAX) -> T:
-    """Run main(loop) to its end in virtual time; the same seed runs it the same way."""
-    loop = SimLoop(seed, steps_max)
+class Bell:
+    """Wakes all who wait for something that may have changed, in the order they came."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    async def wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiting.pop(waiter, None)
+
+    def ring(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def simulate(
+    main: Callable[[SimLoop], Coroutine[Any, Any, T]],
+    seed: int,
+    *,
+    steps_max: int = STEPS_MAX,
+    trace: Trace | None = None,
+) -> T:
+    """Run main(loop) to its end in virtual time; the same seed runs it the same way, and `trace` can tell if it did.
+
+    Python's collector of cycles is off meanwhile: it would end abandoned generators at any moment, in any process."""
+    loop = SimLoop(seed, steps_max, trace)
+    collects = gc.isenabled()
+    gc.disable()
     try:
         result = loop.run_until_complete(main(loop))
         loop._finish()
     finally:
         loop._drop()
+        if collects:
+            gc.enable()
     return result
-
-
-def outside() -> Context:
-    """A context that belongs to no process: what is scheduled in it goes on when the process that asked has crashed."""
-    return inside(None)
-
-
-def inside(process: SimProcess | None) -> Context:
-    """A context that belongs to the process. Code that blocks, and so runs the loop instead of being run by it, runs as
-    the process with `inside(process).run(code)`: what it schedules and opens ends when the process crashes."""
-    context = copy_context()
-    context.run(_process_here.set, process)
-    return context
-
-
-def current_process() -> SimProcess | None:
-    """The process that this code runs in; None outside of all."""
-    return _process_here.get()
-
-
-def _process_of(context: Context | None) -> SimProcess | None:
-    return _process_here.get() if context is None else context.get(_process_here)
 
 
 def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
@@ -354,6 +359,10 @@ def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
 
 def _ns(seconds: float) -> int:
     return round(seconds * _NS_PER_S)
+
+
+def _true_ns(process: SimProcess | None, when_ns: int) -> int:
+    return when_ns if process is None or process.clock is None else process.clock.true_ns(when_ns)
 
 
 def _untaken(task: asyncio.Task[Any]) -> bool:
@@ -365,8 +374,16 @@ async def _closed(generators: list[AsyncGeneratorType[Any, Any]]) -> None:
         await generator.aclose()
 
 
-async def _all_done(tasks: list[_SimTask]) -> None:
-    await asyncio.wait(tasks)
+async def _all_done(tasks: dict[_SimTask, SimProcess | None]) -> None:
+    """Those of a process that crashes while it is ended never are."""
+    ended = asyncio.Event()
+    for task, process in tasks.items():
+        task.add_done_callback(lambda _: ended.set())
+        if process is not None:
+            process.watch(ended.set)
+    while any(not task.done() and (process is None or process.alive) for task, process in tasks.items()):
+        ended.clear()
+        await ended.wait()
 
 
 async def _ending_with(process: SimProcess, coro: Coroutine[Any, Any, T]) -> T:

@@ -24,8 +24,9 @@ from stelae.ports.metastore_rules import (
     prefix_bytes,
 )
 from stelae.ports.rng import Rng
-from stelae.sim.loop import SimLoop, outside
+from stelae.sim.loop import Bell, SimLoop
 from stelae.sim.metastore_state import MetastoreState
+from stelae.sim.process import outside
 
 T = TypeVar("T")
 
@@ -59,9 +60,11 @@ class SimMetastoreServer:
         self._state = MetastoreState()
         self._context = outside()
         self._partitioned: set[str] = set()
+        self._is_away = False
         self._ttl_s: dict[LeaseId, float] = {}
         self._expiry: dict[LeaseId, asyncio.TimerHandle] = {}
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._changed = Bell()
+        """Something happened that a watch may want to look at."""
 
     @property
     def revision(self) -> Revision:
@@ -74,17 +77,27 @@ class SimMetastoreServer:
     def partition(self, name: str) -> None:
         """From now on nothing reaches the clients of this name, nor comes from them; also what is under way is lost."""
         self._partitioned.add(name)
-        self._wake()
+        self._changed.ring()
 
     def heal(self, name: str) -> None:
         self._partitioned.discard(name)
-        self._wake()
+        self._changed.ring()
+
+    def go_away(self) -> None:
+        """Nothing reaches it, nor comes from it, until `come_back`: as a cluster without majority. Leases run on."""
+        self._is_away = True
+        self._changed.ring()
+
+    def come_back(self) -> None:
+        """Answer again. Coming back from nowhere is no error."""
+        self._is_away = False
+        self._changed.ring()
 
     def restart(self) -> None:
         """Crash and come back: no acknowledged change is lost, leases start anew, watches are cut."""
         for lease in self._state.leases():
             self._start_ttl(lease)
-        self._wake()
+        self._changed.ring()
 
     def _start_ttl(self, lease: LeaseId) -> None:
         if lease in self._expiry:
@@ -107,27 +120,12 @@ class SimMetastoreServer:
         if lease in self._expiry:
             self._expiry.pop(lease).cancel()
             del self._ttl_s[lease]
-        self._wake()
+        self._changed.ring()
 
     def _txn(self, compares: Sequence[Compare], changes: Sequence[Change]) -> TxnOutcome:
         outcome = self._state.txn(compares, changes)
-        self._wake()
+        self._changed.ring()
         return outcome
-
-    async def _wait_for_change(self) -> None:
-        """Wait until something happened that a watch may want to look at."""
-        waiter = self._loop.create_future()
-        self._waiting[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiting.pop(waiter, None)
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _chance(self, rate: float) -> bool:
         return rate > 0 and self._rng.fraction() < rate
@@ -136,8 +134,11 @@ class SimMetastoreServer:
         longest_s = 4 * self._timeout_s if self._chance(self.faults.late) else self.faults.delay_s_max
         return self._rng.fraction() * longest_s
 
+    def _is_connected(self, name: str) -> bool:
+        return not self._is_away and name not in self._partitioned
+
     def _reaches(self, name: str, lost: float) -> bool:
-        return name not in self._partitioned and not self._chance(lost)
+        return self._is_connected(name) and not self._chance(lost)
 
     def _send(self, name: str, action: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
         """A request on its way. Where it is lost is decided when it arrives, and so for its answer."""
@@ -214,7 +215,7 @@ class SimMetastore:
 
     async def close(self) -> None:
         self._closed = True
-        self._server._wake()
+        self._server._changed.ring()
 
     async def _call(self, action: Callable[[MetastoreState], T], lost: type[Unavailable | UnknownOutcome]) -> T:
         server = self._server
@@ -256,10 +257,10 @@ class SimWatch:
                 raise self._failed
             prefix_bytes(self._prefix)
             check_revision(self._from)
-            connected = client._name not in server._partitioned
+            connected = server._is_connected(client._name)
             if not connected or server._state.revision <= self._seen:
                 self._seen = self._seen if connected else Revision(self._from - 1)
-                await server._wait_for_change()
+                await server._changed.wait()
                 continue
             await asyncio.sleep(server._delay_s())
             if not server._reaches(client._name, server.faults.watch_cut):

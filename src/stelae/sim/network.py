@@ -3,200 +3,42 @@
     transport = SimTransport(loop)
     owner = loop.spawn("owner", serve(transport))   # in which it listens
     connection = await transport.connect(Address("store"))
+    transport.links.cut("client", "owner")          # a black hole, in one direction
     owner.crash()
 
 One transport serves the whole world: each connection and each listener belongs to the process that opened it, and ends
 when that process crashes. Its address is free from then on. Its peers still receive what had arrived and, of what was
 on its way, as much as is drawn; after that they get Unavailable, or None if nothing was lost: then a crash may look
-like a close, as it does on a local socket.
+like a close, as it does on a local socket. A process whose machine lost power ends nothing: its peers hear silence.
 
-Frames go through their bytes, so a receiver has what a real one has: views of memory that nobody else can change.
+Frames of one connection keep their order; between connections there is none, so those of a new connection may overtake
+what an old one still carries. Frames go through their bytes, so a receiver has what a real one has: views of memory
+that nobody else can change. With `by_bytes` the bytes are cut at drawn places, and arrive piece by piece.
 
-Callers that block (`connector`) stand outside of the running loop, and run it while they wait; so waiting takes virtual
-time, and everybody else goes on meanwhile. In a process that has crashed (`inside`) such calls raise SimCrash.
+What is wrong between two hosts is told to `links`. Two ends that cannot reach each other wait: each gives up after a
+time drawn from `silence_s`, as by a keepalive, and then gets Unavailable.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
 
-from stelae.model.errors import AlreadyExists, Closed, DeadlineExceeded, InvalidArgument, Unavailable
-from stelae.ports.transport import Address, Frame
-from stelae.sim.blocking import run_outside
-from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, current_process, outside
-from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, WireLimits, encode_frame
-
-T = TypeVar("T")
+from stelae.model.errors import AlreadyExists, InvalidArgument, Unavailable
+from stelae.ports.transport import Address
+from stelae.sim.blocking import SimConnector
+from stelae.sim.connections import SimConnection, Way
+from stelae.sim.links import NOBODY, Delays, Links
+from stelae.sim.loop import SimLoop
+from stelae.sim.process import SimProcess, current_process, outside
+from stelae.wire.frames import DEFAULT_WIRE_LIMITS, WireLimits
 
 DELAY_S_MAX = 0.01
 UNREAD_BYTES_MAX = 256 * 1024
-UNREAD_FRAMES_MAX = 64
 BACKLOG = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    frame: Frame
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The last thing that arrives. `is_broken`: the sender died; otherwise it closed, or it looks so."""
-
-    is_broken: bool
-
-
-class _Way:
-    """One direction of a connection. Whatever timer fires first delivers what was sent first, so the order is kept."""
-
-    opposite: _Way
-
-    def __init__(self, transport: SimTransport) -> None:
-        self._transport = transport
-        self._on_way: deque[_Sent | _End] = deque()
-        self._arrived: deque[_Sent] = deque()
-        self._unread_bytes = 0
-        self._is_ending = False
-        self.end: _End | None = None
-        self.sending = asyncio.Lock()
-        self.news = asyncio.Event()
-        """Something arrived, or the receiver has closed."""
-        self.room = asyncio.Event()
-        """Something was received, or the sender has closed, or heard that its peer is gone."""
-        self.delivered = asyncio.Event()
-
-    @property
-    def is_quiet(self) -> bool:
-        return not self._arrived and self.end is None
-
-    def has_room(self, size_bytes: int) -> bool:
-        unread = len(self._on_way) + len(self._arrived)
-        fits = self._unread_bytes + size_bytes <= self._transport.unread_bytes_max
-        return not unread or (fits and unread < UNREAD_FRAMES_MAX)
-
-    def put(self, frame: Frame, size_bytes: int) -> None:
-        self._unread_bytes += size_bytes
-        self._send(_Sent(frame, size_bytes))
-
-    def close(self) -> None:
-        """Everything that was put arrives, and then the end."""
-        if not self._is_ending:
-            self._is_ending = True
-            self._send(_End(False))
-
-    def break_off(self) -> None:
-        """Lose what is drawn of what is on its way, from its tail; then comes the end."""
-        if self.end is not None:
-            return
-        self._is_ending = True
-        sent = [each for each in self._on_way if isinstance(each, _Sent)]
-        kept = int(self._transport.loop.draw() * (len(sent) + 1))
-        looks_closed = kept == len(sent) and self._transport.loop.draw() < 0.5
-        self._on_way = deque(sent[:kept])
-        self._send(_End(not looks_closed))
-
-    def take(self) -> Frame | None:
-        """Take the next frame that arrived; None if there is none."""
-        if not self._arrived:
-            return None
-        sent = self._arrived.popleft()
-        self._unread_bytes -= sent.size_bytes
-        self.room.set()
-        return sent.frame
-
-    def _send(self, what: _Sent | _End) -> None:
-        self._on_way.append(what)
-        self._transport.loop.call_later(self._transport.delay_s(), self._deliver, context=outside())
-
-    def _deliver(self) -> None:
-        if not self._on_way:
-            return  # what this was for was lost
-        match self._on_way.popleft():
-            case _Sent() as sent:
-                self._arrived.append(sent)
-            case _End() as end:
-                self.end = end
-                self.delivered.set()
-                self.opposite.room.set()
-        self.news.set()
-
-
-class SimConnection:
-    """One end of a connection. Made by `SimTransport` and its listeners."""
-
-    def __init__(self, transport: SimTransport, process: SimProcess | None, peer: str, out: _Way) -> None:
-        self._transport = transport
-        self._process = process
-        self._out = out
-        self._back = out.opposite
-        self._is_closed = False
-        self.peer = peer
-        if process is not None:
-            process.watch(self.break_off)
-
-    async def send(self, frame: Frame) -> None:
-        copy, size_bytes = _through_bytes(frame, self._transport.limits)
-        async with self._out.sending:
-            self._check_open()
-            while not self._out.has_room(size_bytes):
-                self._out.room.clear()
-                await self._out.room.wait()
-                self._check_open()
-            self._out.put(copy, size_bytes)
-
-    async def receive(self) -> Frame | None:
-        while True:
-            if self._is_closed:
-                raise Closed(f"{self.peer}: this side closed the connection")
-            frame = self._back.take()
-            if frame is not None:
-                return frame
-            if self._back.end is not None:
-                if self._back.end.is_broken:
-                    raise Unavailable(f"{self.peer}: the connection broke off")
-                return None
-            self._back.news.clear()
-            await self._back.news.wait()
-
-    async def close(self) -> None:
-        self.shut()
-        try:
-            await self._out.delivered.wait()
-        except asyncio.CancelledError:
-            self.break_off()
-            raise
-
-    def shut(self) -> None:
-        """Close without waiting; what was sent arrives."""
-        self._end()
-        self._out.close()
-
-    def break_off(self) -> None:
-        """End as the connection of a process that dies."""
-        self._end()
-        self._out.break_off()
-
-    def is_quiet(self) -> bool:
-        return not self._is_closed and self._back.is_quiet
-
-    def _end(self) -> None:
-        self._is_closed = True
-        if self._process is not None:
-            self._process.unwatch(self.break_off)
-        self._back.news.set()
-        self._out.room.set()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise Closed(f"{self.peer}: this side closed the connection")
-        if self._back.end is not None:
-            raise Unavailable(f"{self.peer}: the other side is gone")
+CONNECT_S_MAX = 10.0
+SILENCE_S = (10.0, 20.0)
 
 
 class SimListener:
@@ -234,7 +76,7 @@ class SimListener:
         while self._arrived:
             self._arrived.popleft().shut()
 
-    def arrive(self, peer: SimProcess | None, out: _Way) -> None:
+    def arrive(self, peer: SimProcess | None, out: Way) -> None:
         self._arrived.append(SimConnection(self._transport, self._process, _name(peer, self._address), out))
         self._news.set()
 
@@ -243,28 +85,39 @@ class SimListener:
         self._transport.listeners.pop(self._address, None)
         if self._process is not None:
             self._process.unwatch(self._end)
+            if self._process.lost_power:
+                self._transport.links.turn_off(self._process.host)
         self._news.set()
 
 
 class SimTransport:
-    """Addresses are any text. `delay_s_max`: how late a frame, or a new connection, may be."""
+    """Addresses are any text. `delay_s_max`, or `delays`: how late a frame, or a new connection, may be."""
 
     def __init__(
         self,
         loop: SimLoop,
         *,
         delay_s_max: float = DELAY_S_MAX,
+        delays: Delays | None = None,
         unread_bytes_max: int = UNREAD_BYTES_MAX,
         limits: WireLimits = DEFAULT_WIRE_LIMITS,
+        by_bytes: bool = False,
+        silence_s: tuple[float, float] | None = SILENCE_S,
     ) -> None:
+        """`silence_s`: from how long to how long an end bears silence; None: for ever."""
         self.loop = loop
         self.unread_bytes_max = unread_bytes_max
         self.limits = limits
+        self.by_bytes = by_bytes
         self.listeners: dict[Address, SimListener] = {}
-        self._delay_s_max = delay_s_max
-
-    def delay_s(self) -> float:
-        return self.loop.draw() * self._delay_s_max
+        self.links = Links(delays or Delays(delay_s_max))
+        self.links.on_cut = self._notice_cut
+        self.links.on_heal = self._go_on
+        self.links.on_power = self._answer_again
+        self._silence_s = silence_s
+        self._homes: dict[Address, str] = {}
+        self._ways: list[Way] = []
+        self._ways_kept_max = 64
 
     async def connect(self, address: Address) -> SimConnection:
         _check_address(address)
@@ -274,7 +127,10 @@ class SimTransport:
         _check_address(address)
         if address in self.listeners:
             raise AlreadyExists(f"{address}: another process listens there")
-        listener = self.listeners[address] = SimListener(self, current_process(), address)
+        process = current_process()
+        self._homes[address] = _host(process)
+        self.links.turn_on(_host(process))
+        listener = self.listeners[address] = SimListener(self, process, address)
         return listener
 
     def connector(self, address: Address) -> SimConnector:
@@ -284,92 +140,100 @@ class SimTransport:
 
     async def connect_as(self, process: SimProcess | None, address: Address) -> SimConnection:
         """The connection belongs to `process`, whoever runs this."""
-        await asyncio.sleep(self.delay_s())
+        source = _host(process)
+        self.links.turn_on(source)
+        await asyncio.sleep(self._delay_s())
+        target = self._homes.get(address, NOBODY)
+        if not self.links.reaches(source, target):
+            await self._until_reached(source, target, address)
         listener = self.listeners.get(address)
-        if listener is None or listener.is_full:
-            raise Unavailable(f"{address}: {'nobody listens there' if listener is None else 'nobody answers'}")
-        out, back = _Way(self), _Way(self)
+        if listener is None or self.links.refuses(target):
+            raise Unavailable(f"{address}: nobody listens there")
+        if listener.is_full:
+            raise Unavailable(f"{address}: nobody answers")
+        out, back = Way(self, source, target), Way(self, target, source)
         out.opposite, back.opposite = back, out
+        self._keep(out, back)
         listener.arrive(process, back)
         connection = SimConnection(self, process, address, out)
         try:
-            await asyncio.sleep(self.delay_s())
+            await asyncio.sleep(self._delay_s())
         except asyncio.CancelledError:
             connection.break_off()
             raise
         return connection
 
+    def break_between(self, one: str, other: str) -> int:
+        """Break all connections between two hosts; how many. Both ends hear of it, after a part of what was sent."""
+        ways = self._between(one, other)
+        for way in ways:
+            way.break_off(may_look_closed=False)
+            way.opposite.break_off(may_look_closed=False)
+        return len(ways)
 
-class SimBlockingConnection:
-    """Made by `SimConnector`."""
+    def half_open(self, one: str, other: str) -> int:
+        """The ends at `one` of all connections between the two are gone, and those at `other` hear nothing of it; how
+        many."""
+        ways = self._between(one, other)
+        for way in ways:
+            way.vanish()
+            self.give_up_later(way.opposite, lambda: True)
+        return len(ways)
 
-    def __init__(self, connector: SimConnector, process: SimProcess | None, connection: SimConnection) -> None:
-        self._connector = connector
-        self._process = process
-        self._connection = connection
+    def give_up_later(self, way: Way, does_still: Callable[[], bool]) -> None:
+        if self._silence_s is None:
+            return
 
-    @property
-    def peer(self) -> str:
-        return self._connection.peer
+        def give_up() -> None:
+            if does_still() and way.opposite.end is None:
+                way.vanish()
 
-    def send(self, frame: Frame, timeout_s: float | None) -> None:
-        self._connector.wait(self._process, self._connection.send(frame), timeout_s, f"{self.peer}: sending to it")
+        shortest_s, longest_s = self._silence_s
+        bears_s = shortest_s + self.loop.draw() * (longest_s - shortest_s)
+        self.loop.call_later(bears_s, give_up, context=outside())
 
-    def receive(self, timeout_s: float | None) -> Frame | None:
-        return self._connector.wait(
-            self._process, self._connection.receive(), timeout_s, f"{self.peer}: waiting for it"
-        )
+    def _notice_cut(self, source: str, target: str) -> None:
+        """Both ends miss the other's answers, though one may still hear the other."""
+        link = self.links.link(source, target)
+        number = link.since_cut
+        for way in self._between(source, target):
+            for each in (way, way.opposite):
+                self.give_up_later(each, lambda: link.is_cut and link.since_cut == number)
 
-    def is_quiet(self) -> bool:
-        return self._connection.is_quiet()
+    def _go_on(self, source: str, target: str) -> None:
+        for way in self._between(source, target):
+            way.go_on()
 
-    def close(self) -> None:
-        self._connection.shut()
+    def _answer_again(self, host: str) -> None:
+        for way in self._ways:
+            if way.target == host:
+                way.go_on()
 
+    def _between(self, source: str, target: str) -> list[Way]:
+        """One way of each connection between the two that is not over: the one from the source."""
+        self._ways = [way for way in self._ways if not (way.is_over and way.opposite.is_over)]
+        return [way for way in self._ways if (way.source, way.target) == (source, target)]
 
-class SimConnector:
-    """Made by `SimTransport.connector`. A connection belongs to the process that opens it."""
+    def _keep(self, *ways: Way) -> None:
+        if len(self._ways) >= self._ways_kept_max:
+            self._ways = [way for way in self._ways if not (way.is_over and way.opposite.is_over)]
+            self._ways_kept_max = max(64, 2 * len(self._ways))
+        self._ways.extend(ways)
 
-    def __init__(self, transport: SimTransport, address: Address) -> None:
-        self._transport = transport
-        self._address = address
-
-    @property
-    def address(self) -> str:
-        return self._address
-
-    def connect(self, timeout_s: float | None) -> SimBlockingConnection:
-        process = current_process()
-        opening = self._transport.connect_as(process, self._address)
-        connection = self.wait(process, opening, timeout_s, f"{self._address}: connecting")
-        return SimBlockingConnection(self, process, connection)
-
-    def wait(self, process: SimProcess | None, job: Coroutine[Any, Any, T], timeout_s: float | None, doing: str) -> T:
-        """Run the loop until the job is done. The job itself is nobody's, so it ends although its process crashes."""
-        loop = self._transport.loop
-        if loop.is_closed():
-            job.close()
-            raise Closed(f"{doing}: the world has ended")
-        if process is not None and not process.alive:
-            job.close()
-            if current_process() is not process:  # what is left of it is being collected as garbage
-                raise Closed(f"{doing}: the process {process.name} has crashed")
-            raise SimCrash(f"{doing}: the process {process.name} has crashed")
-        if loop.is_running():
-            job.close()
-            raise RuntimeError(f"{doing}: code that the loop runs cannot block; it must await")
+    async def _until_reached(self, source: str, target: str, address: Address) -> None:
         try:
-            return run_outside(loop, _in_time(job, timeout_s))
+            async with asyncio.timeout(CONNECT_S_MAX):
+                await self.links.until_reaches(source, target)
+                await asyncio.sleep(self._delay_s())
         except TimeoutError:
-            raise DeadlineExceeded(f"{doing} took more than {timeout_s:g} s") from None
-        finally:
-            if process is not None and not process.alive:
-                raise SimCrash(f"{doing}: the process {process.name} has crashed")
+            raise Unavailable(f"{address}: nobody answers") from None
+
+    def _delay_s(self) -> float:
+        return self.links.delays.draw_s(self.loop.draw)
 
 
-async def _in_time(job: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
-    async with asyncio.timeout(timeout_s):
-        return await job
+def _host(process: SimProcess | None) -> str:
+    return NOBODY if process is None else process.host
 
 
 def _check_address(address: Address) -> None:
@@ -379,10 +243,3 @@ def _check_address(address: Address) -> None:
 
 def _name(process: SimProcess | None, address: Address) -> str:
     return address if process is None else f"process {process.name} at {address}"
-
-
-def _through_bytes(frame: Frame, limits: WireLimits) -> tuple[Frame, int]:
-    """The frame as its receiver has it, and its size. InvalidArgument if it breaks a rule of frames."""
-    data = b"".join(encode_frame(frame, limits))
-    (copy,) = FrameDecoder(limits).feed(data)
-    return copy, len(data)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stelae.spark.loading.loads import load, merge
     from stelae.spark.loading.sink import foreach_batch
     from stelae.spark.reading.frames import read
+    from stelae.spark.reading.views import view
 
 __all__ = [
     "backup",
@@ -38,6 +39,7 @@ __all__ = [
     "session",
     "stats",
     "verify",
+    "view",
 ]
 
 # What needs pyspark is imported when it is first used: without it, the message says what to install.
@@ -53,6 +55,7 @@ _HOMES = {
     "session": "driver.sessions",
     "stats": "jobs.statistics",
     "verify": "jobs.verifying",
+    "view": "reading.views",
 }
 
 

@@ -20,7 +20,8 @@ import msgspec
 from typing_extensions import Buffer
 
 from stelae.model import errors
-from stelae.model.errors import Corruption, InvalidArgument, InvalidPredicate, PartialWrite, StelaeError
+from stelae.model.errors import Corruption, InternalFault, InvalidArgument, InvalidPredicate, PartialWrite, StelaeError
+from stelae.model.public import public
 
 TEXT_CHARS_MAX = 16 * 1024
 _NAME_CHARS_MAX = 200
@@ -30,16 +31,13 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _CUT = " ... (cut)"
 
 
+@public("ProtocolError")
 class ProtocolError(StelaeError):
     """The peer sent what the protocol does not allow. The connection cannot go on."""
 
 
 class MessageRefused(ProtocolError):
     """A message does not fit its method. That request fails; the connection goes on."""
-
-
-class InternalFault(StelaeError):
-    """The other side failed on a mistake of its own. Its log says more."""
 
 
 _Scalar: TypeAlias = bool | int | float | str | None
@@ -60,7 +58,7 @@ _ATTRIBUTES: dict[type[StelaeError], dict[str, Any]] = {
     Corruption: {"file": str, "offset": int | None},
     InvalidPredicate: {"text": str, "position": int},
 }
-_ALWAYS = {kind: _ATTRIBUTES.get(kind, {}) for kind in (*_OF_MODEL, ProtocolError, MessageRefused, InternalFault)}
+_ALWAYS = {kind: _ATTRIBUTES.get(kind, {}) for kind in (*_OF_MODEL, ProtocolError, MessageRefused)}
 
 
 class FaultTable:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.api.rows import FoundRow, FoundVersion, pandas_of, polars_of, rows_of_batch, table_of
+from stelae.client.api.rows import Row, Version, pandas_of, polars_of, rows_of_batch, table_of
 from stelae.model.arrow_values import array_of
 from stelae.model.declare import columns, declare
 from stelae.model.ids import Micros, Txn
@@ -94,7 +94,7 @@ def test_any_value_comes_out_as_it_was(data: st.DataObject) -> None:
 
 
 def test_a_row_is_a_dict_that_knows_its_txn() -> None:
-    row = FoundRow({"id": "ann", "age": 31})
+    row = Row({"id": "ann", "age": 31})
     row.txn = TXN
     assert row == {"id": "ann", "age": 31}
     assert row.txn == 77
@@ -110,7 +110,7 @@ def test_a_row_is_a_dict_that_knows_its_txn() -> None:
 
 
 def test_a_version_says_what_it_is() -> None:
-    version = FoundVersion("Ann", Micros(5), TXN)
+    version = Version("Ann", Micros(5), TXN)
     value, ts, txn, erased = version
     assert (value, ts, txn, erased) == ("Ann", 5, 77, False)
     assert repr(version) == "Version(value='Ann', ts=5, txn=77, erased=False)"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stelae
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row
 from stelae.model.ids import TS_MAX
 from tests.client.api_embedded.worlds import put_before
 
@@ -66,7 +66,7 @@ def test_an_update_of_nobody_may_make_the_row(users: stelae.Table) -> None:
 def test_an_update_that_returns_none_writes_nothing(users: stelae.Table) -> None:
     txn = users.put({"id": "ann", "age": 1, "tags": ["x"]})
 
-    def look(row: FoundRow | None) -> None:
+    def look(row: Row | None) -> None:
         assert row is not None
         assert row.txn >= txn
         assert row["age"] == 1
@@ -82,7 +82,7 @@ def test_an_update_is_tried_again_on_conflict(users: stelae.Table) -> None:
     users.put({"id": "ann", "age": 1})
     ages: list[int] = []
 
-    def change(row: FoundRow | None) -> dict[str, Any]:
+    def change(row: Row | None) -> dict[str, Any]:
         assert row is not None
         ages.append(row["age"])
         if len(ages) == 1:
@@ -115,7 +115,7 @@ def test_a_conflict_that_does_not_end_is_raised(users: stelae.Table) -> None:
     )
     handle = stelae.Table(users._session, users.info)
 
-    def change(row: FoundRow | None) -> dict[str, Any]:
+    def change(row: Row | None) -> dict[str, Any]:
         users.put({"id": "ann"})
         return {"age": 1}
 

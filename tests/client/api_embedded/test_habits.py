@@ -21,7 +21,7 @@ import pytest
 import stelae
 import stelae.aio
 from stelae.adapters.clock import SystemClock
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row
 from stelae.model.hybrid import millis_of, pack
 from tests.client.api_embedded.worlds import put_before
 
@@ -93,15 +93,15 @@ def test_an_empty_first_column_of_a_longer_key_is_a_bound(points: stelae.Table) 
 def test_an_update_that_changes_its_copy_alone_is_told_so(users: stelae.Table) -> None:
     users.put({"id": "ann", "age": 1, "tags": ["x"]})
 
-    def grow(row: FoundRow | None) -> None:
+    def grow(row: Row | None) -> None:
         assert row is not None
         row["age"] += 1
 
-    def tag(row: FoundRow | None) -> None:
+    def tag(row: Row | None) -> None:
         assert row is not None
         row["tags"].append("y")
 
-    def strip(row: FoundRow | None) -> None:
+    def strip(row: Row | None) -> None:
         assert row is not None
         del row["tags"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_waits_double_up_to_a_bound_and_end_with_the_error() -> None:
     assert "2 s" in raised.value.__notes__[0]
 
 
+def test_a_last_try_without_time_does_not_hide_what_took_the_time() -> None:
+    clock = SteppedClock()
+    attempts = Attempts(Patience(clock, MiddleRng(), 2.0).deadline(), MiddleRng())
+    attempts.delay_s(stelae.Overloaded("full"))
+    clock.now_s = 2.0
+    with pytest.raises(stelae.Overloaded, match="full"):
+        attempts.delay_s(stelae.DeadlineExceeded("no time left"))
+    alone = Attempts(Patience(clock, MiddleRng(), 0.0).deadline(), MiddleRng())
+    with pytest.raises(stelae.DeadlineExceeded, match="no time left"):
+        alone.delay_s(stelae.DeadlineExceeded("no time left"))
+
+
 def test_reads_are_tried_again_after_whatever_passes(db: stelae.Database, users: stelae.Table) -> None:
     users.put({"id": "ann", "age": 1})
     failing = put_before(db)
@@ -102,6 +115,27 @@ def test_writes_are_tried_again_if_nothing_happened(
         assert failing.plans["write"] == []
     assert users.get("ann", ["age"]) == {"id": "ann", "age": 3}
     assert not users.exists("bob")
+
+
+@pytest.mark.parametrize("error", [TabletAway("it moved"), StaleSchema("it is old")], ids=repr)
+def test_at_the_deadline_users_are_told_what_they_know(
+    db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
+) -> None:
+    """Where tablets are, and at which schema, is between clients and servers."""
+    failing = put_before(db)
+    db.session.patience = replace(db.session.patience, timeout_s=0)
+    calls: dict[str, Callable[[], Any]] = {
+        "newest": lambda: users.get("ann"),
+        "write": lambda: users.put({"id": "ann"}),
+        "scan": users.count,
+        "stats": users.stats,
+    }
+    for name, call in calls.items():
+        failing.plans[name] = [error] * 3
+        with pytest.raises(stelae.Unavailable, match=str(error)) as caught:
+            call()
+        assert type(caught.value) is stelae.Unavailable
+        assert "tried again" in caught.value.__notes__[0]
 
 
 def test_a_full_disk_is_told_at_once(db: stelae.Database, users: stelae.Table) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from decimal import Decimal as PyDecimal
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments import names as names_module
 from stelae.client.arguments.names import Names
 from stelae.client.intake.mutations import blocks_of, key_of, mutations_of
+from stelae.client.intake.rule import said
 from stelae.client.intake.single_rows import PlainPuts, SinglePuts
 from stelae.format.block import NESTED_BYTES_MAX, SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock
@@ -280,6 +282,29 @@ def test_large_nested_values_go_columnar() -> None:
     assert is_same, "not shown: it is long"
     with pytest.raises(InvalidArgument, match=r"row 'a': column 'items'\[0\]: 1\.0 \(float\) is not a int32"):
         SinglePuts(WIDE).blocks({"id": "a", "items": [1.0, *items]}, None)
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array])
+def test_an_array_that_is_too_long_is_refused_before_its_numbers_are_looked_at(make: Any) -> None:
+    names = Names(WIDE, Limits(value_bytes_max=1_000))
+    given = [("id", "a"), ("items", make([1] * 250))]
+
+    def never(*_: object) -> None:
+        raise AssertionError("looked at")
+
+    with pytest.raises(InvalidArgument, match=r"^column 'items' has 1004 bytes; at most 1000 are allowed$"):
+        said(names, given, None, never)
+    with pytest.raises(InvalidArgument, match=r"^row 'a': column 'items' has 1004 bytes; at most 1000 are allowed$"):
+        SinglePuts(WIDE, names.limits).blocks(dict(given), None)
+    (block,) = SinglePuts(WIDE, names.limits).blocks({"id": "a", "items": make([1] * 249)}, None)
+    assert mutations_in(WIDE, block.block) == mutations_of(WIDE, {"id": "a", "items": [1] * 249})
+
+
+@pytest.mark.parametrize("make", [list, partial(np.array, dtype=object)])
+def test_nulls_of_an_array_count_for_little(make: Any) -> None:
+    given = {"id": "a", "items": make([1, None] * 199)}
+    (block,) = SinglePuts(WIDE, Limits(value_bytes_max=1_000)).blocks(given, None)
+    assert mutations_in(WIDE, block.block) == mutations_of(WIDE, {"id": "a", "items": [1, None] * 199})
 
 
 def test_a_time_is_checked_first() -> None:

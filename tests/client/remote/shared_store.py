@@ -29,9 +29,10 @@ from stelae.ports.transport import Address
 from stelae.service.deadlines import Deadline
 from stelae.sim.blocking import run_blocking
 from stelae.sim.effects import SimCrash
-from stelae.sim.loop import SimLoop, SimProcess, inside
+from stelae.sim.loop import SimLoop
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
+from stelae.sim.process import SimProcess, inside
 from stelae.sim.rng import SimRng
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello

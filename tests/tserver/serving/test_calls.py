@@ -29,6 +29,7 @@ from stelae.model.errors import (
     Conflict,
     Corruption,
     DiskFull,
+    InternalFault,
     InvalidArgument,
     InvalidPredicate,
     NotCached,
@@ -60,7 +61,6 @@ from stelae.service.tables import AlterAsk, CreateAsk, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, CompactionWork, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.read.asking import Version
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX
-from stelae.wire.faults import InternalFault
 from tests.client.fake_backend import READ_AT, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import EVERYTHING, HASHED, PAIR, STRICT, USERS, WILD, every_type
 from tests.effort import tries

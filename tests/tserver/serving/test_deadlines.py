@@ -26,7 +26,7 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sockets.unix import UnixConnector
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.lines import Line, LineSettings
@@ -174,7 +174,7 @@ def test_an_owner_that_is_stopped(tmp_path: Path) -> None:
             return ends_of(remote, seconds)
 
         check_by_the_table(ends_in)
-        table = TableHandle(Session(remote, Patience(CLOCK, SystemRng(), 0.1)), table_info(USERS))
+        table = Table(Session(remote, Patience(CLOCK, SystemRng(), 0.1)), table_info(USERS))
         lasting: list[Callable[[], Any]] = [lambda: table.get("ann"), lambda: table.put({"id": "ann"}), table.count]
         for call in lasting:
             with pytest.raises(DeadlineExceeded):

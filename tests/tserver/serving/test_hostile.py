@@ -18,7 +18,7 @@ import pytest
 from stelae.client.intake.mutations import blocks_of
 from stelae.client.remote.writes import write_groups
 from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
-from stelae.model.errors import StelaeError
+from stelae.model.errors import InternalFault, StelaeError
 from stelae.model.ids import GroupId, Micros, Row, TableId, Txn
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import TimeRange, plan
@@ -44,7 +44,7 @@ from stelae.service.tables import AlterAsk, CreateAsk, TableStats
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.service import ServiceLimits
-from stelae.wire.faults import InternalFault, ProtocolError
+from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
 from stelae.wire.hello import hello_frame
 from stelae.wire.messages import read_error
@@ -173,18 +173,22 @@ FAREWELL = b"".join(encode_frame(ops.NOW.method.ask(LAST, m.NothingMessage())))
 
 
 def told(world: StoreWorld, data: bytes) -> list[Frame]:
-    """Send it all and one request more; what comes back, up to the answer of that or the connection's end."""
-    decoder, found = FrameDecoder(), list[Frame]()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(world.path)
-        peer.settimeout(HANG_S)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            peer.sendall(data + FAREWELL)
-            if not _ends_with_farewell(data + FAREWELL):
-                peer.shutdown(socket.SHUT_WR)
-        with suppress(ConnectionResetError):
-            while all(frame.request_id != LAST for frame in found) and (received := peer.recv(65536)):
-                found += decoder.feed(received)
+        return converse(peer, data)
+
+
+def converse(peer: socket.socket, data: bytes) -> list[Frame]:
+    """Send it all and one request more; what comes back, up to the answer of that or the connection's end."""
+    decoder, found = FrameDecoder(), list[Frame]()
+    peer.settimeout(HANG_S)
+    with suppress(BrokenPipeError, ConnectionResetError):
+        peer.sendall(data + FAREWELL)
+        if not _ends_with_farewell(data + FAREWELL):
+            peer.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionResetError):
+        while all(frame.request_id != LAST for frame in found) and (received := peer.recv(65536)):
+            found += decoder.feed(received)
     assert decoder.fault is None
     return found
 

@@ -32,7 +32,7 @@ def mark_of(path: str) -> Mark:
 
 
 def reached_by(revision: Revision, digest: Digest) -> Reached:
-    """As the mark has it."""
+    """A revision with the digest of all up to it, in the mark's form: its digests are unsigned, SQLite's are not."""
     return revision, digest & _UNSIGNED
 
 

@@ -75,7 +75,7 @@ INSERT INTO change (revision, key, version, create_revision, lease, value, sum) 
 _LEASES = "SELECT id, ttl_ms, renewals, elapsed_ms, sum FROM lease"
 
 ChangeRow: TypeAlias = tuple[bytes, bytes, int, int, int, int | None, int]
-"""As `_COLUMNS` are."""
+"""A change as it is read: its values in the order of `_COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)

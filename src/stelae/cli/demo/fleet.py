@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import stelae
 from stelae.client.api.database import Database
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 
 FLEET = "fleet"
 NEW_FIRMWARE = "5.0.0"
@@ -32,7 +32,7 @@ def device(number: int) -> str:
     return _KEY_FORM % number
 
 
-def make_fleet(db: Database, rows: int, tablets: int) -> TableHandle:
+def make_fleet(db: Database, rows: int, tablets: int) -> Table:
     return db.create_table(
         FLEET,
         key={"device": "string"},

@@ -23,7 +23,6 @@ from rich.text import Text
 import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.signals import interrupts_later
-from stelae.client.api.table import TableHandle
 from stelae.service.reports import Progress as Told
 
 
@@ -80,7 +79,7 @@ class DemoStage:
         self.clock = SystemClock()
         self.story = DemoStory(rows, store=str(self.store), taken_ms=self.clock.wall_ms())
         self.db: stelae.Database
-        self.fleet: TableHandle
+        self.fleet: stelae.Table
 
     @property
     def store(self) -> Path:

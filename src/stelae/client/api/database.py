@@ -10,7 +10,7 @@ from stelae.client.api.display import Description, database_html, database_line,
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.named import of_named
 from stelae.client.api.snapshot import Snapshot
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.arguments.declarations import alter_ask, create_ask
 from stelae.client.arguments.spaces import alter_zone_ask, check_given_name, create_zone_ask
 from stelae.client.calls.session import Session
@@ -38,13 +38,13 @@ class Database(OfThisProcess):
 
     # -- tables
 
-    def table(self, name: str) -> TableHandle:
+    def table(self, name: str) -> Table:
         """A table by its name, or `namespace.name`; `NotFound` suggests the nearest name there is.
 
         users = db.table("users")
         """
         check_given_name("table", name)
-        return TableHandle(self._session, self._session.ask(lambda backend, until: backend.find(name, deadline=until)))
+        return Table(self._session, self._session.ask(lambda backend, until: backend.find(name, deadline=until)))
 
     def tables(self) -> list[str]:
         """The names of all tables, qualified by their namespaces, sorted.
@@ -76,7 +76,7 @@ class Database(OfThisProcess):
         if_not_exists: bool = False,
         retention: str | None = None,
         comment: str | None = None,
-    ) -> TableHandle:
+    ) -> Table:
         """Make a table, and return it once all its tablets run.
 
             db.create_table(
@@ -107,7 +107,7 @@ class Database(OfThisProcess):
             retention=retention,
             comment=comment,
         )
-        return TableHandle(self._session, self._session.ask(lambda backend, until: backend.create(ask, deadline=until)))
+        return Table(self._session, self._session.ask(lambda backend, until: backend.create(ask, deadline=until)))
 
     def alter_table(
         self,
@@ -130,7 +130,7 @@ class Database(OfThisProcess):
         drop_groups: Sequence[str] | None = None,
         move: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> TableHandle:
+    ) -> Table:
         """Change a table: all of a call happens together, or nothing does. Returns when every tablet has it.
 
             db.alter_table("users", add={"profile": {"email": "string"}}, rename_columns={"name": "full_name"})
@@ -172,9 +172,7 @@ class Database(OfThisProcess):
             move=move,
             options=options,
         )
-        return TableHandle(
-            self._session, self._session.ask(lambda backend, until: backend.alter(name, ask, deadline=until))
-        )
+        return Table(self._session, self._session.ask(lambda backend, until: backend.alter(name, ask, deadline=until)))
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a table. For a while it can be had back by `recall_table`.
@@ -184,13 +182,13 @@ class Database(OfThisProcess):
         check_given_name("table", name)
         self._session.ask(lambda backend, until: backend.drop(name, if_exists=if_exists, deadline=until))
 
-    def recall_table(self, name: str, new_name: str | None = None) -> TableHandle:
+    def recall_table(self, name: str, new_name: str | None = None) -> Table:
         """Have back the table that was dropped last under that name, with its rows; under a new one if it is taken.
 
         users = db.recall_table("users")
         """
         check_given_name("table", name)
-        return TableHandle(
+        return Table(
             self._session, self._session.ask(lambda backend, until: backend.recall(name, new_name, deadline=until))
         )
 

@@ -25,7 +25,7 @@ from stelae.model.values import Value
 
 
 @public("Row")
-class FoundRow(dict[str, Value]):
+class Row(dict[str, Value]):
     """A row: its key and its newest values, and the txn up to which they were read. `put(if_unchanged_since=row.txn)`
     fails if they changed since."""
 
@@ -42,7 +42,7 @@ class FoundRow(dict[str, Value]):
 
 
 @public("Version")
-class FoundVersion(NamedTuple):
+class Version(NamedTuple):
     """One version of a column or cell. `erased`: an erasure hides it from reads."""
 
     value: Value
@@ -54,7 +54,7 @@ class FoundVersion(NamedTuple):
         return f"Version(value={self.value!r}, ts={self.ts}, txn={self.txn}, erased={self.erased})"
 
 
-def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[FoundRow]:
+def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[Row]:
     """The rows of a batch of a scan at that txn."""
     types: dict[str, ColumnType] = {key.name: key.type for key in schema.key}
     for group in schema.groups:
@@ -70,9 +70,9 @@ def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[
             columns.append(values_of(types[name], array))
         else:
             cells.append(("" if name == WILDCARD else f"{name}:", array))
-    rows: list[FoundRow] = []
+    rows: list[Row] = []
     for values in zip(*columns, strict=True):
-        row = FoundRow(zip(plain, values))  # noqa: B905 - both are of one length
+        row = Row(zip(plain, values))  # noqa: B905 - both are of one length
         row.txn = txn
         rows.append(row)
     for prefix, maps in cells:
@@ -80,7 +80,7 @@ def rows_of_batch(schema: TableSchema, batch: pa.RecordBatch, txn: Txn) -> list[
     return rows
 
 
-def _add_cells(rows: list[FoundRow], prefix: str, maps: pa.Array) -> None:
+def _add_cells(rows: list[Row], prefix: str, maps: pa.Array) -> None:
     offsets = maps.offsets.to_pylist()
     first, count = offsets[0], offsets[-1] - offsets[0]
     if not count:

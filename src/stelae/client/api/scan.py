@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from stelae.client.api.display import SHOWN_ROWS_MAX, rows_html
 from stelae.client.api.handles import OfThisProcess
-from stelae.client.api.rows import FoundRow, pandas_of, polars_of, table_of
+from stelae.client.api.rows import Row, pandas_of, polars_of, table_of
 from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.brief import told_briefly
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
@@ -63,10 +63,10 @@ class PinnedScan:
     def close(self) -> None:
         self._hold = None
 
-    def page(self, count: int) -> tuple[list[FoundRow], str | None]:
+    def page(self, count: int) -> tuple[list[Row], str | None]:
         if type(count) is not int or count < 1:
             raise InvalidArgument(f"a page has a number of rows from 1, not {show(count)}")
-        run, rows = self.run(count + 1), list[FoundRow]()
+        run, rows = self.run(count + 1), list[Row]()
         with closing(run.rows()) as chunks:
             for chunk in chunks:
                 rows += chunk
@@ -187,7 +187,7 @@ class Scan(OfThisProcess):
         """The Arrow schema of `batches` and `to_arrow`."""
         return self._pinned.plan.arrow_schema
 
-    def __iter__(self) -> Iterator[FoundRow]:
+    def __iter__(self) -> Iterator[Row]:
         """Rows as dicts; with `history = N`, a list of `Version` in the place of each value."""
         for chunk in self._pinned.run().rows():
             yield from chunk
@@ -220,7 +220,7 @@ class Scan(OfThisProcess):
         reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
         return reader.__arrow_c_stream__(requested_schema)
 
-    def page(self, count: int) -> tuple[list[FoundRow], str | None]:
+    def page(self, count: int) -> tuple[list[Row], str | None]:
         """The first `count` rows, and a token to go on with; None if there are no more.
 
             rows, token = users.scan(columns=["name"]).page(100)

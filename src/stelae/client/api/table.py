@@ -12,7 +12,7 @@ from typing import Any
 from stelae.client.api.batch import Batch
 from stelae.client.api.display import described, glance, table_line
 from stelae.client.api.handles import OfThisProcess
-from stelae.client.api.rows import FoundRow, FoundVersion
+from stelae.client.api.rows import Row, Version
 from stelae.client.api.scan import Scan, open_scan
 from stelae.client.arguments.keys import check_bounded
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
@@ -20,7 +20,7 @@ from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.model.errors import InvalidArgument, Retryable, StaleSchema
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import Txn
 from stelae.model.public import public
 from stelae.model.schema import TableSchema
 from stelae.service.reports import Progress
@@ -28,7 +28,7 @@ from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
 
 @public("Table")
-class TableHandle(OfThisProcess):
+class Table(OfThisProcess):
     """A table of an open database, from `db.table(name)`. Safe for threads.
 
         users = db.table("users")
@@ -68,7 +68,7 @@ class TableHandle(OfThisProcess):
 
     def get(
         self, key: object, columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
-    ) -> FoundRow | None:
+    ) -> Row | None:
         """The newest values of one row, or None if there is no such row.
 
             users.get("ann")                    # Row({'id': 'ann', 'name': 'Ann', 'age': 31}, txn=...)
@@ -90,7 +90,7 @@ class TableHandle(OfThisProcess):
 
     def get_many(
         self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
-    ) -> list[FoundRow | None]:
+    ) -> list[Row | None]:
         """Many rows at one snapshot, in the order of the keys; None for those that are not there. `columns` and `rows`
         are as in `get`.
 
@@ -107,7 +107,7 @@ class TableHandle(OfThisProcess):
 
     def history(
         self, key: object, columns: Sequence[str] | None = None, limit: int | None = None, at: object = None
-    ) -> dict[str, list[FoundVersion]]:
+    ) -> dict[str, list[Version]]:
         """The versions of each column and cell of a row, newest first; nothing of a row that is not there.
 
             users.history("ann", columns=["name"], limit=3)   # {'name': [Version(value='Ann', ts=..., txn=...)]}
@@ -138,7 +138,7 @@ class TableHandle(OfThisProcess):
         finally:
             pinned.close()
 
-    def head(self, count: int = 10) -> list[FoundRow]:
+    def head(self, count: int = 10) -> list[Row]:
         """The first rows.
 
         users.head(3)
@@ -283,7 +283,7 @@ class TableHandle(OfThisProcess):
                 erased += keys.num_rows
         return erased
 
-    def update(self, key: object, function: UpdateFunction) -> FoundRow | None:
+    def update(self, key: object, function: UpdateFunction) -> Row | None:
         """Read a row, change it, and write it back if it has not changed meanwhile; else again. Returns the new row.
 
             users.update("ann", lambda row: {"age": row["age"] + 1})
@@ -347,7 +347,7 @@ class TableHandle(OfThisProcess):
         A key that is given is kept as it is where tablets are recorded, also when its row is erased. Where the store
         chooses, as little of a key as parts two rows.
         """
-        row: Row | None = None if key is None else self._known.view.row_of(key)
+        row = None if key is None else self._known.view.row_of(key)
         self._session.ask(lambda backend, until: backend.split(self._id, row, deadline=until))
 
     def tablets(self) -> tuple[TabletInfo, ...]:

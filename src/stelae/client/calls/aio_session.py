@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
-from stelae.client.calls.order import Turn, WriteOrder
+from stelae.client.calls.order import ANY_ROWS, Span, Turn, WriteOrder, span_of, span_of_row
 from stelae.client.calls.retries import Attempts
 from stelae.client.calls.session import Session
-from stelae.client.calls.steps import Again, Ask, Make, Read, Steps, Write
+from stelae.client.calls.steps import Again, Ask, Claim, Make, Read, Step, Steps, Write
 from stelae.model.errors import (
     Closed,
     ConnectionLost,
@@ -55,7 +55,7 @@ class AsyncSession:
         """As `work`, for a job that writes any rows of a table by itself: it stands behind the writes that were begun
         before it, and ahead of those that are begun later, until it is over."""
         deadline = self.session.patience.deadline()
-        turn, future = self.order.take(table, None), None
+        turn, future = self.order.take(table, ANY_ROWS), None
         try:
             await turn.come(deadline)
             future = await self.submit_by(deadline, job, *args, **kwargs)
@@ -67,12 +67,11 @@ class AsyncSession:
         """On one of the threads, from now on."""
         return self._executor.submit(job, *args, **kwargs)
 
-    async def run(self, steps: Steps[T], writes: TableId | None = None) -> T:
-        """As `Session.run`. `writes`: the table whose rows the call writes, where it does not know yet which: the
-        writes that are begun later wait for it."""
+    async def run(self, steps: Steps[T]) -> T:
+        """As `Session.run`; what a call claims or writes has its turn in the order of writes."""
         deadline = self.session.patience.deadline()
         attempts = self._attempts(deadline)
-        writing = _Writing(self, writes)
+        writing = _Writing(self)
         try:
             step = next(steps)
             while True:
@@ -89,9 +88,7 @@ class AsyncSession:
         finally:
             writing.end()
 
-    async def _carry_out(
-        self, step: Read | Write | Ask | Make | Again, attempts: Attempts, deadline: Deadline, writing: _Writing
-    ) -> Any:
+    async def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline, writing: _Writing) -> Any:
         if isinstance(step, Again):
             return await self._wait_to_repeat(attempts, step.error, self.session.backend, deadline)
         while True:
@@ -104,11 +101,13 @@ class AsyncSession:
                 await self._wait_to_repeat(attempts, error, backend, deadline)
 
     async def _try(
-        self, step: Read | Write | Ask | Make, backend: Backend, deadline: Deadline, writing: _Writing
+        self, step: Read | Write | Ask | Make | Claim, backend: Backend, deadline: Deadline, writing: _Writing
     ) -> Any:
         match step:
             case Write():
                 return await writing.write(step, backend, deadline)
+            case Claim():
+                return await writing.claim(step, deadline)
             case Read(table, row, columns, at) if backend.is_local:
                 with suppress(NotCached):
                     return backend.newest_cached(table, row, columns, at)
@@ -160,20 +159,43 @@ class AsyncSession:
 
 class _Writing:
     """The writes of one call, each in its turn. What a local store has let in needs none, if it is one row: it is in,
-    or it was refused; of many rows some may be in. A turn is kept until what it was taken for is written, tries and
-    fresh blocks included, or the call ends. `table`: it is taken at once, before the rows are known."""
+    or it was refused; of many rows some may be in. A turn is kept until what it was taken for is written, reads before
+    it, tries and fresh blocks included, or the call ends."""
 
-    def __init__(self, session: AsyncSession, table: TableId | None) -> None:
+    def __init__(self, session: AsyncSession) -> None:
         self._session = session
-        self._is_large = table is not None
-        self._turn: Turn | None = None if table is None else session.order.take(table, None)
+        self._is_large = False
+        self._reads_first = False
+        self._turn: Turn | None = None
         self._last: Future[Any] | None = None
 
+    async def claim(self, step: Claim, deadline: Deadline) -> None:
+        """Take the turn of a row that is read first, and wait until it has come and what was written before can be
+        read. Where the rows are not known yet, of which there may be many, take the turn unless there is one already,
+        and leave the waiting to `write`."""
+        if step.row is None:
+            if self._turn is None:
+                self._is_large = True
+                self._turn = self._session.order.take(step.table, ANY_ROWS)
+            return
+        self._reads_first = True
+        span = span_of_row(step.row)
+        turn = self._fitting_turn(step.table, span)
+        if turn is None:
+            turn = self._turn = self._session.order.take(step.table, span)
+        await turn.come(deadline)
+        let_in = self._session.order.let_in(step.table, step.row)
+        if let_in is not None:
+            await asyncio.wait((_waiting(let_in),), timeout=deadline.left_s)
+            if not let_in.done():
+                raise DeadlineExceeded("a write of the same row that was begun before it was not durable in time")
+
     async def write(self, step: Write, backend: Backend, deadline: Deadline) -> Txn:
-        order, is_row = self._session.order, len(step.blocks) == 1 and step.blocks[0].count == 1
-        turn = self._fitting_turn(step)
-        if turn is None and (order.has_turns or not is_row or not backend.is_local):
-            turn = self._turn = order.take(step.table, step.blocks)
+        order, span = self._session.order, span_of(step.blocks)
+        is_row = len(step.blocks) == 1 and step.blocks[0].count == 1
+        turn = self._fitting_turn(step.table, span)
+        if turn is None and not (is_row and backend.is_local and order.is_free(step.table, span)):
+            turn = self._turn = order.take(step.table, span)
         if turn is not None:
             await turn.come(deadline)
         try:
@@ -182,24 +204,27 @@ class _Writing:
                 future.result()
         except Retryable:
             # Those that are begun from now on wait until it was tried again.
-            self._turn = turn or order.take(step.table, step.blocks)
+            self._turn = turn or order.take(step.table, span)
             raise
         if not backend.is_local:
             txn = await wait_for(future)
         else:
-            if is_row and turn is not None:
-                turn.end()
-                self._turn = None
+            # Whoever reads first keeps the turn until others can read what it wrote: the next one most likely does.
+            if is_row and not self._reads_first:
+                order.note_let_in(step.table, step.blocks, future)
+                if turn is not None:
+                    turn.end()
+                    self._turn = None
             txn = await wait_until_durable(future, deadline)
         self.end()
         return txn
 
-    def _fitting_turn(self, step: Write) -> Turn | None:
-        """The turn that was taken for these blocks; of one for any rows, from now on for those of the blocks."""
+    def _fitting_turn(self, table: TableId, span: Span) -> Turn | None:
+        """The turn that was taken for these rows; of one for any rows, from now on for these."""
         turn = self._turn
-        if turn is not None and turn.last is None:
-            turn.narrow(step.blocks)
-        elif turn is not None and not turn.covers(step.table, step.blocks):
+        if turn is not None and turn.span.last is None:
+            turn.narrow(span)
+        elif turn is not None and not turn.covers(table, span):
             self.end()
         return self._turn
 

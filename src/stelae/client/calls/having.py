@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.steps import Again, Ask, Steps
 from stelae.client.calls.views import KnownTable

@@ -2,13 +2,22 @@
 
 There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
 something Retryable, which says that nothing happened. Only a full disk is told at once: it takes people to mend that.
+What is between clients and servers, and would mean nothing to users, is told as what they know it by.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stelae.model.errors import DiskFull, InvalidArgument, StelaeError
+from stelae.model.errors import (
+    DeadlineExceeded,
+    DiskFull,
+    InvalidArgument,
+    StaleSchema,
+    StelaeError,
+    TabletAway,
+    Unavailable,
+)
 from stelae.model.values import show
 from stelae.ports.clock import Clock
 from stelae.ports.rng import Rng
@@ -39,22 +48,28 @@ class Patience:
 
 class Attempts:
     """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
-    deadline has passed; at once if the disk is full, since waiting makes no room."""
+    deadline has passed; at once if the disk is full, since waiting makes no room. Of a last try that had no time left
+    the error before it is raised: that says what took the time."""
 
-    __slots__ = ("_deadline", "_rng", "_wait_s")
+    __slots__ = ("_before", "_deadline", "_rng", "_wait_s")
 
     def __init__(self, deadline: Deadline, rng: Rng) -> None:
         self._deadline = deadline
         self._rng = rng
         self._wait_s = _WAIT_S_MIN
+        self._before: StelaeError | None = None
 
     def delay_s(self, error: StelaeError) -> float:
         if isinstance(error, DiskFull):
             raise error
         left_s = self._deadline.left_s
+        if self._before is None or not isinstance(error, DeadlineExceeded):
+            self._before = error
         if left_s <= 0:
-            error.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
-            raise error
+            error = self._before
+            told = Unavailable(str(error)) if isinstance(error, TabletAway | StaleSchema) else error
+            told.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
+            raise told
         delay_s = self._wait_s * (0.5 + self._rng.fraction())
         self._wait_s = min(2 * self._wait_s, _WAIT_S_MAX)
         return min(delay_s, left_s)

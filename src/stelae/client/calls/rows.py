@@ -4,6 +4,7 @@
   be at another schema than the catalog, which ends, so that is waited for.
 - Conditional writes go by the row's txn: read at a snapshot, decide, write with `max_txn` at that snapshot. Whatever
   happened to the row in between is a Conflict, after which `update`, `increment` and `put(if_absent=True)` start again.
+  They claim the row first, so that they come between the writes begun before them and those begun later (`order`).
 - Where a purge policy goes by age, a read has the time of its snapshot, which is taken first: what it found is what is
   found at `row.txn` ever after.
 - What `update` and `increment` write is what the row then shows, in one commit: where the store says that versions with
@@ -16,12 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-from stelae.client.api.rows import FoundRow, FoundVersion
+from stelae.client.api.rows import Row as FoundRow
+from stelae.client.api.rows import Version as FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import put_after, written_columns
 from stelae.client.calls.having import rows_having
 from stelae.client.calls.remainders import write_blocks
-from stelae.client.calls.steps import Again, Ask, Read, Steps
+from stelae.client.calls.steps import Again, Ask, Claim, Read, Steps
 from stelae.client.calls.sums import incremented
 from stelae.client.calls.views import KnownTable, RowShape, TableView, is_having
 from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, erasures_of, mutations_of
@@ -177,8 +179,10 @@ class Rows:
         is_large: bool = False,
     ) -> Steps[Txn]:
         """Blocks that are made anew for as long as the table's schema is another when they get there."""
+        if is_large:
+            yield Claim(self._known.id)
         while True:
-            blocks = yield from self._known.prepared(make, is_large=is_large)
+            blocks = yield from self._known.prepared(make, is_large=is_large, for_write=True)
             if not blocks:
                 txn: Txn = yield Ask(lambda backend, until: backend.now(deadline=until))
                 return txn
@@ -200,9 +204,11 @@ class Rows:
             raise self._conflict(row, error) from None
 
     def _put_new(self, row: Mapping[str, Any], ts: int | None) -> Steps[Txn]:
+        blocks = yield from self._known.prepared(lambda view: view.put_blocks(row, ts), for_write=True)
+        encoded = blocks[0].first
+        key = self._known.view.schema.codec.decode(encoded)
+        yield Claim(self._known.id, encoded)
         while True:
-            blocks = yield from self._known.prepared(lambda view: view.put_blocks(row, ts))
-            key = self._known.view.schema.codec.decode(blocks[0].rows[0].as_py())
             txn, before = yield from self._read(key, None, None)
             if before is not None:
                 raise AlreadyExists(f"table {self._known.view.name!r}: row {_shown(key)} exists already")
@@ -266,6 +272,8 @@ class Rows:
     ) -> Steps[tuple[Mapping[str, Any] | None, FoundRow | None, Txn]]:
         """What the function made of the row, the row before it, and when the change was written. If nothing was: None,
         and the row as it is."""
+        row = yield from self._known.prepared(lambda view: view.row_of(key), for_write=True)
+        yield Claim(self._known.id, row)
         while True:
             txn, before = yield from self._read(key, columns, None)
             given = deepcopy(before)

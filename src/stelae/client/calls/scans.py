@@ -16,7 +16,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.client.api.rows import FoundRow, FoundVersion, rows_of_batch
+from stelae.client.api.rows import Row as FoundRow
+from stelae.client.api.rows import Version as FoundVersion
+from stelae.client.api.rows import rows_of_batch
 from stelae.client.arguments.keys import after_key, txn_of
 from stelae.client.arguments.predicates import with_condition
 from stelae.client.calls.retries import Attempts

@@ -77,13 +77,27 @@ class Make:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """The call writes this row, and reads something before: writes of the row that were begun before it come first, and
+    those that are begun later wait until it is over. `row` None: some rows of the table, which the call will know when
+    it writes. On a caller's thread nothing is to be done: the next call begins when this one has ended."""
+
+    table: TableId
+    row: Row | None = None
+    handles: ClassVar[_Kinds] = ()
+
+    def carry_out(self, backend: Backend, deadline: Deadline) -> Any:
+        """For a caller's thread."""
+
+
+@dataclass(frozen=True, slots=True)
 class Again:
     """The call begins again because of an error, a little later; once the deadline has passed, the error is raised."""
 
     error: StelaeError
 
 
-Step: TypeAlias = Read | Write | Ask | Make | Again
+Step: TypeAlias = Read | Write | Ask | Make | Claim | Again
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]
 

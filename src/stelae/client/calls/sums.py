@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Context
 from typing import Any
 
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments.names import Names
 from stelae.model.errors import InvalidArgument
 from stelae.model.schema import Column, TableSchema

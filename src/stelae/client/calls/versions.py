@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from stelae.client.api.rows import FoundVersion
+from stelae.client.api.rows import Version as FoundVersion
 from stelae.client.calls.views import RowShape
 from stelae.client.intake.rule import long_names
 from stelae.model.arrow import to_arrow

@@ -13,10 +13,10 @@ from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar
 
-from stelae.client.api.rows import FoundRow
+from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments.keys import row_maker
 from stelae.client.arguments.names import OTHER_CELLS, Names
-from stelae.client.calls.steps import Ask, Make, Steps
+from stelae.client.calls.steps import Ask, Claim, Make, Steps
 from stelae.client.intake.blocks import SaidRow, Sizes, small_blocks, weighed
 from stelae.client.intake.mutations import key_values
 from stelae.client.intake.single_rows import SinglePuts
@@ -234,12 +234,15 @@ class KnownTable:
         self.view = TableView(info)
         return info.schema.version != before.schema.version
 
-    def prepared(self, make: Callable[[TableView], T], *, is_large: bool = False) -> Steps[T]:
+    def prepared(self, make: Callable[[TableView], T], *, is_large: bool = False, for_write: bool = False) -> Steps[T]:
         """Something made from the schema; what the known one refuses, the newest one may take. `is_large`: making it
-        takes a while."""
+        takes a while. `for_write`: writes that are begun while the newest one is asked for come later than what is made
+        by it."""
         try:
             return (yield Make(partial(make, self.view))) if is_large else make(self.view)
         except InvalidArgument:
+            if for_write:
+                yield Claim(self.id)
             if not (yield from self.refresh()):
                 raise
         return (yield Make(partial(make, self.view))) if is_large else make(self.view)

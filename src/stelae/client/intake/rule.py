@@ -40,10 +40,13 @@ from stelae.client.intake.values import fit_value, native_int
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, nearest
 from stelae.model.ids import ColumnId, Micros, Row
+from stelae.model.limits import Limits
 from stelae.model.mutation import Cell, Mutation, Put, PutCell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
 from stelae.model.values import Value, check_ts, coerce, micros_of_datetime, show
 from stelae.storage.checks.mutations import check_mutations
+from stelae.storage.checks.rules import check_size
+from stelae.storage.checks.sizes import nested_bytes
 
 CELLS = t.Map(t.String(), t.Binary())
 NO_NULL_CELL = "a cell has no NULL: erase it, or leave it untouched with nulls='skip'"
@@ -110,7 +113,9 @@ def said(names: Names, row: Items, ts: Micros | None, fit: Fit = coerce, *, skip
             case Column() as column:
                 if column.id in values:
                     raise given_twice(name)
-                values[column.id] = None if value is None else fit(column.type, value, f"column {column.name!r}")
+                where = f"column {column.name!r}"
+                _check_length(column.type, value, where, names.limits)
+                values[column.id] = None if value is None else fit(column.type, value, where)
             case KeyColumn() as key:
                 if key.id in keys:
                     raise given_twice(name)
@@ -124,6 +129,19 @@ def said(names: Names, row: Items, ts: Micros | None, fit: Fit = coerce, *, skip
     found: list[Mutation] = [Put(encoded, written, ts)] if written or not cells else []
     found += [PutCell(encoded, cell.family, cell.qualifier, data, ts) for cell, data in cells.items()]
     return found
+
+
+def _check_length(type_: t.ColumnType, value: Any, where: str, limits: Limits) -> None:
+    """Arrays of numbers that are too large by their length alone are refused for it, before millions are looked at."""
+    if not isinstance(type_, t.Array) or not isinstance(type_.element, t.Int | t.Float):
+        return
+    is_list = isinstance(value, list | tuple)
+    is_array = type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1 and value.dtype.kind in "iuf"
+    if not is_list and not is_array:
+        return
+    without_nulls = nested_bytes(type_, []) + len(value) * type_.element.bits // 8
+    if without_nulls > limits.value_bytes_max:
+        check_size(where, nested_bytes(type_, value) if is_list else without_nulls, limits.value_bytes_max)
 
 
 def judged_long(

@@ -328,6 +328,9 @@ def _fit(column: Column, bytes_max: int, nested_bytes_max: int) -> _Fit:
         return kept
 
     def fit_nested(value: Any) -> Value:
+        has_length = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
+        if has_length and len(value) > nested_bytes_max:  # no element is packed into less than a byte
+            raise _NotPlain
         kept = coerce(type_, value, where)
         if packed_bytes(kept) > nested_bytes_max:
             raise _NotPlain

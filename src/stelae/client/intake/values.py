@@ -16,7 +16,7 @@ import pyarrow as pa
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
-from stelae.model.elements import kept_at_once
+from stelae.model.elements import kept_at_once, shares
 from stelae.model.errors import InvalidArgument
 from stelae.model.values import Value, coerce
 
@@ -59,9 +59,17 @@ def array_of_given(type_: t.ColumnType, values: Sequence[Any], what: str, first_
     if at_once is not None:
         return array_of(type_, at_once)
     kept: list[Value] = []
+    for first, share in shares(values):
+        some = kept_at_once(type_, share) if len(share) < len(values) else None
+        kept += _each_fit(type_, share, what, first_row + first) if some is None else some
+    return array_of(type_, kept)
+
+
+def _each_fit(type_: t.ColumnType, values: Sequence[Any], what: str, first_row: int) -> list[Value]:
+    kept: list[Value] = []
     for number, value in enumerate(values, first_row):
         try:
             kept.append(None if value is None else fit_value(type_, value, what))
         except InvalidArgument as error:
             raise InvalidArgument(f"row number {number}: {error}") from None
-    return array_of(type_, kept)
+    return kept

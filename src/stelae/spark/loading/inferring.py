@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.client.api.database import Database
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.arguments.declarations import create_ask
 from stelae.client.intake.rows import typed
 from stelae.model.errors import InvalidArgument, NotFound
@@ -31,7 +31,7 @@ def table_for(
     key: Mapping[str, str] | Sequence[str] | str | None,
     splits: Sequence[object] | None = None,
     tablets: int | None = None,
-) -> TableHandle:
+) -> Table:
     """The table of that name; if there is none, one that is like the frame. `tablets` without `splits`: so many, of
     about equal size."""
     try:

@@ -15,6 +15,7 @@ from stelae.model.public import public
 from stelae.spark.reading.holding import HOLD_TTL_S, keep_held
 from stelae.spark.reading.merged import merged_frame
 from stelae.spark.reading.native import native_frame, native_root
+from stelae.spark.reading.overlaid import OverlaysFull
 from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.planning import plan_read
 from stelae.spark.reading.plans import PlanLimits, ReadPlan
@@ -84,10 +85,10 @@ def read(
             rows=rows,
         )
         frame = held_frame(spark, held, question)
+        keep_held(spark, db, held.ticket, f"table {held.name!r} at {held.txn}", frame)
     except BaseException:
         backend.release(held.ticket)
         raise
-    keep_held(spark, db, held.ticket, f"table {held.name!r} at {held.txn}")
     return frame
 
 
@@ -98,9 +99,9 @@ def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> Data
     overlays: StoreOverlays | None = StoreOverlays(held.root, held.ticket)
     try:
         plan = _plan(question, held, limits, natively=root is not None, overlays=overlays)
-    except PermissionDenied:
-        overlays = None
+    except (PermissionDenied, OverlaysFull) as error:
         plan = _plan(question, held, limits, natively=root is not None, overlays=None)
+        overlays = overlays if isinstance(error, OverlaysFull) else None
     return _planned_frame(spark, question, plan, root or "", overlays)
 
 

@@ -28,7 +28,7 @@ from stelae.spark.reading.question import Question
 from stelae.spark.reading.shapes import columns_of, native_shape, overlay_shape
 from stelae.spark.reading.tablets import PlannedTablet
 from stelae.storage.offline.hidden import Hidden, HiddenPlaces, Places
-from stelae.storage.offline.plain import FileShare, Layers, PlainFile, Ref, layers_of, refs_besides, rows_of_file
+from stelae.storage.offline.plain import FileShare, Layers, PlainFile, layers_of, refs_besides, rows_of_file
 from stelae.storage.offline.scans import Appearing, output_schema
 
 RANGES_MAX = 16
@@ -72,20 +72,24 @@ class Unit:
         """Of its files, in all."""
         return sum(stretch.file.records for stretch in self.stretches)
 
-    def touched_records(self) -> int:
-        """About how many records other files have, and mixed ones of rows with several: so many rows are merged."""
-        total = 0
+    def touched(self) -> tuple[int, int]:
+        """About how many records other files have, and mixed ones of rows with several: so many rows are merged. And
+        about how many bytes they take in files."""
+        records = size_bytes = 0
         for layers in self.layers:
             rows = self.tablet.asked.within(layers.rows)
-            total += sum(self._records(ref, rows) for ref in layers.touching)
+            for ref in layers.touching:
+                if ref.file is not None:
+                    share = FileShare(ref, ref.file, self.tablet.fragments)
+                    records += share.records_in(rows)
+                    size_bytes += share.bytes_in(rows)
             for each in layers.files:
                 stats = each.file.stats
                 if each.checked:
-                    total += max(1, self._records(each.ref, rows) * (stats.records - stats.rows) // stats.records)
-        return total
-
-    def _records(self, ref: Ref, rows: RangeSet) -> int:
-        return 0 if ref.file is None else FileShare(ref, ref.file, self.tablet.fragments).records_in(rows)
+                    share = FileShare(each.ref, each.file, self.tablet.fragments)
+                    records += max(1, share.records_in(rows) * (stats.records - stats.rows) // stats.records)
+        whole_bytes = sum(stretch.file.size_bytes for stretch in self.stretches)
+        return records, size_bytes + records * whole_bytes // max(1, self.records)
 
     def hidden(self) -> Iterator[tuple[Layers, RowRange, Hidden]]:
         """What is not read from the files, and what is merged instead."""
@@ -143,16 +147,19 @@ def _overlaid(
     """Without those of which too much would have to be merged here; and how many records of other groups may still be
     looked through."""
     left, small, beside_left = limits.overlay_rows_max, limits.overlay_rows_small, limits.beside_rows_max
+    left_bytes = limits.overlay_bytes_max
     kept = []
     for unit in units:
-        touched = unit.touched_records()
+        touched, touched_bytes = unit.touched()
         if touched:
             small -= touched
             is_few = small >= 0 or touched <= limits.overlay_share * unit.records
             beside = unit.tablet.beside(group, unit.tablet.asked)[1]
-            if overlays is None or touched > left or not is_few or beside > beside_left:
+            is_much = touched > left or touched_bytes > left_bytes or beside > beside_left
+            if overlays is None or is_much or not is_few:
                 continue
             left -= touched
+            left_bytes -= touched_bytes
             beside_left -= beside
         kept.append(unit)
     return kept, beside_left

@@ -45,6 +45,10 @@ class BesideRows:
     rows: RangeSet
 
 
+class OverlaysFull(Exception):
+    """Overlays take as much room as they may already: rows are to be merged by tasks."""
+
+
 class Overlays(Protocol):
     """Where overlays are kept, for as long as the table is held."""
 
@@ -52,7 +56,7 @@ class Overlays(Protocol):
         self, key: str, schema: pa.Schema, make: Callable[[], Iterator[pa.RecordBatch]]
     ) -> tuple[str, int, int] | None:
         """The name, the bytes and the rows of the file that holds what `make` gives; None if that is nothing. One key,
-        one content: what was made for it before is used again."""
+        one content: what was made for it before is used again. OverlaysFull if there is no room for it."""
         ...
 
 

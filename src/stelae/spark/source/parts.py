@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from stelae.client.api.rows import FoundVersion
+from stelae.client.api.rows import Version
 from stelae.client.calls.rows import versions_of
 from stelae.client.calls.versions import long_batch, versions_batch
 from stelae.model.errors import NotFound, SnapshotTooOld
@@ -76,12 +76,12 @@ class _Histories:
         self._limit = predicate.history or 1
         self._shape = question.scan.shape
 
-    def of(self, found: RowBatch) -> list[dict[str, list[FoundVersion]]]:
+    def of(self, found: RowBatch) -> list[dict[str, list[Version]]]:
         if self._shape.keys_only:
             return [{} for _ in range(len(found.rows))]
         return [self._versions(Row(row)) for row in found.rows.to_pylist()]
 
-    def _versions(self, row: Row) -> dict[str, list[FoundVersion]]:
+    def _versions(self, row: Row) -> dict[str, list[Version]]:
         return versions_of(self._read(row, self._limit), self._shape)
 
 

@@ -32,7 +32,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 
 TableChange: TypeAlias = Emptied | Loaded
 
-_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER: msgspec.msgpack.Decoder[TableChange] = msgspec.msgpack.Decoder(Emptied | Loaded)
 
 

@@ -139,7 +139,7 @@ def _loaded(groups: SavedGroups) -> Groups:
     )
 
 
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER = msgspec.json.Decoder(TabletConfig)
 
 

@@ -280,7 +280,7 @@ class Loads:
         changed = False
         with self._shard.lock:
             for state in self._shard.tablets().values():
-                for ticket in tickets & {load.load for load in state.prepared}:
+                for ticket in sorted(tickets & {load.load for load in state.prepared}):
                     self._upkeep.change(state.tablet, partial(without_prepared, load=ticket))
                     changed = True
         if changed:

@@ -28,7 +28,7 @@ class Outbox:
             self._wake.set_result(None)
 
     def close(self) -> None:
-        """Send no more."""
+        """End the sending; what waits is not sent."""
         if self._sending is not None:
             self._sending.cancel()
 

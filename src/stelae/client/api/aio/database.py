@@ -12,7 +12,7 @@ from stelae.client.api.database import Database
 from stelae.client.api.display import Description
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.snapshot import Snapshot
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.session import Session
 from stelae.model.ids import Txn
@@ -38,7 +38,7 @@ class AsyncDatabase(OfThisProcess):
         """A table by its name: see `Database.table`."""
         return self._async(await self._session.work(self._twin.table, name))
 
-    def _async(self, table: TableHandle) -> AsyncTable:
+    def _async(self, table: Table) -> AsyncTable:
         return AsyncTable(self._session, table.info)
 
     async def tables(self) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from stelae.client.api.handles import OfThisProcess
-from stelae.client.api.rows import FoundRow, pandas_of, polars_of
+from stelae.client.api.rows import Row, pandas_of, polars_of
 from stelae.client.api.scan import PinnedScan
 from stelae.client.calls.aio_session import AsyncSession, wait_for
 from stelae.client.calls.scans import ScanRun
@@ -36,7 +36,7 @@ class AsyncScan(OfThisProcess):
         self._session = session
         self._pinned = pinned
 
-    def __aiter__(self) -> AsyncIterator[FoundRow]:
+    def __aiter__(self) -> AsyncIterator[Row]:
         return _Rows(self._stream(ScanRun.rows))
 
     def batches(self) -> AsyncIterator[pa.RecordBatch]:
@@ -59,7 +59,7 @@ class AsyncScan(OfThisProcess):
         """All rows as a polars frame."""
         return await self._session.work(polars_of, await self.to_arrow())
 
-    async def page(self, count: int) -> tuple[list[FoundRow], str | None]:
+    async def page(self, count: int) -> tuple[list[Row], str | None]:
         """The first `count` rows, and a token for `after=`, or None if there are no more."""
         pinned = await wait_for(self._pinned)
         return await self._session.work(pinned.page, count)
@@ -117,14 +117,14 @@ class _Stream(AsyncIterator[T]):
                 self._session.begin(self._pump.close)
 
 
-class _Rows(AsyncIterator[FoundRow]):
+class _Rows(AsyncIterator[Row]):
     """The rows of chunks, one by one."""
 
-    def __init__(self, chunks: _Stream[list[FoundRow]]) -> None:
+    def __init__(self, chunks: _Stream[list[Row]]) -> None:
         self._chunks = chunks
-        self._rows: Iterator[FoundRow] = iter(())
+        self._rows: Iterator[Row] = iter(())
 
-    async def __anext__(self) -> FoundRow:
+    async def __anext__(self) -> Row:
         while (row := next(self._rows, None)) is None:
             self._rows = iter(await self._chunks.__anext__())
         return row

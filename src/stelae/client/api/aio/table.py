@@ -10,11 +10,12 @@ from typing import Any
 from stelae.client.api.aio.batch import AsyncBatch
 from stelae.client.api.aio.scan import AsyncScan
 from stelae.client.api.handles import OfThisProcess
-from stelae.client.api.rows import FoundRow, FoundVersion
+from stelae.client.api.rows import Row, Version
 from stelae.client.api.scan import PinnedScan, open_scan
-from stelae.client.api.table import TableHandle
+from stelae.client.api.table import Table
 from stelae.client.calls.aio_session import AsyncSession, was_refused
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
+from stelae.client.calls.order import span_of
 from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
 from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.client.calls.wakes import Wakes
@@ -40,7 +41,7 @@ class AsyncTable(OfThisProcess):
         self._session = session
         self._known = KnownTable(info)
         self._rows = Rows(self._known)
-        self._twin = TableHandle(session.session, info)
+        self._twin = Table(session.session, info)
         self._wakes: Wakes[Txn] = Wakes()
 
     @property
@@ -52,7 +53,7 @@ class AsyncTable(OfThisProcess):
 
     async def get(
         self, key: object, columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
-    ) -> FoundRow | None:
+    ) -> Row | None:
         """The newest values of one row, or None: see `Table.get`. What is in memory is answered without waiting."""
         backend = self._session.session.backend
         if rows == ALL_ROWS and backend.is_local:
@@ -63,7 +64,7 @@ class AsyncTable(OfThisProcess):
 
     async def get_many(
         self, keys: Iterable[object], columns: Sequence[str] | None = None, at: object = None, *, rows: str = ALL_ROWS
-    ) -> list[FoundRow | None]:
+    ) -> list[Row | None]:
         """Many rows at one snapshot, in the order of the keys: see `Table.get_many`."""
         return await self._session.run(self._rows.get_many(keys, columns, at, rows))
 
@@ -73,7 +74,7 @@ class AsyncTable(OfThisProcess):
 
     async def history(
         self, key: object, columns: Sequence[str] | None = None, limit: int | None = None, at: object = None
-    ) -> dict[str, list[FoundVersion]]:
+    ) -> dict[str, list[Version]]:
         """The versions of each column and cell of a row, newest first: see `Table.history`."""
         return await self._session.run(self._rows.history(key, columns, limit, at))
 
@@ -81,7 +82,7 @@ class AsyncTable(OfThisProcess):
         """How many rows there are, or how many the condition is true of: see `Table.count`."""
         return await self._session.work(self._twin.count, where, **bounds)
 
-    async def head(self, count: int = 10) -> list[FoundRow]:
+    async def head(self, count: int = 10) -> list[Row]:
         """The first rows by key: see `Table.head`."""
         return await self._session.work(self._twin.head, count)
 
@@ -111,21 +112,24 @@ class AsyncTable(OfThisProcess):
 
         await asyncio.gather(*[users.put({"id": str(n)}) for n in range(100)])   # together, in few syncs
         """
-        backend = self._session.session.backend
-        if if_unchanged_since is None and not if_absent and backend.is_local and not self._session.order.has_turns:
+        backend, order = self._session.session.backend, self._session.order
+        if if_unchanged_since is None and not if_absent and backend.is_local:
             deadline, future = self._session.session.patience.deadline(), None
             with suppress(InvalidArgument, Retryable):  # nothing was written; said again below, by a fresh view perhaps
-                submitted = backend.submit(self._known.id, self._known.view.put_blocks(row, ts), deadline=deadline)
-                if was_refused(submitted):
-                    submitted.result()
-                future = submitted
+                blocks = self._known.view.put_blocks(row, ts)
+                if not order.has_turns or order.is_free(self._known.id, span_of(blocks)):
+                    submitted = backend.submit(self._known.id, blocks, deadline=deadline)
+                    if was_refused(submitted):
+                        submitted.result()
+                    order.note_let_in(self._known.id, blocks, submitted)
+                    future = submitted
             if future is not None:
                 return await self._wakes.awaited(future, deadline)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
         """Write many rows: see `Table.put_many`."""
-        return await self._session.run(self._rows.put_many(rows, nulls, ts, cells), writes=self._known.id)
+        return await self._session.run(self._rows.put_many(rows, nulls, ts, cells))
 
     async def erase(
         self,
@@ -140,13 +144,13 @@ class AsyncTable(OfThisProcess):
 
     async def erase_many(self, keys: Any, *, ts: int | None = None) -> Txn:
         """Erase many rows: see `Table.erase_many`."""
-        return await self._session.run(self._rows.erase_many(keys, ts), writes=self._known.id)
+        return await self._session.run(self._rows.erase_many(keys, ts))
 
     async def erase_range(self, start: object = None, stop: object = None, *, prefix: object = None) -> int:
         """Erase the rows from `start` to below `stop`, in parts; returns how many: see `Table.erase_range`."""
         return await self._session.work_in_turn(self._known.id, self._twin.erase_range, start, stop, prefix=prefix)
 
-    async def update(self, key: object, function: UpdateFunction) -> FoundRow | None:
+    async def update(self, key: object, function: UpdateFunction) -> Row | None:
         """Read, change and write back a row, again on conflict: see `Table.update`. The function is a plain one."""
         return await self._session.run(self._rows.update(key, function))
 

@@ -47,6 +47,17 @@ async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
     )
 
 
+async def check_shard(store: Metastore, node: str, number: int, log: str) -> None:
+    """Before a shard opens its log. Corruption if it has its log elsewhere: opened here, it would lack its rows.
+    InvalidArgument if the store has another shard: all tablets are in one log so far."""
+    for life in await read_lives(store):
+        if (life.node, life.number) != (node, number):
+            raise InvalidArgument(
+                f"the cluster has a shard already, {life.name}, and is served by one in this release: start that one"
+            )
+        _check_log(life, log)
+
+
 async def register_shard(store: Metastore, node: str, node_name: str, number: int, log: str, address: str) -> ShardLife:
     """Begin another incarnation. The caller has the directory of the shard to itself. Corruption if the shard has its
     log elsewhere; AlreadyExists if another process is beginning one, too."""
@@ -54,12 +65,8 @@ async def register_shard(store: Metastore, node: str, node_name: str, number: in
     for _ in range(_ATTEMPTS_MAX):
         entry = await store.get(key)
         before = None if entry is None else json_of(entry, ShardLife, "the life of a shard")
-        if before is not None and before.log != log:
-            raise Corruption(
-                f"shard {before.name} keeps its log ({before.log}) in another directory than this one, whose log is "
-                f"{log}: start it there. Nothing was changed",
-                key,
-            )
+        if before is not None:
+            _check_log(before, log)
         incarnation = 1 if before is None else before.incarnation + 1
         life = ShardLife(node, node_name, number, incarnation, log, address)
         compare = IsAbsent(key) if entry is None else ModRevisionIs(key, entry.mod_revision)
@@ -68,8 +75,10 @@ async def register_shard(store: Metastore, node: str, node_name: str, number: in
     raise AlreadyExists(f"shard {node_name}/{number} is being started by another process")
 
 
-async def check_name(store: Metastore, node: str, node_name: str) -> None:
-    """InvalidArgument if another node goes by that name."""
-    for life in await read_lives(store):
-        if life.node_name == node_name and life.node != node:
-            raise InvalidArgument(f"another node of the cluster is called {node_name!r}: choose another name")
+def _check_log(life: ShardLife, log: str) -> None:
+    if life.log != log:
+        raise Corruption(
+            f"shard {life.name} keeps its log ({life.log}) in another directory than this one, whose log is {log}: "
+            "start it there. Nothing was changed",
+            life_key(life.node, life.number),
+        )
