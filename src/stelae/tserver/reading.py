@@ -56,7 +56,7 @@ class TableReader:
         state = shard.state_at(table, row)
         if at is None and not state.floors:  # the usual read, without a call more than it needs
             own, of_all = state.commits.visible, self._commits.visible
-            visible = own if own > of_all else of_all
+            visible = max(own, of_all)
             asking = Asking(visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
         else:
             asking = self._asking(state, at)
