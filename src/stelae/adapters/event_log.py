@@ -16,10 +16,27 @@ from typing import Any
 
 import msgspec
 
-from stelae.model.events import DiskRefused, Event, OwnerLost, StoreFilled, TicketExpired, UnknownFilesFound
+from stelae.model.events import (
+    DiskRefused,
+    Event,
+    HandshakeRefused,
+    OwnerLost,
+    ServedInsecurely,
+    StoreFilled,
+    TicketExpired,
+    UnknownFilesFound,
+)
 
 LOGGER = "stelae.events"
-_WARNINGS = (DiskRefused, OwnerLost, StoreFilled, TicketExpired, UnknownFilesFound)
+_WARNINGS = (
+    DiskRefused,
+    HandshakeRefused,
+    OwnerLost,
+    ServedInsecurely,
+    StoreFilled,
+    TicketExpired,
+    UnknownFilesFound,
+)
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 

@@ -195,10 +195,10 @@ def _newest(reader: RowReader, row: Row, asking: Asking) -> tuple[Txn, Values | 
 def now(shard: Shard, wall_ms: int) -> Txn:
     """The newest snapshot: as late as the clock says, if nothing is on its way, since what is purged by its age is gone
     then."""
-    wall = pack(wall_ms)
-    if wall > shard.visible:
+    wall, commits = pack(wall_ms), shard.commits
+    if wall > commits.visible:
         shard.ready(wall)
-    return shard.visible
+    return commits.visible
 
 
 def lost_file(error: NotFound) -> StelaeError:
