@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -9,7 +10,7 @@ from stelae.assembly.world import Aside
 from stelae.catalog.value import CatalogVersion
 from stelae.client.remote.asking import Asker
 from stelae.master.master import Master
-from stelae.model.errors import Unavailable
+from stelae.model.errors import ConnectionLost, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
@@ -26,7 +27,10 @@ from stelae.registry.control_operations import (
     TabletsAtRest,
 )
 from stelae.registry.tablet_records import TabletRecord, read_tablets
+from stelae.service.deadlines import Deadline
 from stelae.tserver.server import TabletServer
+
+_PAUSE_S = 0.05
 
 
 class LocalServerLink:
@@ -40,7 +44,7 @@ class LocalServerLink:
     def server(self) -> str:
         return self._server.name
 
-    async def ask(self, request: ControlRequest) -> TabletReport:
+    async def ask(self, request: ControlRequest, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
         return await self._aside(self._server.ask, request)
 
     async def report(self) -> TabletReport:
@@ -78,14 +82,25 @@ class RemoteServerLink:
         self._catalog = catalog
         self._aside = aside
         self._server = ""
+        self._is_ending = False
+
+    def end(self) -> None:
+        """From now on a shard that is away is not waited for."""
+        self._is_ending = True
 
     @property
     def server(self) -> str:
         """As it called itself last."""
         return self._server
 
-    async def ask(self, request: ControlRequest) -> TabletReport:
-        return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
+    async def ask(self, request: ControlRequest, *, deadline: Deadline | None = None) -> TabletReport:
+        while True:
+            try:
+                return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
+            except ConnectionLost:
+                if deadline is None or deadline.is_over or self._is_ending:
+                    raise
+            await asyncio.sleep(min(_PAUSE_S, deadline.left_s))
 
     async def report(self) -> TabletReport:
         return self._heard(await self._aside(self._report))

@@ -57,7 +57,7 @@ class ClusterMaster:
         tables = KnownTables(self.catalog)
         self._visits = Visits(f"master {settings.name}", tables.info)
         self._shard = make_asker(ports, "the shard", self._hello, self._find_shard)
-        link = RemoteServerLink(self._shard, self.catalog, ports.aside)
+        self._link = link = RemoteServerLink(self._shard, self.catalog, ports.aside)
         self.master = Master(ports.metastore, self.catalog, link, ports.clock, settings.master, tell)
         desk = TableDesk(self.master, tables, ports.loop, self._visits, link.choose_split, link.look_at_sizes)
         self._closing = RLock()
@@ -114,6 +114,7 @@ class ClusterMaster:
             if self._is_closed:
                 return
             self._is_closed = True
+            self._link.end()
             try:
                 if self._served is not None:
                     self._served.close()

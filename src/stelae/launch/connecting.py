@@ -72,8 +72,8 @@ class ClusterPlace:
         shard = FoundConnector(f"the shard of {self.words}", find, self._connector, CLOCK)
         return ConnectedStore(shard, self._hello, ",".join(self.addresses), tables=masters)
 
-    def owner_words(self) -> str:
-        return self.words
+    def away_words(self) -> str:
+        return f"{self.words} cannot be reached"
 
     def _connector(self, address: str) -> BlockingConnector:
         return TcpConnector(address, tls=self._tls)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stelae.model.errors import DiskFull, InvalidArgument, StelaeError
+from stelae.model.errors import DeadlineExceeded, DiskFull, InvalidArgument, StelaeError
 from stelae.model.values import show
 from stelae.ports.clock import Clock
 from stelae.ports.rng import Rng
@@ -41,18 +41,25 @@ class Attempts:
     """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
     deadline has passed; at once if the disk is full, since waiting makes no room."""
 
-    __slots__ = ("_deadline", "_rng", "_wait_s")
+    __slots__ = ("_deadline", "_reason", "_rng", "_wait_s")
 
     def __init__(self, deadline: Deadline, rng: Rng) -> None:
         self._deadline = deadline
         self._rng = rng
         self._wait_s = _WAIT_S_MIN
+        self._reason = ""
+        """What was wrong before the time was up."""
 
     def delay_s(self, error: StelaeError) -> float:
         if isinstance(error, DiskFull):
             raise error
+        is_of_time = isinstance(error, DeadlineExceeded)
+        if not is_of_time:
+            self._reason = str(error)
         left_s = self._deadline.left_s
         if left_s <= 0:
+            if is_of_time and self._reason:
+                error = DeadlineExceeded(f"{error}; before that: {self._reason}")
             error.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
             raise error
         delay_s = self._wait_s * (0.5 + self._rng.fraction())
