@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from stelae.adapters.sockets.blocking import UnixConnector
 from stelae.adapters.sockets.paths import NAME_BYTES_MAX, PATH_BYTES_MAX, short_path
-from stelae.adapters.sockets.unix import UnixTransport
+from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.model.errors import (
     AlreadyExists,
@@ -112,7 +111,7 @@ async def _stuff(connection: Connection) -> None:
 
 
 def test_closing_ends_although_the_peer_does_not_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.adapters.sockets.unix.CLOSE_S", 0.05)
+    monkeypatch.setattr("stelae.adapters.sockets.streams.CLOSE_S", 0.05)
 
     async def both(here: Connection, there: Connection) -> None:
         await _stuff(here)
@@ -386,7 +385,7 @@ def test_what_breaks_off_and_what_is_no_frame(directory: Path) -> None:
 
 FORKING = """
 import os, sys
-from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.unix import UnixConnector
 from stelae.model.errors import Closed
 
 here = UnixConnector(sys.argv[1]).connect(300)

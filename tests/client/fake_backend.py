@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.sockets.blocking import UnixConnector
-from stelae.adapters.sockets.unix import UnixTransport
+from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.catalog.objects import NamespaceId, Table, TableProperties, ZoneId
 from stelae.client.remote.lines import LineSettings

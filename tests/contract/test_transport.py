@@ -17,7 +17,7 @@ from tests.contract.transports import LIMITS, SPOKEN, WORLDS, TalkWorld, frame, 
 from tests.effort import tries
 
 MIB = 2**20
-UNTAKEN_BYTES_MAX = 4 * MIB
+UNTAKEN_BYTES_MAX = 8 * MIB
 """More than any transport lets a peer send that is not received: its own bounds, and the system's buffers."""
 
 Talk = Callable[[Connection, Connection], Awaitable[None]]

@@ -1,27 +1,36 @@
-"""Worlds in which processes talk to each other: local sockets between real ones, and the simulated network.
+"""Worlds in which processes talk to each other: sockets between real ones, and the simulated network.
 
-python -m tests.contract.transports <address>    a process that listens there until it is killed: see `chatter`
+python -m tests.contract.transports <address> [<files of TLS>]
+    a process that listens there until it is killed: see `chatter`
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, Protocol, TypeVar
 
-from stelae.adapters.sockets.blocking import UnixConnector
-from stelae.adapters.sockets.unix import UnixTransport
+import msgspec
+
+from stelae.adapters.sockets.tcp import TcpConnector, TcpTransport
+from stelae.adapters.sockets.tls import TlsFiles
+from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import LoopThread
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, RequestId, Transport
 from stelae.sim.loop import SimLoop, SimProcess, outside
 from stelae.sim.network import SimTransport
 from stelae.wire.frames import WireLimits
+from tests.certificates import Authority
 
 T = TypeVar("T")
 
@@ -79,18 +88,12 @@ class TalkWorld(Protocol):
         ...
 
 
-class SocketWorld:
-    def __init__(self, directory: Path) -> None:
-        self.transport = UnixTransport(LIMITS)
-        self._directory = directory
+class SocketWorld(ABC):
+    """Real sockets, and an event loop in a thread of its own."""
+
+    def __init__(self) -> None:
         self._thread = LoopThread("talk")
         self._talkers: list[_ProcessTalker] = []
-
-    def address(self, name: str) -> Address:
-        return Address(str(self._directory / name))
-
-    def connector(self, address: Address) -> BlockingConnector:
-        return UnixConnector(address, LIMITS)
 
     def run(self, job: Awaitable[T]) -> T:
         return self._thread.run(job)
@@ -102,9 +105,13 @@ class SocketWorld:
         return self._thread.run(begin())
 
     def talker(self, address: Address) -> Talker:
-        talker = _ProcessTalker(address)
+        talker = _ProcessTalker(address, *self.options())
         self._talkers.append(talker)
         return talker
+
+    @abstractmethod
+    def options(self) -> list[str]:
+        """What a talker is told besides its address."""
 
     def close(self) -> None:
         for talker in self._talkers:
@@ -112,9 +119,53 @@ class SocketWorld:
         self._thread.close()
 
 
+class UnixWorld(SocketWorld):
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.transport = UnixTransport(LIMITS)
+        self._directory = directory
+
+    def address(self, name: str) -> Address:
+        return Address(str(self._directory / name))
+
+    def connector(self, address: Address) -> BlockingConnector:
+        return UnixConnector(address, LIMITS)
+
+    def options(self) -> list[str]:
+        return []
+
+
+class TcpWorld(SocketWorld):
+    def __init__(self, host: str, tls: TlsFiles | None) -> None:
+        super().__init__()
+        self.transport = TcpTransport(LIMITS, tls)
+        self._host = host
+        self._tls = tls
+        self._ports: dict[str, int] = {}
+
+    def address(self, name: str) -> Address:
+        if name not in self._ports:
+            with socket.create_server((self._host, 0)) as free:
+                self._ports[name] = free.getsockname()[1]
+        return Address(f"{self._host}:{self._ports[name]}")
+
+    def connector(self, address: Address) -> BlockingConnector:
+        return TcpConnector(address, LIMITS, self._tls)
+
+    def options(self) -> list[str]:
+        return [] if self._tls is None else [msgspec.json.encode(self._tls).decode()]
+
+
+def loopback_host() -> str:
+    """An address of this machine that is nobody else's, where it has many: then nobody takes a port that was free."""
+    if sys.platform != "linux":
+        return "127.0.0.1"
+    return str(ip_address(0x7F000000 + SystemRandom().randrange(2**16, 2**24 - 1)))
+
+
 class _ProcessTalker:
-    def __init__(self, address: Address) -> None:
-        command = [sys.executable, "-m", "tests.contract.transports", address]
+    def __init__(self, address: Address, *options: str) -> None:
+        command = [sys.executable, "-m", "tests.contract.transports", address, *options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
@@ -162,19 +213,38 @@ class _SimTalker:
         self._process.crash()
 
 
-WORLDS = ("sockets", "sim-1", "sim-2", "sim-3")
+WORLDS = ("unix", "tcp", "tls", "sim-1", "sim-2", "sim-3")
 
 
 @contextmanager
 def talk_world(name: str) -> Iterator[TalkWorld]:
-    """Sockets have a directory whose name is short enough for them, whatever pytest's own are."""
+    """Local sockets have a directory whose name is short enough for them, whatever pytest's own are."""
     with tempfile.TemporaryDirectory() as directory:
-        world = SocketWorld(Path(directory)) if name == "sockets" else SimWorld(int(name.removeprefix("sim-")))
+        world = _world(name, Path(directory))
         try:
             yield world
         finally:
             world.close()
 
 
+def _world(name: str, directory: Path) -> UnixWorld | TcpWorld | SimWorld:
+    host = loopback_host()
+    match name:
+        case "unix":
+            return UnixWorld(directory)
+        case "tcp":
+            return TcpWorld(host, None)
+        case "tls":
+            return TcpWorld(host, Authority(directory).files("both", host, is_mutual=True))
+        case _:
+            return SimWorld(int(name.removeprefix("sim-")))
+
+
+def _transport(address: str, *options: str) -> Transport:
+    if "/" in address:
+        return UnixTransport(LIMITS)
+    return TcpTransport(LIMITS, msgspec.json.decode(options[0], type=TlsFiles) if options else None)
+
+
 if __name__ == "__main__":
-    asyncio.run(chatter(UnixTransport(LIMITS), Address(sys.argv[1]), lambda: print("ready", flush=True)))
+    asyncio.run(chatter(_transport(*sys.argv[1:]), Address(sys.argv[1]), lambda: print("ready", flush=True)))

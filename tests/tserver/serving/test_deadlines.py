@@ -25,7 +25,7 @@ import pytest
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
-from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.unix import UnixConnector
 from stelae.client.api.table import TableHandle
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session

@@ -19,7 +19,7 @@ import pytest
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.unix import UnixConnector
 from stelae.client.remote.lines import LineSettings
 from stelae.client.remote.store import RemoteStore
 from stelae.model.errors import (
@@ -299,7 +299,7 @@ PROCESS = """
 import sys
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
-from stelae.adapters.sockets.blocking import UnixConnector
+from stelae.adapters.sockets.unix import UnixConnector
 from stelae.service.scans import ScanAsk
 from stelae.client.remote.store import RemoteStore
 from stelae.model.ids import TableId, Txn

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from stelae.adapters.sockets.tls import FIRST_BYTES, TlsSession, looks_like_tls
-from stelae.model.errors import Closed, DeadlineExceeded, PermissionDenied, Unavailable
+from stelae.model.errors import Closed, DeadlineExceeded, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
 from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, WireLimits, encode_frame
@@ -47,7 +47,8 @@ class BlockingStream:
         self._frames: deque[Frame] = deque()
         self._beginning: bytes | None = b""
         """The first bytes that came, until a frame has come."""
-        self._fault: ProtocolError | PermissionDenied | None = None
+        self._fault: StelaeError | None = None
+        """Why nothing more is received, once what came before it was."""
         self._has_end = False
         """The peer closed, and everything it sent has been decoded."""
         self._is_whole = True
@@ -139,7 +140,8 @@ class BlockingStream:
         except OSError as error:
             if self._is_closed:
                 raise Closed(f"{self.peer}: this side closed the connection") from None
-            raise Unavailable(f"{self.peer}: the connection broke off: {error.strerror or error}") from error
+            self._fault = Unavailable(f"{self.peer}: the connection broke off: {error.strerror or error}")
+            raise self._fault from error
         finally:
             if self._is_closed:
                 self._reap()
@@ -187,13 +189,14 @@ class BlockingStream:
 
     def _take_end(self) -> None:
         """The peer says nothing more."""
-        if self._tls is None and self._decoder.pending_bytes and looks_like_tls(self._beginning):
-            raise self._other_speaks_tls()
-        if self._decoder.pending_bytes:
-            raise Unavailable(f"{self.peer}: the connection broke off inside a frame")
-        if self._tls is not None and not self._tls.is_over:
-            raise Unavailable(f"{self.peer}: the connection broke off")
-        self._has_end = True
+        is_cut = self._decoder.pending_bytes
+        if is_cut and self._tls is None and looks_like_tls(self._beginning):
+            self._fault = self._other_speaks_tls()
+        elif is_cut or (self._tls is not None and not self._tls.is_over):
+            where = " inside a frame" if is_cut else ""
+            self._fault = Unavailable(f"{self.peer}: the connection broke off{where}")
+        else:
+            self._has_end = True
 
     def _other_speaks_tls(self) -> PermissionDenied:
         return PermissionDenied(f"{self.peer}: the other side speaks TLS, and this side was told of none")

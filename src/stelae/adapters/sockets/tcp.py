@@ -182,7 +182,7 @@ class TcpConnector:
 
 async def _open(host: str, port: int) -> socket.socket:
     """A socket that is connected to the first address of the host that answers; each has its share of the time."""
-    places = await _places(host, port)
+    places, last = await _places(host, port), OSError("the name stands for no address")
     for place in places:
         try:
             async with asyncio.timeout(CONNECT_S / len(places)):
@@ -206,7 +206,7 @@ async def _open_place(place: _Place) -> socket.socket:
 
 def _open_blocking(host: str, port: int, until_s: float | None) -> socket.socket:
     """As `_open`."""
-    places = _resolve(host, port)
+    places, last = _resolve(host, port), OSError("the name stands for no address")
     for at, place in enumerate(places):
         opened = socket.socket(place[0], socket.SOCK_STREAM)
         try:

@@ -1,8 +1,6 @@
-"""Results of other threads, awaited in an event loop: those that come together wake the loop once.
+"""Results of other threads, awaited in an event loop: those that come together wake the loop once (`service.bundles`).
 
-To wake a loop from another thread is a system call and a turn of the loop. A group of writes becomes durable at one
-moment, so their results are put side by side, and only the first of them calls. In the same way the deadlines of many
-writes have one timer: they pass in the order in which the writes were begun.
+In the same way the deadlines of many writes have one timer: they pass in the order in which the writes were begun.
 """
 
 from __future__ import annotations
@@ -10,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
 from stelae.model.errors import UnknownOutcome
+from stelae.service.bundles import Bundle
 from stelae.service.deadlines import Deadline
 
 T = TypeVar("T")
@@ -41,21 +39,16 @@ class Wakes(Generic[T]):
 class _Calls(Generic[T]):
     """Results on their way to one loop, and whether the loop was woken for them."""
 
-    __slots__ = ("_come", "_is_called", "_timer", "_watched", "loop")
+    __slots__ = ("_bundle", "_timer", "_watched", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._come: deque[tuple[asyncio.Future[T], Future[T]]] = deque()
-        self._is_called = False
+        self._bundle: Bundle[tuple[asyncio.Future[T], Future[T]]] = Bundle(loop.call_soon_threadsafe, self._take)
         self._watched: deque[tuple[asyncio.Future[T], Deadline]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def bring(self, waiting: asyncio.Future[T], future: Future[T]) -> None:
-        self._come.append((waiting, future))
-        if not self._is_called:
-            self._is_called = True
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                self.loop.call_soon_threadsafe(self._deliver)
+        self._bundle.bring((waiting, future))
 
     def watch(self, waiting: asyncio.Future[T], deadline: Deadline) -> None:
         watched = self._watched
@@ -65,18 +58,14 @@ class _Calls(Generic[T]):
         if self._timer is None:
             self._timer = self.loop.call_later(deadline.left_s, self._end_late)
 
-    def _deliver(self) -> None:
-        # Clear the flag before draining: a result added after this line schedules another call, perhaps a spurious one,
-        # never a lost one.
-        self._is_called = False
-        while self._come:
-            waiting, future = self._come.popleft()
-            if not waiting.done():
-                error = future.exception()
-                if error is None:
-                    waiting.set_result(future.result())
-                else:
-                    waiting.set_exception(error)
+    def _take(self, brought: tuple[asyncio.Future[T], Future[T]]) -> None:
+        waiting, future = brought
+        if not waiting.done():
+            error = future.exception()
+            if error is None:
+                waiting.set_result(future.result())
+            else:
+                waiting.set_exception(error)
 
     def _end_late(self) -> None:
         """End those whose time is over, and look again when that of the next one is."""

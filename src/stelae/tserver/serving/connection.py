@@ -19,6 +19,8 @@ from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.jobs import HeldPins, begin_task, wait_in_turn
 from stelae.tserver.serving.news import News
+from stelae.tserver.serving.outbox import Outbox
+from stelae.tserver.serving.requests import OpenRequest, OpenRequests
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
 from stelae.wire.hello import HELLO_ID, agree, hello_frame, read_hello
@@ -30,35 +32,21 @@ if TYPE_CHECKING:
 _OVER = (ProtocolError, Unavailable, Closed, TimeoutError)
 """What ends a connection, and nothing else."""
 
+SMALL_BYTES = 64 * 1024
+"""A write of so many bytes is checked and let in faster than a thread is woken for it."""
+
 _Work: TypeAlias = Callable[[], Coroutine[Any, Any, Frame | None]]
-
-
-class _Request:
-    """One under way. `stop` is done when no more of its answer is wanted, or can be given."""
-
-    def __init__(self, frame: Frame, deadline: Deadline | None) -> None:
-        self.id = frame.request_id
-        self.deadline = deadline
-        self.size_bytes = len(frame.message) + len(frame.body)
-        self.stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Task[None]
-
-    def end(self) -> None:
-        if not self.stop.done():
-            self.stop.set_result(None)
 
 
 class ServedConnection:
     def __init__(self, service: StoreService, connection: Connection) -> None:
         self._service = service
         self._connection = connection
-        self._requests: dict[RequestId, _Request] = {}
-        self._bytes = 0
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._requests = OpenRequests(service.limits.requests_max, service.limits.request_bytes_max)
         self._written: asyncio.Future[None] | None = None
         """Done when the last write that came has been given to the backend."""
         self._pins = HeldPins(service.limits.pins_max)
+        self._outbox = Outbox(connection)
         self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
 
@@ -68,7 +56,7 @@ class ServedConnection:
                 self._reading = asyncio.create_task(self._read())
                 await asyncio.wait((self._reading,))
                 if self._is_leaving:
-                    await self._finish()
+                    await self._requests.finish(self._service.limits.close_s)
         finally:
             await self.end()
 
@@ -81,9 +69,10 @@ class ServedConnection:
             self._service.afterwards(self._connection.close())
 
     async def end(self) -> None:
-        tasks = [request.task for request in self._requests.values()]
-        for task in (*tasks, *((self._reading,) if self._reading is not None else ())):
-            task.cancel()
+        tasks = self._requests.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
+        self._outbox.close()
         if self._pins:
             self._service.afterwards(self._free_pins())
         else:
@@ -121,7 +110,7 @@ class ServedConnection:
     async def _read(self) -> None:
         with suppress(*_OVER):
             while True:
-                await self._has_room.wait()
+                await self._requests.has_room.wait()
                 frame = await self._connection.receive()
                 if frame is None:
                     return
@@ -143,8 +132,11 @@ class ServedConnection:
                     await self._send_error(frame.request_id, error)
                     return
                 operation = self._service.operations[method.name]
-                if operation is not NEWEST or not await self._answer_from_cache(frame, asked):
-                    self._begin(frame, operation, asked)
+                if operation is NEWEST and await self._answer_from_cache(frame, asked):
+                    return
+                if operation is WRITE and self._let_in(frame, asked):
+                    return
+                self._begin(frame, operation, asked)
             case FrameKind.REQUEST:
                 raise ProtocolError(f"request {frame.request_id} is under way; its id cannot be another's")
             case FrameKind.CANCEL:
@@ -154,16 +146,42 @@ class ServedConnection:
                 raise ProtocolError(f"{frame!r}: a client asks and cancels, and does not answer")
 
     def _begin(self, frame: Frame, operation: Operation[Any, Any], asked: m.Request) -> None:
-        left_ms = asked.left_ms
-        deadline = None if left_ms is None else Deadline(self._service.clock, left_ms / 1_000)
-        request = _Request(frame, deadline)
-        self._requests[request.id] = request
-        self._bytes += request.size_bytes
-        self._see_room()
-        request.task = asyncio.create_task(self._answer(request, self._work(request, frame, operation, asked)))
-        request.task.add_done_callback(lambda _: self._ended(request))
+        request = OpenRequest(frame, self._deadline(asked))
+        work = self._work(request, frame, operation, asked)
+        self._requests.add(request, asyncio.create_task(self._answer(request, work)))
 
-    def _work(self, request: _Request, frame: Frame, operation: Operation[Any, Any], asked: Any) -> _Work:
+    def _deadline(self, asked: m.Request) -> Deadline | None:
+        return None if asked.left_ms is None else Deadline(self._service.clock, asked.left_ms / 1_000)
+
+    def _let_in(self, frame: Frame, asked: Any) -> bool:
+        """Give a small write to the store here and now: no thread has to be woken for it, and nothing of it waits for
+        a file. Whether that was done. It is answered when it is durable."""
+        is_next = self._written is None or self._written.done()
+        if len(frame.body) > SMALL_BYTES or asked.max_txn is not None or asked.must_show or not is_next:
+            return False
+        if not self._service.backend.is_local:
+            return False
+        request = OpenRequest(frame, self._deadline(asked))
+        self._requests.add(request, asyncio.get_running_loop().create_future())
+        try:
+            future = self._submit(asked, frame.body, request.deadline)
+        except Exception as error:  # noqa: BLE001 - as for other requests
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(lambda done: self._service.decided.bring((self, request, done)))
+        return True
+
+    def answer_write(self, request: OpenRequest, decided: Future[Txn]) -> None:
+        """A write that was let in is durable, or is not."""
+        error = decided.exception()
+        if error is None:
+            self._outbox.put(_answer_frame(request.id, WRITE.result.encode(decided.result())))
+        else:
+            self._outbox.put(error_frame(request.id, self._told(error), self._service.faults))
+        if not request.task.done():
+            request.task.set_result(None)
+
+    def _work(self, request: OpenRequest, frame: Frame, operation: Operation[Any, Any], asked: Any) -> _Work:
         if operation is WRITE:
             before, self._written = self._written, asyncio.get_running_loop().create_future()
             return partial(self._write, request, asked, frame.body, before, self._written)
@@ -176,29 +194,9 @@ class ServedConnection:
         serve = self._carry_out_long if operation.is_long else self._carry_out
         return partial(serve, request, operation, asked, frame.body)
 
-    def _ended(self, request: _Request) -> None:
-        del self._requests[request.id]
-        self._bytes -= request.size_bytes
-        self._see_room()
-
-    def _see_room(self) -> None:
-        limits = self._service.limits
-        if len(self._requests) < limits.requests_max and self._bytes < limits.request_bytes_max:
-            self._has_room.set()
-        else:
-            self._has_room.clear()
-
-    async def _finish(self) -> None:
-        """Let what is under way be answered; streams, which may be endless, are told to stop."""
-        for request in self._requests.values():
-            request.end()
-        tasks = [request.task for request in self._requests.values()]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._service.limits.close_s)
-
     # -- answers
 
-    async def _answer(self, request: _Request, work: _Work) -> None:
+    async def _answer(self, request: OpenRequest, work: _Work) -> None:
         """Every request ends with one frame that says so, while there is a connection."""
         with suppress(*_OVER):
             try:
@@ -208,15 +206,19 @@ class ServedConnection:
                 await self._send_error(request.id, error)
 
     async def _send_error(self, request: RequestId, error: Exception) -> None:
+        await self._connection.send(error_frame(request, self._told(error), self._service.faults))
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What the peer is told of an error; what is nobody's doing is told here, too."""
         if isinstance(error, Closed):
-            error = ConnectionLost(f"the process that has the store is closing it: {error}")
-        elif not isinstance(error, StelaeError):
+            return ConnectionLost(f"the process that has the store is closing it: {error}")
+        if not isinstance(error, StelaeError):
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"a request of {self._connection.peer} failed", "exception": error}
             )
-        await self._connection.send(error_frame(request, error, self._service.faults))
+        return error
 
-    async def _send_result(self, request: _Request, data: Bytes) -> Frame | None:
+    async def _send_result(self, request: OpenRequest, data: Bytes) -> Frame | None:
         """The last frame of an answer; what is too large for one frame is sent in pieces before it."""
         if len(data) <= ANSWER_BYTES_MAX:
             return _answer_frame(request.id, data)
@@ -243,14 +245,14 @@ class ServedConnection:
         return True
 
     async def _carry_out(
-        self, request: _Request, operation: Operation[Any, Any], asked: Any, body: Bytes
+        self, request: OpenRequest, operation: Operation[Any, Any], asked: Any, body: Bytes
     ) -> Frame | None:
         job = self._job(request, operation, asked, body, _tell_nobody)
         return await self._send_result(request, await self._service.jobs.run(job, request.deadline))
 
     def _job(
         self,
-        request: _Request,
+        request: OpenRequest,
         operation: Operation[Any, Any],
         asked: Any,
         body: Bytes,
@@ -265,27 +267,28 @@ class ServedConnection:
 
     async def _write(
         self,
-        request: _Request,
+        request: OpenRequest,
         asked: m.WriteMessage,
         body: Bytes,
         before: asyncio.Future[None] | None,
         mine: asyncio.Future[None],
     ) -> Frame:
-        store, table, deadline = self._service.backend, TableId(asked.table), request.deadline
-
-        def submit() -> Future[Txn]:
-            schema = store.info(table, deadline=deadline).schema
-            blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
-            max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
-            return store.submit(table, blocks, max_txn, must_show=asked.must_show, deadline=deadline)
-
+        deadline = request.deadline
         async with wait_in_turn(before, mine, deadline):
-            under_way = await self._service.jobs.run(submit, deadline)
+            under_way = await self._service.jobs.run(lambda: self._submit(asked, body, deadline), deadline)
         # Not cancelled with the connection: the write goes on without it.
         txn = await asyncio.shield(asyncio.wrap_future(under_way))
         return _answer_frame(request.id, WRITE.result.encode(txn))
 
-    async def _pin(self, request: _Request, asked: m.PinMessage) -> Frame:
+    def _submit(self, asked: m.WriteMessage, body: Bytes, deadline: Deadline | None) -> Future[Txn]:
+        store, table = self._service.backend, TableId(asked.table)
+        schema = store.info(table, deadline=deadline).schema
+        blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
+        max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
+        submitted: Future[Txn] = store.submit(table, blocks, max_txn, must_show=asked.must_show, deadline=deadline)
+        return submitted
+
+    async def _pin(self, request: OpenRequest, asked: m.PinMessage) -> Frame:
         at = None if asked.at is None else Txn(asked.at)
 
         def pin() -> bytes:
@@ -294,7 +297,7 @@ class ServedConnection:
 
         return _answer_frame(request.id, await self._service.jobs.run(pin, request.deadline))
 
-    async def _unpin(self, request: _Request, asked: m.UnpinMessage) -> Frame:
+    async def _unpin(self, request: OpenRequest, asked: m.UnpinMessage) -> Frame:
         await self._service.jobs.run(lambda: self._pins.free(asked.pin))
         return _answer_frame(request.id, b"")
 
@@ -303,7 +306,7 @@ class ServedConnection:
 
     # -- streams
 
-    async def _scan(self, request: _Request, asked: m.ScanMessage, body: Bytes) -> Frame | None:
+    async def _scan(self, request: OpenRequest, asked: m.ScanMessage, body: Bytes) -> Frame | None:
         store = self._service.backend
 
         def open_parts() -> Iterator[ScanPart]:
@@ -327,11 +330,11 @@ class ServedConnection:
                 self._service.afterwards(self._service.jobs.run_surely(stream.close))
         return self._stopped(request)
 
-    async def _goes_on(self, request: _Request, ahead: asyncio.Task[Any]) -> bool:
+    async def _goes_on(self, request: OpenRequest, ahead: asyncio.Task[Any]) -> bool:
         await asyncio.wait((ahead, request.stop), return_when=asyncio.FIRST_COMPLETED)
         return not request.stop.done()
 
-    def _stopped(self, request: _Request) -> Frame | None:
+    def _stopped(self, request: OpenRequest) -> Frame | None:
         if not self._is_leaving:
             return None
         return error_frame(
@@ -339,7 +342,7 @@ class ServedConnection:
         )
 
     async def _carry_out_long(
-        self, request: _Request, operation: Operation[Any, Any], asked: Any, body: Bytes
+        self, request: OpenRequest, operation: Operation[Any, Any], asked: Any, body: Bytes
     ) -> Frame | None:
         """Work that tells how far it is, or at least that it goes on, and then what came of it. It goes on if nobody
         wants to know. What is not safe to repeat is waited for when the service is closed, as writes are."""

@@ -11,7 +11,8 @@ on one connection, in number and in bytes. A connection beyond its bounds is not
 
 - A stream is pulled one item ahead of what is sent, and no further: a slow reader holds two items. It is closed when it
   ends, when it is cancelled, and when its connection ends.
-- Writes of one connection reach the backend in the order they came; who waits for them to be durable holds no thread.
+- Writes of one connection reach the backend in the order they came, small ones on the loop itself; who waits for them
+  to be durable holds no thread.
 - Blocks are decoded and checked in full before the backend sees them.
 - What is pinned for a connection is freed when it ends, however that is.
 - A peer that sends what the protocol does not allow loses its connection; nobody else notices.
@@ -21,13 +22,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from stelae.model.errors import InvalidArgument
+from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.transport import Connection, Listener
+from stelae.service.bundles import Bundle
 from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
@@ -80,6 +84,10 @@ class StoreService:
         self.faults = STORE_FAULTS
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
+        self.decided: Bundle[tuple[ServedConnection, Any, Future[Txn]]] = Bundle(
+            asyncio.get_running_loop().call_soon_threadsafe, lambda each: each[0].answer_write(each[1], each[2])
+        )
+        """Writes that became durable, or did not, on their way to their connections."""
         self._places = asyncio.Semaphore(limits.connections_max)
         self._listener: Listener | None = None
         self._accepting: asyncio.Task[None] | None = None
