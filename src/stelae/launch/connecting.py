@@ -83,7 +83,8 @@ def connect_session(masters: str, patience: Patience, *, tls: TlsFiles | None = 
     """The store that a cluster serves. Unavailable if no master answers, or no shard is there, within the patience."""
     place = ClusterPlace(masters, release, tls)
     opened = attach_patiently(place, patience.deadline(), _nap.wait)
-    session = Session(opened, patience, _finder(place, opened), alarms=AlarmThread(_ALARMS))
+    finder, alarms = _finder(place, opened), AlarmThread(_ALARMS)
+    session = Session(opened, patience, finder, alarms=alarms, cluster=",".join(place.addresses))
     _sessions[session] = place
     return session
 
