@@ -28,7 +28,6 @@ from stelae.registry.control import (
     TabletReport,
     UnloadTable,
 )
-from stelae.service.deadlines import Deadline
 from stelae.sim.effects import Effects
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
@@ -62,7 +61,7 @@ class ScriptedServer:
     async def report(self) -> TabletReport:
         return TabletReport(self.server, tuple(self.tablets.values()), is_full=True)
 
-    async def ask(self, request: ControlRequest, *, deadline: Deadline | None = None) -> TabletReport:
+    async def ask(self, request: ControlRequest) -> TabletReport:
         self.asked.append(request)
         mood = self.moods.pop(0) if self.moods and isinstance(request, self.minds) else ""
         if mood == "lost":

@@ -12,6 +12,7 @@ from stelae.client.remote.asking import Asker
 from stelae.master.master import Master
 from stelae.model.errors import ConnectionLost, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
+from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
@@ -27,7 +28,6 @@ from stelae.registry.control_operations import (
     TabletsAtRest,
 )
 from stelae.registry.tablet_records import TabletRecord, read_tablets
-from stelae.service.deadlines import Deadline
 from stelae.tserver.server import TabletServer
 
 _PAUSE_S = 0.05
@@ -44,7 +44,7 @@ class LocalServerLink:
     def server(self) -> str:
         return self._server.name
 
-    async def ask(self, request: ControlRequest, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
+    async def ask(self, request: ControlRequest) -> TabletReport:
         return await self._aside(self._server.ask, request)
 
     async def report(self) -> TabletReport:
@@ -75,32 +75,40 @@ class LocalMasterLink:
 
 
 class RemoteServerLink:
-    """A `ServerLink` over connections. Each request names the version of the catalog that the master knows."""
+    """A `ServerLink` over connections. Each request names the version of the catalog that the master knows.
 
-    def __init__(self, shard: Asker, catalog: CatalogService, aside: Aside) -> None:
+    A shard that is away is asked again until it has been away for `away_s`: mostly it is being started again, and what
+    is asked of it is the second half of a change that is made already."""
+
+    def __init__(self, shard: Asker, catalog: CatalogService, aside: Aside, clock: Clock, away_s: float) -> None:
         self._shard = shard
         self._catalog = catalog
         self._aside = aside
+        self._clock = clock
+        self._away_s = away_s
+        self._away_from_s: float | None = None
         self._server = ""
-        self._is_ending = False
 
     def end(self) -> None:
         """From now on a shard that is away is not waited for."""
-        self._is_ending = True
+        self._away_s = 0.0
 
     @property
     def server(self) -> str:
         """As it called itself last."""
         return self._server
 
-    async def ask(self, request: ControlRequest, *, deadline: Deadline | None = None) -> TabletReport:
+    async def ask(self, request: ControlRequest) -> TabletReport:
         while True:
             try:
                 return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
             except ConnectionLost:
-                if deadline is None or deadline.is_over or self._is_ending:
+                now_s = self._clock.monotonic_s()
+                if self._away_from_s is None:
+                    self._away_from_s = now_s
+                if now_s - self._away_from_s >= self._away_s:
                     raise
-            await asyncio.sleep(min(_PAUSE_S, deadline.left_s))
+            await asyncio.sleep(_PAUSE_S)
 
     async def report(self) -> TabletReport:
         return self._heard(await self._aside(self._report))
@@ -122,7 +130,7 @@ class RemoteServerLink:
         return self._shard.ask(REPORT, None)
 
     def _heard(self, report: TabletReport) -> TabletReport:
-        self._server = report.server
+        self._server, self._away_from_s = report.server, None
         return report
 
 

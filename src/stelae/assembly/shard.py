@@ -29,9 +29,10 @@ from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.master_guard import read_guard
-from stelae.registry.shard_lives import ShardLife, register_shard
+from stelae.registry.shard_lives import ShardLife, check_log, register_shard
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline, left_of
+from stelae.service.operations import INFO
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.table import TABLET_OPERATIONS
 from stelae.service.tables import TableInfo
@@ -45,8 +46,9 @@ from stelae.tserver.visits import Visits
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
 
-OPERATIONS = {**TABLET_OPERATIONS, **SHARD_CONTROL}
-"""What a shard is asked."""
+OPERATIONS = {**TABLET_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL}
+"""What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
+master, and a schema is never newer than the tablets that are read by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class ClusterShard:
         tell = Listeners(self._counts, listener, on_failure=note_failure)
         place, time = f"shard {settings.identity.name}", HybridClock(ports.clock.wall_ms)
         self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
+        identity = settings.identity
+        run(check_log(ports.metastore, identity.node, identity.number, identity.log))
         self._hello = make_hello(settings.process, "shard", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.identity.name))
         try:

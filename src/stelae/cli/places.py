@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 import stelae
-from stelae.client.calls.retries import TIMEOUT_S_DEFAULT
 from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, has_metastore
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.values import show
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 SETTINGS_FILE = "stelae.toml"
 _PANEL = "Where the store is"
+_PATIENCE_S = 30.0
 _COMPLETION_S = 2.0
 """So long does a shell wait for the names of tables."""
 ROWS_PANEL, STORE_PANEL, MACHINE_PANEL = "Rows", "The store", "This machine, and files"
@@ -101,7 +101,7 @@ class DirectoryPlace:
 
     @contextmanager
     def opened(
-        self, *, make: bool = False, read_only: bool = False, timeout_s: float = TIMEOUT_S_DEFAULT
+        self, *, make: bool = False, read_only: bool = False, timeout_s: float = _PATIENCE_S
     ) -> Iterator[stelae.Database]:
         """The store, closed again whatever happens. Unless it is to be made, it must be there."""
         if not make and not has_metastore(self.path):
@@ -131,7 +131,7 @@ class ClusterPlace:
         *,
         make: bool = False,  # noqa: ARG002 - a cluster is there, or cannot be reached
         read_only: bool = False,  # noqa: ARG002 - what only reads needs no lock there
-        timeout_s: float = TIMEOUT_S_DEFAULT,
+        timeout_s: float = _PATIENCE_S,
     ) -> Iterator[stelae.Database]:
         """The store, closed again whatever happens."""
         with stelae.connect(self.masters, timeout_s=timeout_s) as database:

@@ -244,7 +244,7 @@ class Master:
             request = CreateTablets(tuple(NewTablet(r.tablet, r.table, r.rows) for r in creating))
             try:
                 async with asyncio.timeout(self._settings.assignment_timeout_s):
-                    report = await self._link.ask(request, deadline=deadline)
+                    report = await self._link.ask(request)
             except DiskFull as error:  # other tablets would meet the same disk
                 count = counted(len(creating), "tablet is", "tablets are")
                 raise DiskFull(f"{count} recorded, and made before the next change of tables: {error}") from error
@@ -297,7 +297,7 @@ class Master:
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 with made_already(f"table {str(name)!r} is altered, but its tablets do not follow yet"):
-                    await self._link.ask(AlterTable(before.id), deadline=deadline)
+                    await self._link.ask(AlterTable(before.id))
         seconds = self._clock.monotonic_s() - begun_s
         self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
         return after
@@ -311,7 +311,7 @@ class Master:
             table = found(catalog, name)
             await self._catalog.execute(DropTable(name), deadline=deadline)
             with made_already(f"table {str(name)!r} is dropped, but its tablets do not end yet"):
-                await self._link.ask(UnloadTable(table.id), deadline=deadline)
+                await self._link.ask(UnloadTable(table.id))
         self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
         with suppress(Retryable, UnknownOutcome):  # this one is dropped; what else is due is done at the next look
             await self.clean(deadline=deadline)
@@ -321,11 +321,11 @@ class Master:
         async with self._change(deadline):
             before, command = self._catalog.latest, RecallTable(name, new_name)
             for entry in command.decide(before):
-                await self._link.ask(ProveTable(entry.table), deadline=deadline)
+                await self._link.ask(ProveTable(entry.table))
             catalog = await self._catalog.execute(command, deadline=deadline)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             with made_already(f"table {str(name)!r} is recalled, but its tablets do not run yet"):
-                await self._link.ask(LoadTable(id_), deadline=deadline)
+                await self._link.ask(LoadTable(id_))
         made = catalog.tables[id_]
         self._tell(TableRecalled(id_, self._name(made), self._clock.monotonic_s() - begun_s))
         return made
@@ -368,7 +368,7 @@ class Master:
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
-            report = await self._link.ask(SplitTablet(tablet, at, left, right), deadline=deadline)
+            report = await self._link.ask(SplitTablet(tablet, at, left, right))
             await self._record_resize([record], report, is_asked)
 
     async def join(
@@ -383,7 +383,7 @@ class Master:
             if not is_asked and any(record.is_asked for record in records):
                 return
             (into,) = await take_tablet_ids(self._store, 1)
-            await self._record_resize(records, await self._link.ask(JoinTablets(left, right, into), deadline=deadline))
+            await self._record_resize(records, await self._link.ask(JoinTablets(left, right, into)))
 
     async def _record_resize(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
         now_ms = self._clock.wall_ms()

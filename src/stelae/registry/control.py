@@ -13,7 +13,6 @@ import msgspec
 
 from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import RowRange
-from stelae.service.deadlines import Deadline
 
 
 class NewTablet(msgspec.Struct, frozen=True):
@@ -104,9 +103,7 @@ class ServerLink(Protocol):
     @property
     def server(self) -> str: ...
 
-    async def ask(self, request: ControlRequest, *, deadline: Deadline | None = None) -> TabletReport:
-        """A server that is away, which is mostly being started again, is asked again until the deadline."""
-        ...
+    async def ask(self, request: ControlRequest) -> TabletReport: ...
 
     async def report(self) -> TabletReport:
         """Ask the server for all tablets it has, and where each stands."""

@@ -47,6 +47,22 @@ async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
     )
 
 
+async def check_log(store: Metastore, node: str, number: int, log: str) -> None:
+    """Corruption if the shard has its log elsewhere: before anything is read of this one."""
+    entry = await store.get(life_key(node, number))
+    if entry is not None:
+        _check_same_log(json_of(entry, ShardLife, "the life of a shard"), log)
+
+
+def _check_same_log(before: ShardLife, log: str) -> None:
+    if before.log != log:
+        raise Corruption(
+            f"shard {before.name} keeps its log ({before.log}) in another directory than this one, whose log is "
+            f"{log}: start it there. Nothing was changed",
+            life_key(before.node, before.number),
+        )
+
+
 async def register_shard(store: Metastore, node: str, node_name: str, number: int, log: str, address: str) -> ShardLife:
     """Begin another incarnation. The caller has the directory of the shard to itself. Corruption if the shard has its
     log elsewhere; AlreadyExists if another process is beginning one, too."""
@@ -54,12 +70,8 @@ async def register_shard(store: Metastore, node: str, node_name: str, number: in
     for _ in range(_ATTEMPTS_MAX):
         entry = await store.get(key)
         before = None if entry is None else json_of(entry, ShardLife, "the life of a shard")
-        if before is not None and before.log != log:
-            raise Corruption(
-                f"shard {before.name} keeps its log ({before.log}) in another directory than this one, whose log is "
-                f"{log}: start it there. Nothing was changed",
-                key,
-            )
+        if before is not None:
+            _check_same_log(before, log)
         incarnation = 1 if before is None else before.incarnation + 1
         life = ShardLife(node, node_name, number, incarnation, log, address)
         compare = IsAbsent(key) if entry is None else ModRevisionIs(key, entry.mod_revision)
