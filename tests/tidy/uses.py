@@ -20,6 +20,8 @@ KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.cli.app.main": "the command that is installed: `stelae`",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
+    "stelae.adapters.sockets.tcp.TcpTransport": "how the processes of a cluster are reached",
+    "stelae.adapters.sockets.tcp.TcpConnector": "how the processes of a cluster are reached by callers that block",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""

@@ -8,8 +8,11 @@ What arrives, and what that says:
   repeats a request does so knowingly.
 - A `send` that returned says that the frame is on its way, not that it arrived. Only an answer says that.
 - When the peer dies or the network breaks, the frames that arrived whole are still received; then `receive` raises
-  Unavailable, as does every `send` from the moment it is known. A stream that ends inside a frame is broken, too. How
-  long a silent break goes unnoticed is not promised: requests have deadlines of their own.
+  Unavailable, as does every `send` from the moment it is known. A stream that ends inside a frame is broken, too.
+- A peer that was killed is noticed soon, as its system closes for it; one that lost its power, is cut off or stopped is
+  silence. How long that goes unnoticed is not promised: requests have deadlines of their own.
+- Sides that do not agree on who they are (certificates), or on whether they speak TLS, get PermissionDenied: from
+  `connect`, or from the first `receive` or `send`.
 - When the peer sends what is no frame, the frames before it are still received; then `receive` raises ProtocolError
   (`wire.faults`) and the connection is closed, as if by `close`, but without waiting.
 """

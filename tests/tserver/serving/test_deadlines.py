@@ -234,7 +234,8 @@ def test_a_store_that_gives_up_in_time_is_believed(tmp_path: Path) -> None:
 
 
 def test_a_request_that_cannot_begin_in_time_never_does(tmp_path: Path) -> None:
-    """All places are taken, those for short work and those for long: nothing happened, of no operation."""
+    """All places are taken, those for short work and those for long: nothing happened, of no operation. A small write
+    needs no place."""
     go, began = Event(), [Event(), Event()]
 
     def hold(place: int) -> Callable[..., Any]:
@@ -254,11 +255,13 @@ def test_a_request_that_cannot_begin_in_time_never_does(tmp_path: Path) -> None:
                 each.wait()
             # The caller's own patience is longer, so that it hears what the owner says.
             seen = len(backend.calls)
-            ends = {name: _end_with_short_notice(remote, name) for name in ASKED if name != "pin"}
+            ends = {name: _end_with_short_notice(remote, name) for name in ASKED if name not in ("pin", "write")}
             for name, end in ends.items():
                 assert type(end) is DeadlineExceeded, f"{name}: {end!r}"
                 assert "too much to do" in str(end), name
             assert len(backend.calls) == seen
+            assert _end_with_short_notice(remote, "write") is None
+            assert len(backend.calls) == seen + 1
         finally:
             go.set()
         for future in held:
@@ -433,7 +436,9 @@ def test_a_store_that_is_closed_in_the_middle(name: str, tmp_path: Path) -> None
 
 def test_writes_of_a_connection_keep_their_order_when_one_of_them_gives_up(tmp_path: Path) -> None:
     go = Event()
-    backend = FakeBackend({TABLE: table_info(USERS)}, {"now": Txn(1)})
+    backend = FakeBackend(
+        {TABLE: table_info(USERS)}, {"now": Txn(1)}, is_local=False
+    )  # its writes are let in by threads
     backend.answers["write"] = lambda *_: go.wait() and Txn(len(backend.calls))
     with served(tmp_path, backend) as world:
         peer = RawPeer(world)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import numpy as np
@@ -565,6 +565,7 @@ def test_an_owner_that_closes_answers_what_is_under_way(world: StoreWorld) -> No
         return Txn(8)
 
     world.backend.answers |= {"write": slow, "scan": Endless()}
+    world.backend.is_local = False  # its writes are let in by threads
     remote = world.attach()
     scan = remote.scan(TABLE, ASK)
     writing = world.threads.submit(remote.write, TABLE, BLOCKS)
@@ -579,6 +580,26 @@ def test_an_owner_that_closes_answers_what_is_under_way(world: StoreWorld) -> No
     with pytest.raises(Unavailable):
         remote.now()
     assert not world.backend.scans
+
+
+def test_an_owner_that_closes_answers_writes_that_it_has_let_in(world: StoreWorld) -> None:
+    let_in: list[Future[Txn]] = []
+    came = Semaphore(0)
+
+    def submit(*_: Any, **__: Any) -> Future[Txn]:
+        let_in.append(Future())
+        came.release()
+        return let_in[-1]
+
+    world.backend.submit = submit  # type: ignore[method-assign]
+    writing = [world.threads.submit(world.attach().write, TABLE, BLOCKS) for _ in range(4)]
+    for _ in writing:
+        came.acquire()
+    stopping = world.threads.submit(world.stop)
+    for number, each in enumerate(let_in):
+        each.set_result(Txn(number))
+    assert {each.result() for each in writing} == {0, 1, 2, 3}
+    stopping.result()
 
 
 def test_closing_the_service_twice_or_before_it_began(world: StoreWorld) -> None:

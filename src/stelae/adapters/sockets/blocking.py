@@ -45,8 +45,7 @@ class BlockingStream:
         self._decoder = FrameDecoder(limits)
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._frames: deque[Frame] = deque()
-        self._beginning: bytes | None = b""
-        """The first bytes that came, until a frame has come."""
+        self._first = b""
         self._fault: StelaeError | None = None
         """Why nothing more is received, once what came before it was."""
         self._has_end = False
@@ -80,8 +79,12 @@ class BlockingStream:
             if self._has_end or self._fault is not None:
                 raise Unavailable(f"{self.peer}: the other side is gone")
             self._is_whole = False
-            for part in parts if self._tls is None else self._tls.seal(parts, _BUFFER_BYTES):
-                self._send_all(part)
+            try:
+                for part in parts if self._tls is None else self._tls.seal(parts, _BUFFER_BYTES):
+                    self._send_all(part)
+            except ConnectionError:
+                self._hear_refusal()
+                raise
             self._is_whole = True
 
     def receive(self, timeout_s: float | None) -> Frame | None:
@@ -160,13 +163,21 @@ class BlockingStream:
                 return 0
             raise
 
+    def _hear_refusal(self) -> None:
+        """A peer that does not let this side in ends the connection, too: raise what it said before."""
+        self._socket.settimeout(0)
+        with suppress(OSError):
+            while self._fault is None and (size := self._socket.recv_into(self._buffer)):
+                self._take(size)
+        if isinstance(self._fault, PermissionDenied):
+            raise self._fault
+
     def _take(self, size: int) -> None:
         """Decode what is in the buffer."""
         data = self._buffer[:size]
-        if self._beginning is not None:
-            self._beginning += data[:FIRST_BYTES]
         try:
             if self._tls is None:
+                self._meet_tls(data)
                 self._frames.extend(self._decoder.feed(data))
             else:
                 for plain in self._tls.open(data):
@@ -176,11 +187,7 @@ class BlockingStream:
         except (ProtocolError, PermissionDenied) as error:
             self._fault = type(error)(f"{self.peer}: {error}")
         self._fault = self._fault or self._decoder.fault
-        if self._frames:
-            self._beginning = None
         if self._tls is None:
-            if self._fault is not None and looks_like_tls(self._beginning):
-                self._fault = self._other_speaks_tls()
             return
         if reply := self._tls.unsent():
             self._send_all(reply)
@@ -190,16 +197,17 @@ class BlockingStream:
     def _take_end(self) -> None:
         """The peer says nothing more."""
         is_cut = self._decoder.pending_bytes
-        if is_cut and self._tls is None and looks_like_tls(self._beginning):
-            self._fault = self._other_speaks_tls()
-        elif is_cut or (self._tls is not None and not self._tls.is_over):
+        if is_cut or (self._tls is not None and not self._tls.is_over):
             where = " inside a frame" if is_cut else ""
             self._fault = Unavailable(f"{self.peer}: the connection broke off{where}")
         else:
             self._has_end = True
 
-    def _other_speaks_tls(self) -> PermissionDenied:
-        return PermissionDenied(f"{self.peer}: the other side speaks TLS, and this side was told of none")
+    def _meet_tls(self, data: memoryview) -> None:
+        if len(self._first) < FIRST_BYTES:
+            self._first += data[:FIRST_BYTES]
+            if looks_like_tls(self._first):
+                raise PermissionDenied("the other side speaks TLS, and this side was told of none")
 
     def _wait_no_longer(self) -> None:
         """The next call of the socket has what is left of the time: a peer that sends byte by byte gains none."""

@@ -53,8 +53,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         self._tls = tls
         self._decoder = FrameDecoder(limits)
         self._frames: deque[Frame] = deque()
-        self._beginning: bytes | None = b""
-        """The first bytes that came, until a frame has come."""
+        self._first = b""
         self._unread_bytes = 0
         self._is_paused = False
         self._ended: StelaeError | None = None
@@ -110,9 +109,13 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closed or self._has_end:
             return  # read so that the peer can go on to the end, and not wanted any more
-        if self._beginning is not None:
-            self._beginning += self._buffer[: min(nbytes, FIRST_BYTES)]
         if self._tls is None:
+            if len(self._first) < FIRST_BYTES:
+                self._first += self._buffer[: min(nbytes, FIRST_BYTES)]
+                if looks_like_tls(self._first):
+                    words = f"{self.peer}: the other side speaks TLS, and this side was told of none"
+                    self._refuse(PermissionDenied(words), REFUSAL)
+                    return
             self._take_plain(self._buffer[:nbytes])
         else:
             self._take_sealed(self._tls, self._buffer[:nbytes])
@@ -139,14 +142,10 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             fault = self._decoder.fault
         except ProtocolError as error:
             frames, fault = [], error
-        if frames:
-            self._beginning = None
         for frame in frames:
             self._frames.append(frame)
             self._unread_bytes += len(frame.message) + len(frame.body)
-        if fault is not None and self._meets_tls():
-            self._refuse(self._other_speaks_tls(), REFUSAL)
-        elif fault is not None:
+        if fault is not None:
             self._end(ProtocolError(f"{self.peer}: {fault}"))
             self._abort()
         elif not self._is_paused and self._is_full() and not self._transport.is_closing():
@@ -164,8 +163,6 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         if self._tls is not None and not self._tls.is_over:
             doing = "" if self._tls.is_ready else " while TLS was agreed on"
             self._end(Unavailable(f"{self.peer}: the connection broke off{doing}"))
-        elif self._decoder.pending_bytes and self._meets_tls():
-            self._end(self._other_speaks_tls())
         elif self._decoder.pending_bytes:
             self._end(Unavailable(f"{self.peer}: the connection broke off inside a frame"))
         else:
@@ -289,17 +286,13 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def _check_open(self) -> None:
         if self._is_closed:
             raise Closed(f"{self.peer}: this side closed the connection")
+        if self._ended is not None and self._is_refused():
+            raise self._ended
         if self._has_end:
             raise Unavailable(f"{self.peer}: the other side is gone")
 
-    def _meets_tls(self) -> bool:
-        return self._tls is None and looks_like_tls(self._beginning)
-
-    def _other_speaks_tls(self) -> PermissionDenied:
-        return PermissionDenied(f"{self.peer}: the other side speaks TLS, and this side was told of none")
-
     def _is_refused(self) -> bool:
-        """The peer was told why it is not let in, and is to hear it."""
+        """The sides do not agree on TLS: each is to hear why."""
         return isinstance(self._ended, PermissionDenied)
 
     def _refuse(self, error: StelaeError, last_words: bytes) -> None:

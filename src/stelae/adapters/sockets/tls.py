@@ -18,8 +18,8 @@ from stelae.wire.faults import ProtocolError
 OPENED_BYTES = 64 * 1024
 """What is opened at once; a record has a quarter of it."""
 
-FIRST_BYTES = 3
-"""So many tell TLS from anything else."""
+FIRST_BYTES = 6
+"""So many tell TLS from frames."""
 
 REFUSAL = b"\x15\x03\x03\x00\x02\x02\x46"
 """An alert: this version is not spoken here. What a side without TLS answers to one that begins with it."""
@@ -164,11 +164,14 @@ class TlsSession:
         return True
 
 
-def looks_like_tls(first: bytes | None) -> bool:
-    """Whether a connection that begins so speaks TLS: the first record is an alert or of the handshake."""
-    if first is None or len(first) < FIRST_BYTES:
+def looks_like_tls(first: bytes) -> bool:
+    """Whether a connection that begins so speaks TLS: the first record is the hello of either side, or an alert.
+
+    A frame that begins so would have a header of more than 255 bytes: a method whose name alone has more than 200.
+    """
+    if len(first) < FIRST_BYTES or first[1] != _MAJOR or first[2] > _MINOR_MAX:
         return False
-    return first[0] in (_ALERT, _HANDSHAKE) and first[1] == _MAJOR and first[2] <= _MINOR_MAX
+    return first[0] in (_ALERT, _HANDSHAKE) and first[5] in (1, 2)
 
 
 def _meaning(error: ssl.SSLError) -> StelaeError:

@@ -175,11 +175,10 @@ class ServedConnection:
         """A write that was let in is durable, or is not."""
         error = decided.exception()
         if error is None:
-            self._outbox.put(_answer_frame(request.id, WRITE.result.encode(decided.result())))
+            frame = _answer_frame(request.id, WRITE.result.encode(decided.result()))
         else:
-            self._outbox.put(error_frame(request.id, self._told(error), self._service.faults))
-        if not request.task.done():
-            request.task.set_result(None)
+            frame = error_frame(request.id, self._told(error), self._service.faults)
+        self._outbox.put(frame, request.task)
 
     def _work(self, request: OpenRequest, frame: Frame, operation: Operation[Any, Any], asked: Any) -> _Work:
         if operation is WRITE:

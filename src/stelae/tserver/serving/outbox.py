@@ -15,12 +15,13 @@ class Outbox:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._frames: deque[Frame] = deque()
+        self._waiting: deque[tuple[Frame, asyncio.Future[None]]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._sending: asyncio.Task[None] | None = None
 
-    def put(self, frame: Frame) -> None:
-        self._frames.append(frame)
+    def put(self, frame: Frame, sent: asyncio.Future[None]) -> None:
+        """`sent` is done when the frame is on its way."""
+        self._waiting.append((frame, sent))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
         elif self._wake is not None and not self._wake.done():
@@ -34,7 +35,10 @@ class Outbox:
     async def _send(self) -> None:
         with suppress(Unavailable, Closed):  # whoever reads from the connection notices its end, too
             while True:
-                while self._frames:
-                    await self._connection.send(self._frames.popleft())
+                while self._waiting:
+                    frame, sent = self._waiting.popleft()
+                    await self._connection.send(frame)
+                    if not sent.done():
+                        sent.set_result(None)
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake

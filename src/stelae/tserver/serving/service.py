@@ -21,7 +21,7 @@ on one connection, in number and in bytes. A connection beyond its bounds is not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,7 @@ from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
 from stelae.tserver.serving.jobs import Jobs
+from stelae.tserver.serving.requests import OpenRequest
 from stelae.wire.hello import Hello
 from stelae.wire.messages import Messages
 
@@ -84,10 +85,9 @@ class StoreService:
         self.faults = STORE_FAULTS
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
-        self.decided: Bundle[tuple[ServedConnection, Any, Future[Txn]]] = Bundle(
-            asyncio.get_running_loop().call_soon_threadsafe, lambda each: each[0].answer_write(each[1], each[2])
-        )
+        self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn]]] = Bundle(self._call_soon, _answer)
         """Writes that became durable, or did not, on their way to their connections."""
+        self._loop: asyncio.AbstractEventLoop
         self._places = asyncio.Semaphore(limits.connections_max)
         self._listener: Listener | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -103,6 +103,7 @@ class StoreService:
         if self._listener is not None:
             raise InvalidArgument("the service serves already")
         self._listener = listener
+        self._loop = asyncio.get_running_loop()
         self._accepting = asyncio.create_task(self._accept(listener))
 
     async def close(self) -> None:
@@ -133,6 +134,9 @@ class StoreService:
         task.add_done_callback(self._after.discard)
         return task
 
+    def _call_soon(self, job: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(job)
+
     async def _accept(self, listener: Listener) -> None:
         await self._places.acquire()
         async for connection in listener.accept():
@@ -149,3 +153,8 @@ class StoreService:
             self._places.release()
 
         task.add_done_callback(ended)
+
+
+def _answer(decided: tuple[ServedConnection, OpenRequest, Future[Txn]]) -> None:
+    connection, request, outcome = decided
+    connection.answer_write(request, outcome)
