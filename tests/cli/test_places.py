@@ -66,7 +66,7 @@ def test_catalog_verbs_find_the_store_as_the_others_do(two: tuple[Path, Path], m
         ("path = 3", "stelae.toml: path is 3; write text"),
         ('path = "a"\ncluster = "b"', "stelae.toml: give --path or --cluster, not both"),
         ("path =", "stelae.toml: "),
-        ('cluster = "host:1"', "stelae.toml host:1: this release has embedded stores only"),
+        ('cluster = "host"', "'host' is not host:port"),
         ("", "say where the store is"),
     ],
 )
@@ -77,14 +77,16 @@ def test_a_wrong_file(settings: str, message: str) -> None:
     assert f"error: {message}" in result.stderr
 
 
-def test_clusters_come_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for result in (run("--cluster", "host:1", "table", "list"), run("get", "t", "a", "--cluster", "host:1")):
-        assert result.exit_code == 1
-        assert "error: --cluster host:1: this release has embedded stores only" in result.stderr
-    monkeypatch.setenv("STELAE_CLUSTER", "host:1")
-    assert "STELAE_CLUSTER host:1" in run("table", "list").stderr
+def test_a_cluster_or_a_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     both = run("table", "list", "--cluster", "host:1", "--path", tmp_path)
     assert "give --path or --cluster, not both" in both.stderr
+    stored = run("table", "list", "--cluster", "host:1", "--store", tmp_path)
+    assert "--store goes with --path: the cluster host:1 knows where its fragments are" in stored.stderr
+    monkeypatch.setenv("STELAE_CLUSTER", "host")
+    assert "'host' is not host:port" in run("table", "list").stderr
+    assert "the cluster host: its catalog is read from its metastore" in run("catalog", "log").stderr
+    monkeypatch.setenv("STELAE_PATH", str(tmp_path))
+    assert "STELAE_PATH and STELAE_CLUSTER: give --path or --cluster, not both" in run("table", "list").stderr
 
 
 def test_looking_makes_no_store(tmp_path: Path) -> None:

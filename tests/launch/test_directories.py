@@ -455,8 +455,8 @@ def test_opening_waits_for_another_opening_no_longer_than_its_deadline(
         ("mem:", "or by file:///DIR"),
         (" s3://b/x", "not under s3:"),
         (Path("s3://b/x"), "^s3://b/x: "),
-        ("localhost:7100", "clusters, .*, are not there yet"),
-        ("10.0.0.1:7100", "clusters, .*, are not there yet"),
+        ("localhost:7100", "a cluster, .*stelae.connect"),
+        ("10.0.0.1:7100", "a cluster, .*stelae.connect"),
     ],
 )
 def test_what_is_no_directory_is_told_in_words(

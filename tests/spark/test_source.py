@@ -112,7 +112,7 @@ def test_a_place_without_a_store_is_left_alone(tmp_path: Path) -> None:
     "options, error, words",
     [
         ({"tabel": "t"}, InvalidArgument, "option 'tabel' is not one of format stelae"),
-        ({"cluster": "h:1"}, InvalidArgument, "option cluster: clusters are not there yet"),
+        ({"cluster": "h:1"}, InvalidArgument, "give option 'path' or option 'cluster', not both"),
         ({"table": "nothing"}, NotFound, "nothing"),
         ({"columns": "m"}, InvalidArgument, "table 't': .*'m'"),
         ({"where": "n >"}, InvalidArgument, "table 't'"),

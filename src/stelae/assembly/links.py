@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -9,8 +10,9 @@ from stelae.assembly.world import Aside
 from stelae.catalog.value import CatalogVersion
 from stelae.client.remote.asking import Asker
 from stelae.master.master import Master
-from stelae.model.errors import Unavailable
+from stelae.model.errors import ConnectionLost, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
+from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
@@ -27,6 +29,8 @@ from stelae.registry.control_operations import (
 )
 from stelae.registry.tablet_records import TabletRecord, read_tablets
 from stelae.tserver.server import TabletServer
+
+_PAUSE_S = 0.05
 
 
 class LocalServerLink:
@@ -71,13 +75,23 @@ class LocalMasterLink:
 
 
 class RemoteServerLink:
-    """A `ServerLink` over connections. Each request names the version of the catalog that the master knows."""
+    """A `ServerLink` over connections. Each request names the version of the catalog that the master knows.
 
-    def __init__(self, shard: Asker, catalog: CatalogService, aside: Aside) -> None:
+    A shard that is away is asked again until it has been away for `away_s`: mostly it is being started again, and what
+    is asked of it is the second half of a change that is made already."""
+
+    def __init__(self, shard: Asker, catalog: CatalogService, aside: Aside, clock: Clock, away_s: float) -> None:
         self._shard = shard
         self._catalog = catalog
         self._aside = aside
+        self._clock = clock
+        self._away_s = away_s
+        self._away_from_s: float | None = None
         self._server = ""
+
+    def end(self) -> None:
+        """From now on a shard that is away is not waited for."""
+        self._away_s = 0.0
 
     @property
     def server(self) -> str:
@@ -85,7 +99,16 @@ class RemoteServerLink:
         return self._server
 
     async def ask(self, request: ControlRequest) -> TabletReport:
-        return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
+        while True:
+            try:
+                return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
+            except ConnectionLost:
+                now_s = self._clock.monotonic_s()
+                if self._away_from_s is None:
+                    self._away_from_s = now_s
+                if now_s - self._away_from_s >= self._away_s:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     async def report(self) -> TabletReport:
         return self._heard(await self._aside(self._report))
@@ -107,7 +130,7 @@ class RemoteServerLink:
         return self._shard.ask(REPORT, None)
 
     def _heard(self, report: TabletReport) -> TabletReport:
-        self._server = report.server
+        self._server, self._away_from_s = report.server, None
         return report
 
 

@@ -33,10 +33,13 @@ OPERATIONS = {**TABLE_OPERATIONS, **MASTER_CONTROL}
 
 @dataclass(frozen=True, slots=True)
 class ClusterMasterSettings:
+    """`away_s`: so long is a shard that is away waited for with a change that it has to follow."""
+
     name: str
     master: MasterSettings = field(default_factory=MasterSettings)
     release: str = ""
     limits: ServiceLimits = field(default_factory=ServiceLimits)
+    away_s: float = 5.0
 
     @property
     def process(self) -> ProcessSettings:
@@ -59,7 +62,7 @@ class ClusterMaster:
         tables = KnownTables(self.catalog)
         self._visits = Visits(f"master {settings.name}", tables.info)
         self._shard = make_asker(ports, "the shard", self._me, self._find_shard)
-        link = RemoteServerLink(self._shard, self.catalog, ports.aside)
+        self._link = link = RemoteServerLink(self._shard, self.catalog, ports.aside, ports.clock, settings.away_s)
         self.master = Master(ports.metastore, self.catalog, link, ports.clock, settings.master, tell)
         desk = TableDesk(self.master, tables, ports.loop, self._visits, link.choose_split, link.look_at_sizes)
         self._closing = RLock()
@@ -116,6 +119,7 @@ class ClusterMaster:
             if self._is_closed:
                 return
             self._is_closed = True
+            self._link.end()
             try:
                 if self._served is not None:
                     self._served.close()

@@ -32,6 +32,7 @@ from stelae.registry.known_tables import KnownTables
 from stelae.registry.master_guard import read_guard
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline, left_of
+from stelae.service.operations import INFO
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.table import TABLET_OPERATIONS
 from stelae.service.tables import TableInfo
@@ -46,8 +47,9 @@ from stelae.tserver.visits import Visits
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
 
-OPERATIONS = {**TABLET_OPERATIONS, **SHARD_CONTROL}
-"""What a shard is asked."""
+OPERATIONS = {**TABLET_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL}
+"""What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
+master, and a schema is never newer than the tablets that are read by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""`stelae bench`: what this machine does, in half a minute, on a directory of its own.
+"""`stelae bench`: what this machine does, in half a minute, on a directory of its own; or a cluster, on a table of its
+own.
 
 Each figure is of one thread that waits for each answer, over rows of a string key and four columns. It is for a first
 idea and for comparing disks and machines; `bench/` in the repository compares with other stores.
@@ -17,6 +18,7 @@ import typer
 
 import stelae
 from stelae.adapters.clock import SystemClock
+from stelae.adapters.rng import SystemRng
 from stelae.cli.places import MACHINE_PANEL, JsonOption
 from stelae.cli.screens import counted, grid, number_text, out, print_json, progress_bar, size_text
 from stelae.model.errors import InvalidArgument
@@ -54,19 +56,21 @@ def run_bench(
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Measure the disk that this directory is on.")
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="HOST:PORT", help="Measure a cluster, from here.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """How quick is it here?
 
-    Puts, gets and scans on a temporary directory, with a table of figures.
+    Puts, gets and scans on a temporary directory, or a table of a cluster that is dropped again, with a table of
+    figures.
     """
     if directory is not None and not directory.is_dir():
         raise InvalidArgument(f"--dir {directory}: there is no such directory")
-    place = Path(tempfile.mkdtemp(prefix="stelae-bench-", dir=directory))
-    try:
-        figures, size_bytes = _measure(place, rows)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    if directory is not None and cluster is not None:
+        raise InvalidArgument("give --dir or --cluster, not both")
+    figures, size_bytes = _measure_directory(directory, rows) if cluster is None else _measure_cluster(cluster, rows)
     if json:
         told = [{**asdict(each), "per_second": round(each.per_second, 1)} for each in figures]
         print_json({"rows": rows, "size_bytes": size_bytes, "figures": told})
@@ -76,6 +80,24 @@ def run_bench(
         table.add_row(each.what, f"[bold]{number_text(round(each.per_second))}[/] {each.unit}", _each(each), each.count)
     out().print(table)
     out().print(f"[dim]{counted(rows, 'row')} are {size_text(size_bytes)} on disk[/]")
+
+
+def _measure_directory(directory: Path | None, rows: int) -> tuple[list[Figure], int]:
+    place = Path(tempfile.mkdtemp(prefix="stelae-bench-", dir=directory))
+    try:
+        with stelae.open(place / "store") as database:
+            return _measure(database, "users", rows)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _measure_cluster(masters: str, rows: int) -> tuple[list[Figure], int]:
+    table = f"bench_{SystemRng().token(4).hex()}"
+    with stelae.connect(masters) as database:
+        try:
+            return _measure(database, table, rows)
+        finally:
+            database.drop_table(table, if_exists=True)
 
 
 def _each(figure: Figure) -> str:
@@ -102,13 +124,13 @@ def _rows(first: int, count: int) -> pa.Table:
     )
 
 
-def _measure(place: Path, rows: int) -> tuple[list[Figure], int]:
+def _measure(database: stelae.Database, name: str, rows: int) -> tuple[list[Figure], int]:
     clock = SystemClock()
     figures: list[Figure] = []
     singles = min(rows // 10, _SINGLES_MAX)
 
-    with progress_bar("measuring", total=8, counts=True) as bar, stelae.open(place / "store") as database:
-        users = database.create_table("users", {"id": "string"}, [stelae.columns("profile", _COLUMNS)])
+    with progress_bar("measuring", total=8, counts=True) as bar:
+        users = database.create_table(name, {"id": "string"}, [stelae.columns("profile", _COLUMNS)])
 
         def measured(what: str, count: int, job: Callable[[], object], unit: str = "rows") -> None:
             bar.at(len(figures), words=what)
@@ -128,7 +150,7 @@ def _measure(place: Path, rows: int) -> tuple[list[Figure], int]:
         measured("update (read, change, write)", singles, lambda: [users.update(key, _older) for key in chosen])
         measured("scan to Arrow", rows + singles, lambda: users.scan().to_arrow())
         measured("scan with a condition", rows + singles, lambda: users.count(stelae.col("age") > 60))
-        size_bytes = database.describe("users")["size_bytes"]
+        size_bytes = database.describe(name)["size_bytes"]
     return figures, size_bytes
 
 

@@ -30,10 +30,8 @@ def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
     Exit code 0: whole. 1: problems were found, and are listed. 2: it could not be checked.
     """
     try:
-        from stelae.launch.checking import check_store
-
         with progress_bar("checking", counts=True) as bar:
-            report = check_store(place.path, bar.at, store=place.store)
+            report = place.check(bar.at)
     except StelaeError as error:
         err().print(f"[bold red]error:[/] {as_shown(error)}")
         raise typer.Exit(NOT_CHECKED) from None

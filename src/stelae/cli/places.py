@@ -24,17 +24,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 import stelae
 from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, has_metastore
-from stelae.model.errors import InvalidArgument, NotFound, StelaeError, Unavailable
+from stelae.model.errors import InvalidArgument, NotFound, StelaeError
 from stelae.model.values import show
+
+if TYPE_CHECKING:
+    from stelae.service.reports import CheckReport, Progress
 
 SETTINGS_FILE = "stelae.toml"
 _PANEL = "Where the store is"
+_PATIENCE_S = 30.0
+_COMPLETION_S = 2.0
+"""So long does a shell wait for the names of tables."""
 ROWS_PANEL, STORE_PANEL, MACHINE_PANEL = "Rows", "The store", "This machine, and files"
 CLUSTER_PANEL = "A cluster"
 
@@ -49,7 +55,8 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="HOST:PORT",
-        hidden=True,  # until there are clusters: then in the panel of --path
+        help="A cluster, by its masters, several with commas. Or: STELAE_CLUSTER, or stelae.toml.",
+        rich_help_panel=_PANEL,
     ),
 ]
 StoreOption = Annotated[
@@ -68,7 +75,7 @@ def complete_table(context: typer.Context, incomplete: str) -> list[str]:
     """For a shell: the tables of the store that the words so far mean. Whatever is wrong is told when they are run."""
     try:
         said = [_said_by_words(each.params) for each in (context, context.parent) if each is not None]
-        with store_place(said[0], said[-1]).opened(read_only=True) as database:
+        with store_place(said[0], said[-1]).opened(read_only=True, timeout_s=_COMPLETION_S) as database:
             return [name for name in database.tables() if name.startswith(incomplete)]
     except (StelaeError, OSError):
         return []
@@ -86,7 +93,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on 
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlace:
+class DirectoryPlace:
     """A directory. What says so, for messages. `store`: where its fragments are said to lie; None: nothing is said."""
 
     path: Path
@@ -94,15 +101,50 @@ class StorePlace:
     store: str | None = None
 
     @contextmanager
-    def opened(self, *, make: bool = False, read_only: bool = False) -> Iterator[stelae.Database]:
+    def opened(
+        self, *, make: bool = False, read_only: bool = False, timeout_s: float = _PATIENCE_S
+    ) -> Iterator[stelae.Database]:
         """The store, closed again whatever happens. Unless it is to be made, it must be there."""
         if not make and not has_metastore(self.path):
             raise NotFound(
                 f"no store in {self.path} ({self.said_by}): there is no {METASTORE_FILE}; "
                 "`stelae table create` makes a store, or name another directory with --path"
             )
-        with stelae.open(self.path, store=self.store, read_only=read_only) as database:
+        with stelae.open(self.path, store=self.store, read_only=read_only, timeout_s=timeout_s) as database:
             yield database
+
+    def check(self, progress: Progress) -> CheckReport:
+        """What is wrong with the store. Nothing is changed."""
+        from stelae.launch.checking import check_store
+
+        return check_store(self.path, progress, store=self.store)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlace:
+    """A cluster, by the addresses of its masters."""
+
+    masters: str
+
+    @contextmanager
+    def opened(
+        self,
+        *,
+        make: bool = False,  # noqa: ARG002 - a cluster is there, or cannot be reached
+        read_only: bool = False,  # noqa: ARG002 - what only reads needs no lock there
+        timeout_s: float = _PATIENCE_S,
+    ) -> Iterator[stelae.Database]:
+        """The store, closed again whatever happens."""
+        with stelae.connect(self.masters, timeout_s=timeout_s) as database:
+            yield database
+
+    def check(self, progress: Progress) -> CheckReport:
+        """What is wrong with the store. Nothing is changed."""
+        with self.opened() as database:
+            return database.check(progress)
+
+
+StorePlace: TypeAlias = DirectoryPlace | ClusterPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +162,18 @@ def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
     said = _first_said(levels)
     if said is None:
         raise InvalidArgument(
-            f"say where the store is: --path DIR, or STELAE_PATH, or a {SETTINGS_FILE} with path = ..."
+            f"say where the store is: --path DIR, or STELAE_PATH, or a {SETTINGS_FILE} with path = ...; of a cluster "
+            "--cluster HOST:PORT, STELAE_CLUSTER, cluster = ..."
         )
     if said.cluster is not None:
-        raise Unavailable(
-            f"{said.said_by} {said.cluster}: this release has embedded stores only, clusters come later; use --path DIR"
-        )
-    stores = (each.store for each in levels if each.path in (None, said.path))
+        if own.store is not None or (before is not None and before.store is not None):
+            raise InvalidArgument(f"--store goes with --path: the cluster {said.cluster} knows where its fragments are")
+        return ClusterPlace(said.cluster)
+    stores = (each.store for each in levels if each.path in (None, said.path) and each.cluster is None)
     from stelae.adapters.blobs.urls import store_directory
 
     directory = store_directory(said.path or Path())
-    return StorePlace(directory, said.said_by, next((each for each in stores if each is not None), None))
+    return DirectoryPlace(directory, said.said_by, next((each for each in stores if each is not None), None))
 
 
 def _first_said(levels: Iterable[SaidPlace]) -> SaidPlace | None:
@@ -225,9 +268,15 @@ def _metastore_place(context: typer.Context, given: Mapping[str, Any]) -> Metast
     etcd = given["etcd"] or _etcd_of_environment(path, context.obj)
     if etcd is None:
         try:
-            return InDirectory(store_place(SaidPlace(path), context.obj).path)
+            place = store_place(SaidPlace(path), context.obj)
         except InvalidArgument as error:
             raise InvalidArgument(f"{error}; or --etcd HOST:PORT") from None
+        if isinstance(place, ClusterPlace):
+            raise InvalidArgument(
+                f"the cluster {place.masters}: its catalog is read from its metastore; name that with --etcd "
+                "HOST:PORT, or with --path the directory that it lies in"
+            )
+        return InDirectory(place.path)
     if path is not None:
         raise InvalidArgument("say where the store is: --path DIR or --etcd HOST:PORT (one of them)")
     endpoints = tuple(endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip())

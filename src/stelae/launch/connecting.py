@@ -76,8 +76,8 @@ class ClusterPlace:
         shard = FoundConnector(f"the shard of {self.words}", find, self._connector, CLOCK)
         return ConnectedStore(shard, self._me, ",".join(self.addresses), tables=masters)
 
-    def owner_words(self) -> str:
-        return self.words
+    def away_words(self) -> str:
+        return f"{self.words} cannot be reached"
 
     def _connector(self, address: str) -> BlockingConnector:
         return TcpConnector(address, tls=self._tls)
@@ -88,7 +88,8 @@ def connect_session(masters: str, patience: Patience, *, access: Access = NO_ACC
     PermissionDenied at once if this program is not let in, or does not believe the servers."""
     place = ClusterPlace(masters, release, access)
     opened = attach_patiently(place, patience.deadline(), _nap.wait)
-    session = Session(opened, patience, _finder(place, opened), alarms=AlarmThread(_ALARMS))
+    finder, alarms = _finder(place, opened), AlarmThread(_ALARMS)
+    session = Session(opened, patience, finder, alarms=alarms, cluster=",".join(place.addresses))
     _sessions[session] = place
     return session
 

@@ -126,8 +126,9 @@ class Opener:
         self.tell(Attached(CLOCK.monotonic_s() - began))
         return remote
 
-    def owner_words(self) -> str:
-        return f"the store {self.directory} is open in {read_owner(self.directory) or 'another process'}"
+    def away_words(self) -> str:
+        owner = read_owner(self.directory) or "another process"
+        return f"the store {self.directory} is open in {owner}, and does not let others in"
 
 
 _own_stores: weakref.WeakValueDictionary[str, LocalStore] = weakref.WeakValueDictionary()

@@ -1,4 +1,5 @@
-"""The store as each process of a job sees it: the driver through its database, tasks through the files alone.
+"""The store as each process of a job sees it: the driver through its database, tasks through the files alone, or
+through a database of their own.
 
 Files lie under a URL, which tickets carry: every process opens it by itself, with what its own environment says of
 keys and endpoints.
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from weakref import ref
+
+import msgspec
 
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place, store_directory
@@ -49,12 +52,30 @@ def call_before_close(db: Database, job: Callable[[], None]) -> None:
     session.close = close_after_job  # type: ignore[method-assign]
 
 
+class StorePlace(msgspec.Struct, frozen=True):
+    """Where a process of a job opens the store: the path of a directory, or if `is_cluster` the masters of a cluster,
+    as `stelae.connect` takes them."""
+
+    words: str
+    is_cluster: bool = False
+
+
+def place_of(db: Database) -> StorePlace:
+    """Where another process opens the store of a database."""
+    cluster = session_of(db).cluster
+    return StorePlace(db.path) if cluster is None else StorePlace(cluster, is_cluster=True)
+
+
 @contextmanager
-def opened(path: str) -> Iterator[Database]:
-    """The store in a directory, for a process that has it not yet. It must be there."""
+def opened(place: StorePlace) -> Iterator[Database]:
+    """The store, for a process that has it not yet. It must be there."""
     import stelae
 
-    directory = absolute(path)
+    if place.is_cluster:
+        with stelae.connect(place.words) as db:
+            yield db
+        return
+    directory = absolute(place.words)
     try:
         LocalBlobStore(directory, read_only=True).open(METASTORE_FILE).close()
     except NotFound:
@@ -81,6 +102,12 @@ def _blobs(root: str, writing: bool) -> BlobStore:
 def fragments_of(root: str, reading: Executor | None = None) -> Fragments:
     """The fragments under a URL, for one task: `close` it at the end. `reading`: reads several blocks at once."""
     return open_fragments(blobs_of(root), reading)
+
+
+def check_apart_from(place: str, db: Database) -> None:
+    """As `check_apart`, of the directory that a database is in, if it is in one."""
+    if session_of(db).cluster is None:
+        check_apart(place, db.path)
 
 
 def check_apart(place: str, store: object) -> None:

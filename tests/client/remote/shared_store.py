@@ -115,7 +115,7 @@ class Program:
         remote.attach(deadline)
         return remote
 
-    def owner_words(self) -> str:
+    def away_words(self) -> str:
         return "another program has the store"
 
 

@@ -54,7 +54,7 @@ class SlowPlace:
     def attach(self, _: Deadline) -> Any:
         raise AssertionError("it is attached already")
 
-    def owner_words(self) -> str:
+    def away_words(self) -> str:
         return "nobody has it"
 
 

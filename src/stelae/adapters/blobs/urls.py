@@ -77,8 +77,9 @@ def _check_plain(text: str) -> None:
     found = _LIKE_HOST.fullmatch(text)
     if found is not None:
         raise InvalidArgument(
-            f"{text}: a store is opened by the path of its directory; clusters, which have a host and a port, "
-            f"are not there yet. Of a directory that is called so, write {os.path.abspath(text)}"
+            f"{text}: a store is opened by the path of its directory; a cluster, which has a host and a port, is "
+            f"connected to: stelae.connect({text!r}), or --cluster {text}. Of a directory that is called so, write "
+            f"{os.path.abspath(text)}"
         )
     if _OF_SCHEME.match(text.lstrip()):
         raise InvalidArgument(

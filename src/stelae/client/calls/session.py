@@ -71,12 +71,15 @@ class Session:
         finder: Finder | None = None,
         pause: Callable[[Event, float], bool] = Event.wait,
         alarms: Alarms | None = None,
+        cluster: str | None = None,
     ) -> None:
         """`pause` waits until an event is set or so many seconds have passed; whether it is set. `alarms`: by which
-        batches are written out when their time has come; None: they are when more is said."""
+        batches are written out when their time has come; None: they are when more is said. `cluster`: the masters of
+        the cluster that the store is of, as another process connects to it; None: it is in a directory."""
         self.backend = backend
         self.patience = patience
         self.place = backend.place
+        self.cluster = cluster
         self._finder = finder
         self._pause = pause
         self.alarms = alarms

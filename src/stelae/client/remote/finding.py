@@ -14,7 +14,8 @@ Connect = Callable[[str], BlockingConnector]
 
 
 class FoundConnector:
-    """To whoever is found, each time anew. `find` gives the address, within a deadline, or raises Unavailable."""
+    """To whoever is found, each time anew. `find` gives the address, within a deadline, or raises Unavailable: then the
+    one that was found last is tried, since whoever knows where it is may be away while it is there."""
 
     def __init__(self, what: str, find: Callable[[Deadline | None], str], connect: Connect, clock: Clock) -> None:
         self._what = what
@@ -30,12 +31,27 @@ class FoundConnector:
     def connect(self, timeout_s: float | None) -> BlockingConnection:
         deadline = None if timeout_s is None else Deadline(self._clock, timeout_s)
         try:
-            self._last = found = self._find(deadline)
-        except (DeadlineExceeded, ConnectionLost):
-            raise
+            self._last = self._find(self._share(deadline))
         except Unavailable as error:
-            raise ConnectionLost(f"{self._what}: {error}") from error
-        return self._connect(found).connect(None if deadline is None else deadline.left_s)
+            if not self._last:
+                raise self._lost(error) from error
+            try:
+                return self._connect_last(deadline)
+            except Unavailable:
+                raise self._lost(error) from error
+        return self._connect_last(deadline)
+
+    def _share(self, deadline: Deadline | None) -> Deadline | None:
+        """Of the time, if some is needed in case that nobody is found."""
+        return deadline if deadline is None or not self._last else deadline.within(deadline.left_s / 2)
+
+    def _connect_last(self, deadline: Deadline | None) -> BlockingConnection:
+        return self._connect(self._last).connect(None if deadline is None else deadline.left_s)
+
+    def _lost(self, error: Unavailable) -> Unavailable:
+        if isinstance(error, DeadlineExceeded | ConnectionLost):
+            return error
+        return ConnectionLost(f"{self._what}: {error}")
 
 
 class AnyConnector:

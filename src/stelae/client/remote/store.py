@@ -125,7 +125,7 @@ class RemoteStore:
         return self._ask_tables(ops.FIND, deadline, name)
 
     def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
-        return self._ask_tables(ops.INFO, deadline, table)
+        return self._ask(ops.INFO, deadline, table)
 
     def names(self, *, deadline: Deadline | None = None) -> tuple[str, ...]:
         return self._ask_tables(ops.NAMES, deadline)

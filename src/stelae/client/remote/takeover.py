@@ -41,40 +41,50 @@ class StorePlace(Protocol):
         """A connection to the process that has the store: Unavailable if nobody answers there."""
         ...
 
-    def owner_words(self) -> str:
-        """Which store it is and which process has it, for messages."""
+    def away_words(self) -> str:
+        """Which store it is, and that it cannot be had, for a message that goes on with the reason."""
         ...
 
 
 def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> Backend | RemoteStore:
     """The store, one way or the other; while its owner is coming or going, again and again, until the deadline. What
     goes wrong with opening it here is raised as it is."""
+    said: Unavailable | None = None
     while True:
         store = place.own()
         if store is not None:
             return store
-        attached = _try_to_attach(place, deadline, pause)
-        if attached is not None:
-            return attached
+        try:
+            return place.attach(deadline)
+        except Unavailable as error:
+            said = _wait_to_attach(place, deadline, pause, said, error)
 
 
 def attach_patiently(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> RemoteStore:
     """As `own_or_attach`, of a store that this process never owns."""
+    said: Unavailable | None = None
     while True:
-        attached = _try_to_attach(place, deadline, pause)
-        if attached is not None:
-            return attached
+        try:
+            return place.attach(deadline)
+        except Unavailable as error:
+            said = _wait_to_attach(place, deadline, pause, said, error)
 
 
-def _try_to_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> RemoteStore | None:
-    """None, after a little while: nobody lets this process in yet."""
-    try:
-        return place.attach(deadline)
-    except Unavailable as error:
-        if deadline.is_over:
-            raise Unavailable(f"{place.owner_words()}, and does not let others in: {error}") from None
-        pause(min(_PAUSE_S, deadline.left_s))
-        return None
+def _wait_to_attach(
+    place: StorePlace,
+    deadline: Deadline,
+    pause: Callable[[float], object],
+    said: Unavailable | None,
+    error: Unavailable,
+) -> Unavailable:
+    """Before the next try; Unavailable if the time is up. What to tell in the end: `said` if that is known already and
+    the error says no more than that the time is up."""
+    if said is None or not isinstance(error, DeadlineExceeded):
+        said = error
+    if deadline.is_over:
+        raise Unavailable(f"{place.away_words()}: {said}") from None
+    pause(min(_PAUSE_S, deadline.left_s))
+    return said
 
 
 class KeptPin:

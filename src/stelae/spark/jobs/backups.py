@@ -44,7 +44,7 @@ from stelae.spark.jobs.manifests import (
     found_backups,
     manifest_of,
 )
-from stelae.spark.stores import backend_of, blobs_of, check_apart
+from stelae.spark.stores import backend_of, blobs_of, check_apart, check_apart_from
 from stelae.spark.tickets import held_tablets
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def backup(
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidArgument(f"keep= is how many backups stay, at least 1, not {show(keep)}")
     root = blobs_url(directory)
-    check_apart(root, db.path)
+    check_apart_from(root, db)
     backend: Any = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:

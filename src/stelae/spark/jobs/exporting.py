@@ -26,7 +26,7 @@ from stelae.service.reports import Progress
 from stelae.spark.driver.progress import Renewal, Summary, released, shown_seconds
 from stelae.spark.driver.tasks import run_action
 from stelae.spark.reading.question import asked_of
-from stelae.spark.stores import absolute, backend_of, check_apart
+from stelae.spark.stores import absolute, backend_of, check_apart, check_apart_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,7 +112,7 @@ def export(
     from stelae.spark.reading.frames import held_frame
 
     place = path if isinstance(path, str) and "://" in path else absolute(path)
-    check_apart(place, db.path)
+    check_apart_from(place, db)
     backend: Any = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:

@@ -32,7 +32,7 @@ from stelae.spark.loading.fragment_task import REPORT_SCHEMA, FragmentTask, Task
 from stelae.spark.loading.framing import chosen, shape_of_frame
 from stelae.spark.loading.intake import ERASED, OWN_COLUMNS, SEQUENCE, FrameShape
 from stelae.spark.loading.mutation_task import MutationTask
-from stelae.spark.stores import backend_of
+from stelae.spark.stores import backend_of, place_of
 from stelae.storage.offline.rules import shown_row
 
 T = TypeVar("T")
@@ -242,7 +242,7 @@ def _reports(
     cores = spark.sparkContext.defaultParallelism
     task: Callable[..., Any]
     if options.via == "mutations":
-        task = MutationTask(plan, db.path, ticket.name, options.duplicates)
+        task = MutationTask(plan, place_of(db), ticket.name, options.duplicates)
         keys = [f.expr(key_name(frame.columns, name)) for name in codec.names]
         spreading = frame.repartition(cores, *keys)
     else:

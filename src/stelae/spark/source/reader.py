@@ -30,14 +30,28 @@ from stelae.spark.reading.planning import plan_read
 from stelae.spark.reading.plans import MergedPart, PlanLimits
 from stelae.spark.reading.question import Question, ReadJob, asked_of
 from stelae.spark.source.parts import part_batches
-from stelae.spark.stores import backend_of, fragments_of, opened
+from stelae.spark.stores import StorePlace, backend_of, fragments_of, opened
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-READ_OPTIONS = ("path", "table", "columns", "where", "start", "stop", "prefix", "at", "history", "cells", "rows", "ttl")
+READ_OPTIONS = (
+    "path",
+    "cluster",
+    "table",
+    "columns",
+    "where",
+    "start",
+    "stop",
+    "prefix",
+    "at",
+    "history",
+    "cells",
+    "rows",
+    "ttl",
+)
 
 
 class HeldParts(msgspec.Struct, frozen=True):
@@ -71,15 +85,33 @@ def held_parts(options: Mapping[str, str], columns: list[str] | None = None) -> 
     return HeldParts(question.job, plan.merged)
 
 
+def said_place(options: Mapping[str, str]) -> StorePlace:
+    """Where the store is, by options `path` and `cluster`, of which one is given."""
+    cluster = options.get("cluster")
+    if not cluster:
+        return StorePlace(needed(options, "path", "the directory of the store, or 'cluster', its masters as host:port"))
+    if options.get("path"):
+        raise InvalidArgument("format stelae: give option 'path' or option 'cluster', not both")
+    return StorePlace(cluster, is_cluster=True)
+
+
+def needed(options: Mapping[str, str], name: str, what: str) -> str:
+    found = options.get(name)
+    if not found:
+        raise InvalidArgument(
+            f"format stelae needs option {name!r}, {what}; CREATE TABLE and saveAsTable pass no options to it: use "
+            "load() and save(), or CREATE TEMPORARY VIEW ... USING stelae OPTIONS (path '...', table '...')"
+        )
+    return found
+
+
 class ReadOptions:
     """The options of a read as values; InvalidArgument names the one that is wrong."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
-        if "cluster" in options:
-            raise InvalidArgument("option cluster: clusters are not there yet; give option path, a store's directory")
-        self.path = self._needed("path", "the directory of the store")
-        self.table = self._needed("table", "the name of the table")
+        self.place = said_place(options)
+        self.table = needed(options, "table", "the name of the table")
         for name in options:
             if name.lower() not in READ_OPTIONS:
                 raise InvalidArgument(f"option {name!r} is not one of format stelae: {', '.join(READ_OPTIONS)}")
@@ -87,19 +119,10 @@ class ReadOptions:
     def get(self, name: str) -> str | None:
         return self._options.get(name)
 
-    def _needed(self, name: str, what: str) -> str:
-        found = self.get(name)
-        if not found:
-            raise InvalidArgument(
-                f"format stelae needs option {name!r}, {what}; CREATE TABLE and saveAsTable pass no options to it: use "
-                "load() and save(), or CREATE TEMPORARY VIEW ... USING stelae OPTIONS (path '...', table '...')"
-            )
-        return found
-
     @contextmanager
     def opened(self) -> Iterator[Any]:
         """The store, which must be there."""
-        with opened(self.path) as db:
+        with opened(self.place) as db:
             yield db
 
     @property

@@ -1,6 +1,7 @@
 """`format("stelae")`: a table of a store as a source and a sink of Spark, in Python and SQL.
 
     spark.read.format("stelae").option("path", "data").option("table", "users").load()
+    spark.read.format("stelae").option("cluster", "db1:7100").option("table", "users").load()
     CREATE TEMPORARY VIEW users USING stelae OPTIONS (path 'data', table 'users')
 
 Spark makes an object of this class in a process of its own, and sends it to others as it is, so whatever is known by
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class StelaeSource(DataSource):  # type: ignore[misc]
-    """A table of a store. Reading takes `path` and `table`, and `columns`, `where`, `start`, `stop`, `prefix`, `at`,
-    `history`, `cells`, `rows` and `ttl`."""
+    """A table of a store. Reading takes `path` or `cluster`, `table`, and `columns`, `where`, `start`, `stop`,
+    `prefix`, `at`, `history`, `cells`, `rows` and `ttl`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

@@ -31,14 +31,15 @@ from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, aside_of, check_reports, patiently, random_job
 from stelae.spark.loading.mutation_task import put_part
 from stelae.spark.loading.overlaps import copy_foreign_files, without_repeats
-from stelae.spark.stores import absolute, backend_of, blobs_of, opened
+from stelae.spark.source.reader import needed, said_place
+from stelae.spark.stores import StorePlace, absolute, backend_of, blobs_of, opened
 from stelae.storage.offline.sorting import Twice
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TTL_S = 24 * 3_600.0
-_KNOWN = ("path", "table", "job", "via", "on_bad", "duplicates", "nulls", "cells", "ts", "quarantine")
+_KNOWN = ("path", "cluster", "table", "job", "via", "on_bad", "duplicates", "nulls", "cells", "ts", "quarantine")
 _OF_SPARK = ("checkpointlocation",)
 _QUERY_ID = "sql.streaming.queryId"
 _EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.root.id"
@@ -54,7 +55,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class WriteOptions:
-    path: str
+    place: StorePlace
     table: str
     job: str | None
     load: LoadOptions
@@ -66,12 +67,7 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
     for name in given:
         if name not in _KNOWN and name not in _OF_SPARK:
             raise InvalidArgument(f"no option {name!r} for writing format stelae{nearest(name, _KNOWN)}")
-    for name in ("path", "table"):
-        if not given.get(name):
-            raise InvalidArgument(
-                f"format stelae needs .option({name!r}, ...); saveAsTable and CREATE TABLE pass no options: "
-                'use .option("path", DIR).option("table", NAME).save()'
-            )
+    place, table = said_place(given), needed(given, "table", "the name of the table")
     ts = given.get("ts")
     if ts is not None and not ts.lstrip("-").isdigit():
         raise InvalidArgument(f"option 'ts' is whole microseconds, not {ts!r}")
@@ -85,13 +81,15 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
         ts=None if ts is None else int(ts),
         via=given.get("via", "fragments"),
     )
-    return WriteOptions(absolute(given["path"]), given["table"], given.get("job"), load.checked())
+    if not place.is_cluster:
+        place = StorePlace(absolute(place.words))
+    return WriteOptions(place, table, given.get("job"), load.checked())
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """For `DataSource.writer`: a load has begun when this returns."""
     said = write_options(options, overwrite=overwrite)
-    with opened(said.path) as db:
+    with opened(said.place) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
         _shape(info.id, info.schema, schema, said.load)
         job = said.job or random_job()
@@ -105,11 +103,18 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     said = write_options(options, overwrite=overwrite)
     if said.load.via == "mutations":
         raise InvalidArgument("a stream is written via='fragments': by mutations a batch could not be loaded just once")
-    with opened(said.path) as db:
+    with opened(said.place) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
         shape = _shape(info.id, info.schema, schema, said.load)
-        root = fragments_url(said.path)
+        root = _root(db, info.id) if said.place.is_cluster else fragments_url(said.place.words)
     return StreamWriter(said, TaskPlan(shape, root, STAGING, (), aside_of(root, info.id, said.load)))
+
+
+def _root(db: Any, table: Any) -> str:
+    """Where a cluster has its fragments: it is told with each ticket."""
+    ticket = patiently(db, lambda backend: backend.begin_load(table, random_job()))
+    patiently(db, lambda backend: backend.release(ticket.ticket))
+    return ticket.root
 
 
 def _shape(table: Any, schema: Any, columns: StructType, load: LoadOptions) -> Any:
@@ -151,7 +156,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         load = self._said.load
         if load.via == "mutations":
             return TaskMessage(
-                encode_report(put_part(self._plan, self._said.path, self._ticket.name, load.duplicates, iterator))
+                encode_report(put_part(self._plan, self._said.place, self._ticket.name, load.duplicates, iterator))
             )
         return TaskMessage(encode_report(written_fragments(self._plan, iterator, TaskContext.get().partitionId())))
 
@@ -159,7 +164,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if self._ticket.committed is not None:
             return
         reports, load = _reports(messages), self._said.load
-        with opened(self._said.path) as db, released_on_error(backend_of(db), self._ticket):
+        with opened(self._said.place) as db, released_on_error(backend_of(db), self._ticket):
             files = _finish(self._plan, self._ticket.name, reports, load)
             patiently(
                 db,
@@ -171,7 +176,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[TaskMessage | None]) -> None:  # noqa: ARG002 - files nobody refers to are collected
         if self._ticket.committed is not None:
             return
-        with opened(self._said.path) as db:
+        with opened(self._said.place) as db:
             patiently(db, lambda backend: backend.release(self._ticket.ticket))
 
 
@@ -211,7 +216,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         reports, load = _reports(messages), self._said.load
         job, table = self._said.job or query, self._plan.shape.table
         blobs = blobs_of(self._plan.root, writing=True)
-        with opened(self._said.path) as db:
+        with opened(self._said.place) as db:
             ticket = patiently(db, lambda backend: backend.begin_load(table, job, batchId, ttl_s=_TTL_S))
             if ticket.committed is None:
                 with released_on_error(backend_of(db), ticket):

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import stelae
+from tests.client.places import Place
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stelae.Table]:
-    with stelae.open(tmp_path_factory.mktemp("choices")) as db:
+def table(shared_place: Place) -> Iterator[stelae.Table]:
+    with shared_place.open() as db:
         yield filled(db)
 
 
@@ -95,9 +96,9 @@ def test_rows_that_cannot_be_are_told(table: stelae.Table, rows: Any) -> None:
         table.get_many(["c"], rows=rows)
 
 
-def test_what_equals_a_default_was_written_or_not(tmp_path: Any) -> None:
+def test_what_equals_a_default_was_written_or_not(place: Place) -> None:
     """Only versions tell: a row has a column if NULL or its default was written."""
-    with stelae.open(tmp_path) as db:
+    with place.open() as db:
         groups = [stelae.columns("a", {"d": "int64 default 7", "n": "int64"}), stelae.columns("b", {"x": "int64"})]
         table = db.create_table("t", key={"k": "string"}, groups=groups)
         table.put_many([{"k": "default", "d": 7}, {"k": "null", "n": None}])

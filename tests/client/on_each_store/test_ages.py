@@ -17,7 +17,7 @@ from stelae.client.calls.session import Session
 from stelae.service.backend import Backend
 from stelae.sim.rng import SimRng
 from tests.assembly.worlds import Machine
-from tests.client.api_embedded.worlds import put_before
+from tests.client.on_each_store.worlds import put_before
 
 POLICIES = ["max-age=1h", "max-history=5 or (max-history=9 or max-age=1h)"]
 

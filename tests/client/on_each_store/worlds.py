@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import stelae
+from stelae.client.calls.session import Session
 from stelae.service.backend import Backend
 
 
@@ -34,6 +35,14 @@ class FailingBackend:
 def put_before(database: stelae.Database) -> FailingBackend:
     """From now on, the database asks this backend."""
     failing: Any = FailingBackend(database.session.backend)
-    database.session.backend = failing
+    take_place(database.session, failing)
     found: FailingBackend = failing
     return found
+
+
+def take_place(session: Session, backend: Any) -> None:
+    """The session asks this backend, also after looking for a store that other processes have."""
+    session.backend = backend
+    finder: Any = session._finder
+    if finder is not None:
+        finder._current = backend

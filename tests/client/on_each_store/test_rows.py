@@ -11,7 +11,7 @@ import pytest
 
 import stelae
 from stelae.model.hybrid import to_datetime
-from tests.client.api_embedded.worlds import put_before
+from tests.client.on_each_store.worlds import put_before
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 CLOCK = datetime(2026, 5, 1, 12)  # noqa: DTZ001 - a reading of a wall clock

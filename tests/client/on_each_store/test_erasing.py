@@ -12,6 +12,7 @@ import pytest
 import stelae
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.spark.jobs.compacting import _merge
+from tests.client.places import Place
 
 SECRET = b"SECRETSECRETSECRET"
 ROW = {"id": "a", "s": SECRET, "f:q": SECRET}
@@ -106,21 +107,21 @@ CASES: dict[str, tuple[str | None, list[Work]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_gone_is_in_no_file(tmp_path: Path, case: str) -> None:
+def test_what_is_gone_is_in_no_file(place: Place, case: str) -> None:
     purge, steps = CASES[case]
-    with stelae.open(tmp_path / "s", timeout_s=30) as db:
+    with place.open(timeout_s=30) as db:
         table = make_table(db, purge)
         for step in steps:
             step(db, table)
         shown = (table.get("a"), list(table.scan()))
         assert table.compact(erase_now=True) == ()
         assert (table.get("a"), list(table.scan())) == shown
-        assert files_with_secrets(tmp_path / "s") == []
-    assert files_with_secrets(tmp_path / "s") == []
+        assert files_with_secrets(place.files) == []
+    assert files_with_secrets(place.files) == []
 
 
-def test_what_is_seen_stays(tmp_path: Path) -> None:
-    with stelae.open(tmp_path / "s", timeout_s=30) as db:
+def test_what_is_seen_stays(place: Place) -> None:
+    with place.open(timeout_s=30) as db:
         table = make_table(db)
         table.put(ROW)
         table.put(NEW)
@@ -128,8 +129,8 @@ def test_what_is_seen_stays(tmp_path: Path) -> None:
         assert [each.value for each in table.history("a")["s"]] == [b"new", SECRET]
 
 
-def test_who_still_has_it_is_named(tmp_path: Path) -> None:
-    with stelae.open(tmp_path / "s", timeout_s=30) as db:
+def test_who_still_has_it_is_named(place: Place) -> None:
+    with place.open(timeout_s=30) as db:
         table = make_table(db)
         table.put(ROW)
         with db.snapshot() as snapshot:
@@ -142,11 +143,11 @@ def test_who_still_has_it_is_named(tmp_path: Path) -> None:
             assert table.get("a", at=snapshot) == ROW | {"n": None}
         db.session.backend.release(hold.ticket)
         assert table.compact(erase_now=True) == ()
-        assert files_with_secrets(tmp_path / "s") == []
+        assert files_with_secrets(place.files) == []
 
 
-def test_files_that_others_are_merging_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with stelae.open(tmp_path / "s", timeout_s=30) as db:
+def test_files_that_others_are_merging_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with place.open(timeout_s=30) as db:
         table = make_table(db)
         table.put(ROW)
         table.flush()
@@ -170,12 +171,12 @@ def test_files_that_others_are_merging_are_waited_for(tmp_path: Path, monkeypatc
         assert table.compact(erase_now=True) == ()
         assert naps
         assert backend.newest(info.id, b"a", ALL_COLUMNS)[1] is None
-        assert files_with_secrets(tmp_path / "s") == []
+        assert files_with_secrets(place.files) == []
 
 
-def test_a_job_that_erases_leaves_nothing_either(tmp_path: Path) -> None:
+def test_a_job_that_erases_leaves_nothing_either(place: Place) -> None:
     """The parts of a compaction that others carry out, here by hand."""
-    with stelae.open(tmp_path / "s", timeout_s=30) as db:
+    with place.open(timeout_s=30) as db:
         table = make_table(db, "max-history=1")
         put_many(db, table)
         table.put(ROW)
@@ -188,13 +189,13 @@ def test_a_job_that_erases_leaves_nothing_either(tmp_path: Path) -> None:
             assert backend.adopt(ticket.ticket, work.number, _merge(ticket, work).file)
         backend.release(ticket.ticket)
         assert table.get("a") == NEW | {"n": None}
-        assert files_with_secrets(tmp_path / "s") == []
+        assert files_with_secrets(place.files) == []
 
 
 @pytest.mark.parametrize("partition", ["range", "hash"])
-def test_a_key_that_was_erased_is_no_boundary_that_the_store_chose(tmp_path: Path, partition: Any) -> None:
+def test_a_key_that_was_erased_is_no_boundary_that_the_store_chose(place: Place, partition: Any) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
-    with stelae.open(tmp_path, timeout_s=10) as db:
+    with place.open() as db:
         columns = stelae.columns("g", {"v": "int64"}, compression="none")
         table = db.create_table("t", {"email": "string"}, [columns], partition=partition)
         table.put_many([{"email": f"{a}{b}-{SECRET.decode()}", "v": 1} for a in letters for b in letters])
@@ -205,11 +206,11 @@ def test_a_key_that_was_erased_is_no_boundary_that_the_store_chose(tmp_path: Pat
         for row in [row["email"] for row in table.scan()]:
             table.erase(row)
         assert table.compact(erase_now=True) == ()
-    assert files_with_secrets(tmp_path) == []
+    assert files_with_secrets(place.files) == []
 
 
-def test_a_key_that_was_erased_and_is_a_boundary_is_named(tmp_path: Path) -> None:
-    with stelae.open(tmp_path, timeout_s=10) as db:
+def test_a_key_that_was_erased_and_is_a_boundary_is_named(place: Place) -> None:
+    with place.open() as db:
         table = db.create_table("t", {"id": "string"}, [stelae.columns("g", {"v": "int64"})], splits=["m"])
         table.put_many([{"id": "ann"}, {"id": "bob"}, {"id": "zoe"}])
         table.split("bob")

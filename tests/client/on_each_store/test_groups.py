@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stelae
+from tests.client.places import Place
 
 BETWEEN = ("nothing", "flush", "compact", "reopen")
 
@@ -21,10 +21,10 @@ BETWEEN = ("nothing", "flush", "compact", "reopen")
 class Store:
     """A table that goes through one kind of thing after each step."""
 
-    def __init__(self, path: Path, between: str) -> None:
-        self._path = path
+    def __init__(self, place: Place, between: str) -> None:
+        self._place = place
         self._between = between
-        self.db = stelae.open(path, timeout_s=10)
+        self.db = place.open()
         self.table = self.db.create_table(
             "t",
             {"id": "string"},
@@ -47,7 +47,8 @@ class Store:
             self.table.compact()
         elif self._between == "reopen":
             self.db.close()
-            self.db = stelae.open(self._path, timeout_s=10)
+            self._place.restart()
+            self.db = self._place.open()
             self.table = self.db.table("t")
 
     def alter(self, **changes: Any) -> None:
@@ -69,8 +70,8 @@ class Store:
 
 
 @pytest.fixture(params=BETWEEN)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "s", request.param)
+def store(request: pytest.FixtureRequest, place: Place) -> Iterator[Store]:
+    made = Store(place, request.param)
     yield made
     made.db.close()
 
@@ -216,8 +217,8 @@ def test_options_of_a_group_are_altered(store: Store) -> None:
     ],
     ids=str,
 )
-def test_changes_of_groups_that_cannot_be(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
-    store = Store(tmp_path / "s", "nothing")
+def test_changes_of_groups_that_cannot_be(place: Place, changes: dict[str, Any], word: str) -> None:
+    store = Store(place, "nothing")
     before = dict(store.db.describe("t"))
     with pytest.raises((stelae.InvalidArgument, stelae.InvalidSchema, stelae.NotFound), match=word):
         store.db.alter_table("t", **changes)
@@ -240,11 +241,11 @@ def test_an_old_handle_writes_through_changes_of_groups(db: stelae.Database, use
 @pytest.mark.parametrize("how", ["add_families", "add_groups"])
 @pytest.mark.parametrize(("wild", "own"), [("max-history=1", None), ("max-age=1h", None), (None, "max-history=2")])
 def test_a_family_that_is_declared_keeps_the_past_it_had_under_the_wildcard(
-    tmp_path: Path, between: str, how: str, wild: str | None, own: str | None
+    place: Place, between: str, how: str, wild: str | None, own: str | None
 ) -> None:
     """What the wildcard's policy purged does not come back, whatever was compacted by then; what is written from now on
     is judged by the group's policy, and older snapshots read as they did."""
-    store = Store(tmp_path / "s", between)
+    store = Store(place, between)
     store.alter(add_groups=[stelae.cells("wild", purge=wild)])
     if how == "add_families":
         store.alter(purge={"events": own or "none"})
@@ -279,8 +280,8 @@ def test_a_family_that_is_declared_keeps_the_past_it_had_under_the_wildcard(
 
 
 @pytest.mark.parametrize("between", BETWEEN)
-def test_a_wildcard_in_the_place_of_another_has_nothing_of_it(tmp_path: Path, between: str) -> None:
-    store = Store(tmp_path / "s", between)
+def test_a_wildcard_in_the_place_of_another_has_nothing_of_it(place: Place, between: str) -> None:
+    store = Store(place, between)
     store.alter(add_groups=[stelae.cells("wild", purge="max-history=1")])
     store.put(id="ann", **{"x:q": b"1", "y:q": b"1"})
     store.put(id="ann", **{"x:q": b"2", "y:q": b"2"})
@@ -295,9 +296,9 @@ def test_a_wildcard_in_the_place_of_another_has_nothing_of_it(tmp_path: Path, be
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("how", ["add_families", "add_groups"])
 def test_a_family_keeps_its_past_under_a_wildcard_that_goes_as_it_is_declared(
-    tmp_path: Path, between: str, how: str
+    place: Place, between: str, how: str
 ) -> None:
-    store = Store(tmp_path / "s", between)
+    store = Store(place, between)
     store.alter(add_groups=[stelae.cells("wild", purge="max-history=1")])
     for value in (b"1", b"2"):
         store.put(id="ann", **{"x:q": value, "y:q": value})
@@ -313,7 +314,7 @@ def test_a_family_keeps_its_past_under_a_wildcard_that_goes_as_it_is_declared(
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("how", ["drop the first", "add columns to cells", "drop all but cells"])
 def test_a_key_that_was_purged_does_not_come_back_when_another_group_keeps_keys(
-    tmp_path: Path, between: str, how: str
+    place: Place, between: str, how: str
 ) -> None:
     first, second = stelae.columns("g", {"v": "int64"}, purge="max-age=1h"), stelae.columns("h", {"w": "int64"})
     cells = stelae.cells("c", ["f"], purge="max-age=1h" if how == "add columns to cells" else None)
@@ -322,7 +323,7 @@ def test_a_key_that_was_purged_does_not_come_back_when_another_group_keeps_keys(
         "add columns to cells": [cells],
         "drop all but cells": [first, cells],
     }
-    with stelae.open(tmp_path, timeout_s=10) as db:
+    with place.open() as db:
         table = db.create_table("t", {"id": "string"}, groups[how], retention="1h")
         old_us = time.time_ns() // 1_000 - 2 * 3_600_000_000
         table.put({"id": "old"}, ts=old_us)
@@ -333,7 +334,8 @@ def test_a_key_that_was_purged_does_not_come_back_when_another_group_keeps_keys(
         changes: dict[str, Any] = {"drop_groups": ["g"]}
         db.alter_table("t", **({"add_groups": [second]} if how == "add columns to cells" else changes))
         table.put({"id": "later"}, ts=old_us)
-    with stelae.open(tmp_path, timeout_s=10) as db:
+    place.restart()
+    with place.open() as db:
         table = db.table("t")
         for _ in range(2):
             assert [row["id"] for row in table.scan()] == ["later", "new"]

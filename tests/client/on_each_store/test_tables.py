@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import stelae
+from tests.client.places import Place
 
 ARROW = pa.schema([pa.field("id", pa.string()), pa.field("n", pa.int32(), nullable=False), pa.field("d", pa.date32())])
 
@@ -297,8 +298,8 @@ def test_upkeep(db: stelae.Database, users: stelae.Table) -> None:
         users.split(7)
 
 
-def test_everything_is_closed_with_the_database(tmp_path: Path) -> None:
-    database = stelae.open(tmp_path / "s")
+def test_everything_is_closed_with_the_database(place: Place) -> None:
+    database = place.open()
     table = database.create_table("t", {"id": "string"}, [stelae.cells("c")])
     table.put({"id": "ann"})
     scan, snapshot, batch = table.scan(), database.snapshot(), table.batch()
@@ -329,9 +330,9 @@ def test_everything_is_closed_with_the_database(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="was forgotten with 1 change"):
         del calls, call, batch
     snapshot.close()
-    with stelae.open(tmp_path / "s") as again:
+    with place.open() as again:
         assert again.table("t").exists("ann")
-        assert again.path.endswith("s")
+        assert again.path == database.path
 
 
 def test_opening_for_reading_only(tmp_path: Path) -> None:
@@ -355,8 +356,9 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
             stelae.open(tmp_path / "s", timeout_s=timeout_s)  # type: ignore[arg-type]
     with pytest.raises(stelae.InvalidArgument, match="memory_bytes"):
         stelae.open(tmp_path / "s", memory_bytes=5)
-    with pytest.raises(stelae.InvalidArgument, match="localhost:7100"):
-        stelae.connect("localhost:7100")
+    for masters in ("localhost", "localhost:x", ":7100", "", 7100):
+        with pytest.raises(stelae.InvalidArgument, match="host"):
+            stelae.connect(masters)  # type: ignore[arg-type]
 
 
 def test_the_public_names() -> None:

@@ -16,7 +16,7 @@ from stelae.client.arguments.predicates import predicate_of
 from stelae.client.calls.views import TableView
 from stelae.model.declare import columns, declare
 from stelae.model.ranges import RangeSet, single
-from tests.client.api_embedded.worlds import put_before
+from tests.client.on_each_store.worlds import put_before
 from tests.effort import tries
 
 LETTERS = ["", "a", "aa", "ab", "b", "ba", "c", "g", "h", "p", "pq", "z"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stelae
-import stelae.aio
+from tests.client.places import Place
 
 CELLS = [stelae.cells("c")]
 
@@ -174,9 +174,9 @@ def test_they_are_there_again_after_reopening(tmp_path: Path) -> None:
             db.drop_zone("fast")
 
 
-def test_in_an_event_loop(tmp_path: Path) -> None:
+def test_in_an_event_loop(place: Place) -> None:
     async def main() -> None:
-        async with stelae.aio.open(tmp_path / "s", timeout_s=10) as db:
+        async with place.open_async() as db:
             await db.create_namespace("sales")
             assert await db.namespaces() == ["default", "sales", "system"]
             await db.drop_namespace("sales")

@@ -12,7 +12,7 @@ import pytest
 
 import stelae
 from stelae.service.deadlines import Deadline
-from tests.client.api_embedded.worlds import put_before
+from tests.client.on_each_store.worlds import put_before
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import stelae
 from stelae.adapters.sqlite.metastore import SqliteMetastore
 from stelae.client.calls.retries import Attempts, Patience
 from stelae.model.errors import StaleSchema, TabletAway
-from tests.client.api_embedded.worlds import put_before
+from tests.client.on_each_store.worlds import put_before
 
 
 class SteppedClock:
@@ -214,13 +213,14 @@ def test_writes_that_may_have_happened_are_not(
     db.create_table("t", {"id": "string"}, [stelae.cells("c")])
 
 
-def test_without_patience_the_first_error_is_the_last(tmp_path: Path) -> None:
-    with stelae.open(tmp_path, timeout_s=0) as database:
-        table = database.create_table("t", {"id": "string"}, [stelae.cells("c")])
-        failing = put_before(database)
-        failing.plans["newest"] = [stelae.Unavailable("away")] * 3
-        with pytest.raises(stelae.Unavailable):
-            table.get("ann")
+def test_without_patience_the_first_error_is_the_last(db: stelae.Database) -> None:
+    table = db.create_table("t", {"id": "string"}, [stelae.cells("c")])
+    db.session.patience = replace(db.session.patience, timeout_s=0.0)
+    failing = put_before(db)
+    failing.plans["newest"] = [stelae.Unavailable("away")] * 3
+    with pytest.raises(stelae.Unavailable):
+        table.get("ann")
+    assert failing.calls["newest"] == 1
 
 
 def test_who_waits_is_told_of_the_end(db: stelae.Database, users: stelae.Table) -> None:

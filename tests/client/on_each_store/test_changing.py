@@ -12,7 +12,7 @@ import pytest
 import stelae
 from stelae.client.api.rows import Row
 from stelae.model.ids import TS_MAX
-from tests.client.api_embedded.worlds import put_before
+from tests.client.on_each_store.worlds import put_before
 
 
 def test_a_put_if_unchanged(users: stelae.Table) -> None:

@@ -1,0 +1,128 @@
+"""The kinds of stores that the API's tests run on, and what differs between them by nature.
+
+embedded    a directory that the test's own process has
+attached    a directory that another process has
+cluster     a master and a shard of other processes, over TCP
+
+Tests are not told which one they have: they ask a `Place` for the database, as often as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import stelae
+import stelae.aio
+from stelae.client.api.aio.database import Opening
+from tests.beside import Beside
+
+KINDS = ("embedded", "cluster")
+"""What every test of the API runs on. Simulated stores come here."""
+
+SAMPLED: Mapping[str, tuple[str, ...]] = {
+    "attached": ("test_loops", "test_rows", "test_tables"),
+}
+"""What some modules run on besides: what is between a client and its store is the same there as in a cluster."""
+
+_NO_TIME = "a store of other processes cannot be asked anything in no time at all"
+_NOT_CACHED = "nothing of a store of other processes is cached here, so nothing is read without asking"
+_INSIDE = "it changes what the store itself is made of, which is in this process only here"
+
+DIFFERENT: Mapping[str, Mapping[str, str]] = {
+    "attached": {
+        "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
+        "test_what_is_not_cached_is_read_elsewhere": _NOT_CACHED,
+    },
+    "cluster": {
+        "test_a_conflict_that_does_not_end_is_raised": _NO_TIME,
+        "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
+        "test_files_that_others_are_merging_are_waited_for": _INSIDE,
+        "test_what_is_not_cached_is_read_elsewhere": _NOT_CACHED,
+    },
+}
+"""By kind and test: why a test is not run there."""
+
+OF_DIRECTORIES: Mapping[str, str] = {
+    "test_a_txn_of_the_near_future_is_none_either": "it stops the store's clock",
+    "test_opening_for_reading_only": "a directory is opened to be read only; a cluster is not",
+    "test_they_are_there_again_after_reopening": "a directory is opened to be read only; a cluster is not",
+    "test_what_cannot_be_opened": "it is about directories, and about addresses",
+    "test_wherever_the_future_is_kept_a_change_is_seen": "it opens a copy of a directory, as a crash leaves it",
+}
+"""Tests that open a directory by themselves, and why."""
+
+
+class Place(Protocol):
+    """Where one store is. `files`: the directory that everything it keeps lies under."""
+
+    files: Path
+
+    def open(self, *, timeout_s: float = 10) -> stelae.Database: ...
+
+    def open_async(self, *, timeout_s: float = 10) -> Opening: ...
+
+    def restart(self) -> None:
+        """Whoever has the store lets go of it in order, and begins anew. No database of it may be open here."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class EmbeddedPlace:
+    def __init__(self, files: Path, _: Beside) -> None:
+        self.files = files
+
+    def open(self, *, timeout_s: float = 10) -> stelae.Database:
+        return stelae.open(self.files, timeout_s=timeout_s)
+
+    def open_async(self, *, timeout_s: float = 10) -> Opening:
+        return stelae.aio.open(self.files, timeout_s=timeout_s)
+
+    def restart(self) -> None:
+        """It ended with its database."""
+
+    def close(self) -> None:
+        """It ended with its database."""
+
+
+class AttachedPlace(EmbeddedPlace):
+    def __init__(self, files: Path, beside: Beside) -> None:
+        super().__init__(files, beside)
+        self._beside = beside
+        beside.own(files)
+
+    def restart(self) -> None:
+        self._beside.restart(self.files)
+
+    def close(self) -> None:
+        self._beside.end(self.files)
+
+
+class ClusterPlace:
+    def __init__(self, files: Path, beside: Beside) -> None:
+        self.files = files
+        self._beside = beside
+        self._address = beside.serve(files)
+
+    def open(self, *, timeout_s: float = 10) -> stelae.Database:
+        return stelae.connect(self._address, timeout_s=timeout_s)
+
+    def open_async(self, *, timeout_s: float = 10) -> Opening:
+        return stelae.aio.connect(self._address, timeout_s=timeout_s)
+
+    def restart(self) -> None:
+        self._beside.restart(self.files)
+
+    def close(self) -> None:
+        self._beside.end(self.files)
+
+
+PLACES: Mapping[str, Any] = {"embedded": EmbeddedPlace, "attached": AttachedPlace, "cluster": ClusterPlace}
+
+
+def kinds_of(module: str, test: str) -> list[str]:
+    """What a test runs on."""
+    kinds = [*KINDS, *(kind for kind, modules in SAMPLED.items() if module in modules)]
+    return [kind for kind in kinds if test not in DIFFERENT.get(kind, {})]
