@@ -12,6 +12,7 @@ with stelae.open("data") as db:
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stelae.model.errors import (
@@ -189,14 +190,24 @@ def open(  # noqa: A001 - the package is where this name belongs
     )
 
 
-def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
+def connect(
+    masters: str,
+    *,
+    token: str | None = None,
+    tls: Mapping[str, str | os.PathLike[str]] | bool | None = None,
+    timeout_s: float = 30.0,
+) -> Database:
     """Connect to a cluster: one or more masters as `host:port`, comma-separated.
 
         with stelae.connect("localhost:7100") as db:
             db.tables()
 
-    The same database as `open` gives. `timeout_s` is how long a call may take, this one included: until then it is
-    tried again while nobody answers.
+    The same database as `open` gives. `token` is the cluster's, if it has one: it is proved, and never sent. By default
+    it is that of STELAE_TOKEN, or of the file STELAE_TOKEN_FILE. `tls` names PEM files: `{"ca": "ca.pem"}` of who
+    signed the servers' certificates, and `cert` and `key` of this program's own if the servers want one; True trusts
+    whom the system trusts; False speaks no TLS. By default the files are those of STELAE_TLS_CA, STELAE_TLS_CERT and
+    STELAE_TLS_KEY. `timeout_s` is how long a call may take, this one included: until then it is tried again while
+    nobody answers. `PermissionDenied` says what keeps this program out.
     """
     from stelae.adapters.pandas_later import leave_pandas_for_later
 
@@ -205,7 +216,8 @@ def connect(masters: str, *, timeout_s: float = 30.0) -> Database:
     from stelae.adapters.rng import SystemRng
     from stelae.client.api.database import Database
     from stelae.client.calls.retries import Patience
+    from stelae.launch.access import find_access
     from stelae.launch.connecting import connect_session
 
     patience = Patience(SystemClock(), SystemRng(), timeout_s)
-    return Database(connect_session(masters, patience, release=__version__))
+    return Database(connect_session(masters, patience, access=find_access(token, tls), release=__version__))

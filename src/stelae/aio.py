@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 
 import stelae
 from stelae.client.api.aio.batch import AsyncBatch
@@ -60,11 +61,17 @@ def open_async(
 
 
 @public("connect", "stelae.aio")
-def connect_async(masters: str, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> Opening:
+def connect_async(
+    masters: str,
+    *,
+    token: str | None = None,
+    tls: Mapping[str, str | os.PathLike[str]] | bool | None = None,
+    timeout_s: float = TIMEOUT_S_DEFAULT,
+) -> Opening:
     """Connect to a cluster, for the running event loop: see `stelae.connect`."""
 
     async def opened() -> AsyncDatabase:
-        database = await asyncio.to_thread(stelae.connect, masters, timeout_s=timeout_s)
+        database = await asyncio.to_thread(stelae.connect, masters, token=token, tls=tls, timeout_s=timeout_s)
         return _asynchronous(database.session)
 
     return Opening(opened)

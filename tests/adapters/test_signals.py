@@ -1,14 +1,17 @@
-"""Ctrl-C later, and plainly."""
+"""Ctrl-C later, and plainly; signals that ask a program to stop."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from threading import Thread
 
 import pytest
 
-from stelae.adapters.signals import interrupts_later, plain_interrupts
+from stelae.adapters.signals import STOPS, interrupts_later, plain_interrupts, words_of_end
+from tests.effort import HANG_S
 
 
 def test_an_interrupt_comes_at_the_end() -> None:
@@ -51,3 +54,76 @@ def test_other_threads_have_none() -> None:
     thread.start()
     thread.join()
     assert done == ["all of it"]
+
+
+# -- signals that ask to stop, in processes of their own
+
+_WAITING = """
+import sys
+from stelae.adapters.signals import StopAsked, StopSignals
+with StopSignals() as stops:
+    print("waits", flush=True)
+    print(stops.wait(), stops.wait(0), flush=True)
+    sys.stdin.read()
+"""
+_BEGINNING = """
+import sys
+from stelae.adapters.signals import StopAsked, StopSignals
+with StopSignals() as stops:
+    try:
+        with stops.interrupting():
+            print("begins", flush=True)
+            sys.stdin.read()
+    except StopAsked:
+        print("asked", flush=True)
+    try:
+        with stops.interrupting():
+            print("never")
+    except StopAsked:
+        print("asked again", stops.wait(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_the_first_asks_and_the_second_ends(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WAITING], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "True True\n"
+        process.send_signal(number)
+        assert process.wait(HANG_S) == 128 + number
+
+
+def test_a_beginning_is_broken_off() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _BEGINNING], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        process.terminate()
+        assert process.stdout.read() == "asked\nasked again True\n"
+        assert process.wait(HANG_S) == 0
+
+
+def test_who_was_started_with_nohup_stays_when_its_terminal_goes() -> None:
+    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + _WAITING
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        assert process.stdout.readline() == "True True\n"
+        process.send_signal(signal.SIGHUP)
+        process.communicate()
+        assert process.returncode == 0
+
+
+def test_how_a_process_ended_in_words() -> None:
+    assert words_of_end(3) == "exit code 3"
+    assert words_of_end(-9) == "killed by SIGKILL"
+    assert words_of_end(-99) == "killed by signal 99"

@@ -368,3 +368,15 @@ def test_a_peer_that_is_cut_off() -> None:
             assert "nothing is heard from there" in done.stdout, done.stderr
             return
     pytest.skip("no network of one's own here")
+
+
+def test_it_is_looked_for_though_a_connection_has_no_socket_yet() -> None:
+    async def run() -> None:
+        transport = TcpTransport()
+        coming = transport._made("somewhere", None, None)
+        transport._look()
+        assert transport._looking is not None
+        transport._looking.cancel()
+        assert coming.peer == "somewhere"
+
+    asyncio.run(run())

@@ -188,14 +188,14 @@ def test_who_connects_shows_nothing(serve: type[Server], authority: Authority) -
 
 def test_only_the_server_speaks_tls(serve: type[Server], authority: Authority) -> None:
     words, told = _refused(serve(authority.files("server", HOST)), None)
-    assert words == "the other side speaks TLS, and this side was told of none"
+    assert words.startswith("the other side speaks TLS, and this side was told of none: name its files")
     assert told == "TLS is spoken here, and the other side does not speak it"
 
 
 def test_only_who_connects_speaks_tls(serve: type[Server], authority: Authority) -> None:
     words, told = _refused(serve(None), TlsFiles(authority.path))
-    assert words == "TLS: the other side does not speak it, or no version that is spoken here"
-    assert told == "the other side speaks TLS, and this side was told of none"
+    assert words.startswith("TLS: the other side does not speak it, or no version that is spoken here: start it")
+    assert told.startswith("the other side speaks TLS, and this side was told of none: name its files")
 
 
 def test_files_that_are_no_good(tmp_path: Path, authority: Authority) -> None:

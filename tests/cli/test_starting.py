@@ -37,7 +37,7 @@ def test_the_version_needs_next_to_nothing() -> None:
 
 
 def test_help_needs_no_store() -> None:
-    for words in (["--help"], ["scan", "--help"], ["table", "create", "--help"], ["stats", "--help"]):
+    for words in (["--help"], ["scan", "--help"], ["table", "create", "--help"], ["stats", "--help"], ["up", "--help"]):
         found = loaded(*words)
         assert found.isdisjoint({"pyarrow", "numpy", "pandas", "asyncio", "sqlite3", "pyspark"})
         assert not any(name.startswith(("stelae.storage", "stelae.tserver", "stelae.spark")) for name in found)

@@ -225,13 +225,26 @@ def _play_script(block: CodeBlock, played: Played) -> None:
 def play_file(path: Path, *, write: bool = False) -> Sequence[str]:
     document = path.read_text("utf-8")
     with TemporaryDirectory(prefix="play-") as directory, chdir(directory):
-        played = play(document)
+        try:
+            played = play(document)
+        finally:
+            _end_clusters(Path(directory))
     if write:
         for start, stop, printed in reversed(played.printed):
             if not alike(document[start:stop], printed):
                 document = document[:start] + printed.rstrip("\n") + ("\n" if printed else "") + document[stop:]
         path.write_text(document, "utf-8")
     return played.complaints
+
+
+def _end_clusters(directory: Path) -> None:
+    """A document that was not played to its end leaves none running."""
+    plans = list(directory.glob("*/cluster.json"))
+    if plans:
+        from tests.clusters import RealCluster
+
+        for plan in plans:
+            RealCluster(plan.parent).end()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -340,3 +341,19 @@ def test_a_printed_frame_is_short() -> None:
 
 def test_a_refused_message_is_a_protocol_error_of_its_own() -> None:
     assert issubclass(MessageRefused, ProtocolError)
+
+
+def test_the_first_frames_are_small() -> None:
+    """However the bytes are cut; afterwards any size that is allowed otherwise will do."""
+    limits = WireLimits(first_frames=2, first_bytes_max=200)
+    small = b"".join(encode_frame(Frame(FrameKind.REQUEST, RequestId(0), "hello", b"x" * 100)))
+    large = b"".join(encode_frame(Frame(FrameKind.REQUEST, RequestId(1), "put", b"", b"x" * 10_000)))
+    for step in (1, 7, 100_000):
+        for before in range(3):
+            decoder, found = FrameDecoder(limits), 0
+            said = small * before + large
+            with suppress(ProtocolError):
+                for at in range(0, len(said), step):
+                    found += len(decoder.feed(said[at : at + step]))
+            assert found == (3 if before == 2 else before)
+            assert (decoder.fault is None) == (before == 2)

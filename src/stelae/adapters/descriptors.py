@@ -1,7 +1,8 @@
 """How many files a process may have open, and how many of them a store takes.
 
 The system's limit is for the whole process: the caller's own files and connections, the store's log, metastore and
-sockets, and the fragments that it reads. So fragments get a quarter of it. A soft limit that is low is raised first, as
+sockets, and the fragments that it reads. So fragments get a quarter of it; where connections are all that a process is
+for, they get half. A soft limit that is low is raised first, as
 far as the hard one allows, but not beyond what old programs can bear that count on small numbers.
 """
 
@@ -16,6 +17,8 @@ SOFT_LIMIT = 4096
 _SHARE = 4
 _FRAGMENTS_MIN = 8
 _FRAGMENTS_MAX = 512
+_CONNECTIONS_MIN = 16
+_CONNECTIONS_MAX = 2_000
 
 
 def take_descriptors() -> int:
@@ -34,3 +37,16 @@ def fragments_of(soft: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return _FRAGMENTS_MAX
     return max(_FRAGMENTS_MIN, min(_FRAGMENTS_MAX, soft // _SHARE))
+
+
+def connections_allowed() -> int:
+    """How many connections a process may serve that is there for that."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections_of(soft)
+
+
+def connections_of(soft: int) -> int:
+    """How many connections a server may have under a soft limit."""
+    if soft == resource.RLIM_INFINITY:
+        return _CONNECTIONS_MAX
+    return max(_CONNECTIONS_MIN, min(_CONNECTIONS_MAX, soft // 2))

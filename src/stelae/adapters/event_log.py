@@ -11,14 +11,32 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from typing import Any
 
 import msgspec
 
-from stelae.model.events import DiskRefused, Event, OwnerLost, StoreFilled, TicketExpired, UnknownFilesFound
+from stelae.model.events import (
+    DiskRefused,
+    Event,
+    HandshakeRefused,
+    OwnerLost,
+    ServedInsecurely,
+    StoreFilled,
+    TicketExpired,
+    UnknownFilesFound,
+)
 
 LOGGER = "stelae.events"
-_WARNINGS = (DiskRefused, OwnerLost, StoreFilled, TicketExpired, UnknownFilesFound)
+_WARNINGS = (
+    DiskRefused,
+    HandshakeRefused,
+    OwnerLost,
+    ServedInsecurely,
+    StoreFilled,
+    TicketExpired,
+    UnknownFilesFound,
+)
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -39,6 +57,17 @@ class EventLog:
         if self._log is None:
             self._log = _structured(self._plain).bind(store=self._place)
         self._log.log(level, _WORD.sub("_", type(event).__name__).lower(), **msgspec.structs.asdict(event))
+
+
+def show_events() -> None:
+    """For a program that does nothing but serve: all that happens goes to its standard error, with the time in UTC."""
+    handler = logging.StreamHandler()
+    shown = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    shown.converter = time.gmtime
+    handler.setFormatter(shown)
+    stelae = logging.getLogger("stelae")
+    stelae.addHandler(handler)
+    stelae.setLevel(logging.INFO)
 
 
 def _structured(plain: logging.Logger) -> Any:

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from typing_extensions import Buffer
 
@@ -127,6 +127,24 @@ def write_new_file(path: str, data: bytes) -> bool:
         os.unlink(draft)
     sync_directory(os.path.dirname(path) or ".")
     return True
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """The file with these bytes, durable; whoever reads it meanwhile finds it as it was before, or as it is now."""
+    draft = f"{path}.{os.getpid()}.new"
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, data)
+            sync_file(fd)
+        finally:
+            os.close(fd)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
+    sync_directory(os.path.dirname(path) or ".")
 
 
 def memory_of_machine() -> int:

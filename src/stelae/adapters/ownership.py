@@ -14,17 +14,20 @@ from pathlib import Path
 import msgspec
 
 from stelae.adapters.files import make_directories, os_errors
+from stelae.adapters.liveness import ProcessMark, is_alive, mark_process
 
 OWNER_FILE = "owner"
 
 
 class OwnerNote(msgspec.Struct, frozen=True):
-    """`address`: where the owner serves others; empty while it does not."""
+    """`address`: where the owner serves others; empty while it does not. `began`: when the process did, in the
+    system's words (`liveness`)."""
 
     pid: int
     host: str
     release: str
     address: str = ""
+    began: str = ""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (release {self.release})"
@@ -64,7 +67,8 @@ class Ownership:
 
     def note(self, address: str) -> None:
         """Tell others where this process is to be found."""
-        note = OwnerNote(self._pid, platform.node(), self._release, address)
+        mark = mark_process(self._pid)
+        note = OwnerNote(self._pid, platform.node(), self._release, address, "" if mark is None else mark.began)
         data = msgspec.json.encode(note) + b"\n"
         with os_errors(str(self._directory / OWNER_FILE)):
             os.ftruncate(self._fd, 0)
@@ -91,3 +95,9 @@ def read_owner(directory: Path) -> OwnerNote | None:
         return msgspec.json.decode((directory / OWNER_FILE).read_bytes(), type=OwnerNote)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def read_living_owner(directory: Path) -> OwnerNote | None:
+    """The same of an owner that lives; None if it has ended, however that came."""
+    note = read_owner(directory)
+    return note if note is not None and is_alive(ProcessMark(note.pid, note.began)) else None

@@ -9,7 +9,7 @@ from threading import RLock
 from stelae.assembly.catalogs import follow_catalog
 from stelae.assembly.links import RemoteServerLink
 from stelae.assembly.listening import note_failure
-from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, make_asker, make_hello
+from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_asker
 from stelae.master.desk import TableDesk
 from stelae.master.master import Master, MasterSettings
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
@@ -24,6 +24,7 @@ from stelae.registry.master_guard import MasterGuard, take_guard
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.table import TABLE_OPERATIONS
+from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.visits import Visits
 
 OPERATIONS = {**TABLE_OPERATIONS, **MASTER_CONTROL}
@@ -35,10 +36,11 @@ class ClusterMasterSettings:
     name: str
     master: MasterSettings = field(default_factory=MasterSettings)
     release: str = ""
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
 
     @property
     def process(self) -> ProcessSettings:
-        return ProcessSettings(self.name, self.release)
+        return ProcessSettings(self.name, self.release, self.limits)
 
 
 class ClusterMaster:
@@ -49,14 +51,14 @@ class ClusterMaster:
         self._ports = ports
         self._settings = settings
         self._run = run = ports.loop.run
-        tell = Listeners(listener, on_failure=note_failure)
+        self._tell = tell = Listeners(listener, on_failure=note_failure)
         time = HybridClock(ports.clock.wall_ms)
         self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
-        self._hello = make_hello(settings.process, "master", self.mark.token)
+        self._me = introduce_process(ports, settings.process, "master", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.name))
         tables = KnownTables(self.catalog)
         self._visits = Visits(f"master {settings.name}", tables.info)
-        self._shard = make_asker(ports, "the shard", self._hello, self._find_shard)
+        self._shard = make_asker(ports, "the shard", self._me, self._find_shard)
         link = RemoteServerLink(self._shard, self.catalog, ports.aside)
         self.master = Master(ports.metastore, self.catalog, link, ports.clock, settings.master, tell)
         desk = TableDesk(self.master, tables, ports.loop, self._visits, link.choose_split, link.look_at_sizes)
@@ -71,7 +73,7 @@ class ClusterMaster:
     def serve(self, listener: Listening) -> MasterGuard:
         """Say in the metastore that this process leads, and where; from then on it is asked."""
         guard = self._run(take_guard(self._ports.metastore, self._settings.name, str(listener.address)))
-        self._served = Served(self._ports, self._settings.process, self._hello, self, OPERATIONS, listener)
+        self._served = Served(self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell)
         # What is left undone because no shard is there yet is done before the next change, or when it is tended.
         with suppress(Retryable, UnknownOutcome):
             self._run(self.master.start())

@@ -10,6 +10,7 @@ from typing import Any
 from stelae.assembly.world import Aside
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.finding import Connect, FoundConnector
+from stelae.model.events import Listener as EventListener
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.loop import Loop
@@ -19,13 +20,15 @@ from stelae.ports.transport import Listener
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import Operation
 from stelae.tserver.serving.service import ServiceLimits, StoreService
+from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+from stelae.wire.proofs import ClusterToken
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessPorts:
     """`connect` makes connectors to other processes; what they ask of this one runs on `serving`. What blocks on the
-    loop is done `aside`."""
+    loop is done `aside`. `token`: what they all know, if they have to prove that they belong together."""
 
     metastore: Metastore
     clock: Clock
@@ -34,6 +37,7 @@ class ProcessPorts:
     connect: Connect
     serving: Executor
     aside: Aside = asyncio.to_thread
+    token: ClusterToken | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +49,42 @@ class ProcessSettings:
     limits: ServiceLimits = field(default_factory=ServiceLimits)
 
 
-def make_hello(settings: ProcessSettings, role: str, store: str) -> Hello:
-    return Hello(PROTOCOL_MIN, PROTOCOL_MAX, settings.release, store, role)
+def introduce_process(ports: ProcessPorts, settings: ProcessSettings, role: str, store: str) -> Introduction:
+    """Who the process is to its clients and to the other processes."""
+    return Introduction(Hello(PROTOCOL_MIN, PROTOCOL_MAX, settings.release, store, role), ports.token, ports.rng)
 
 
-def make_asker(ports: ProcessPorts, what: str, hello: Hello, find: Callable[[Deadline | None], str]) -> Asker:
+def make_asker(ports: ProcessPorts, what: str, me: Introduction, find: Callable[[Deadline | None], str]) -> Asker:
     """Asks a process of the cluster that is found anew whenever a connection to it is made."""
-    return Asker(FoundConnector(what, find, ports.connect, ports.clock), hello, ports.clock)
+    return Asker(FoundConnector(what, find, ports.connect, ports.clock), me, ports.clock)
 
 
 class Served:
-    """A process's service, from the moment it listens until it is closed. Blocking: not for the loop's thread."""
+    """A process's service, from the moment it listens until it is closed. Blocking: not for the loop's thread. `tell`
+    hears of those who are not let in."""
 
     def __init__(
         self,
         ports: ProcessPorts,
         settings: ProcessSettings,
-        hello: Hello,
+        me: Introduction,
         backend: Any,
         operations: Mapping[str, Operation[Any, Any]],
         listener: Listener,
+        tell: EventListener,
     ) -> None:
         self._loop = ports.loop
-        self._service = ports.loop.run(_start(ports, settings, hello, backend, operations, listener))
+        self._service = ports.loop.run(_start(ports, settings, me, backend, operations, listener, tell))
 
     @property
     def connections(self) -> int:
         return self._service.connections
+
+    def numbers(self) -> dict[str, int]:
+        """For metrics: connections, and how many were not let in, by kind."""
+        refused = self._service.door.refusals()
+        kinds = {f"handshakes_refused_{kind}": count for kind, count in refused.items()}
+        return {"connections": self.connections, "handshakes_refused": sum(refused.values()), **kinds}
 
     def close(self) -> None:
         """Requests under way are answered first, if they do not take long. Closing twice is no error."""
@@ -81,11 +94,12 @@ class Served:
 async def _start(
     ports: ProcessPorts,
     settings: ProcessSettings,
-    hello: Hello,
+    me: Introduction,
     backend: Any,
     operations: Mapping[str, Operation[Any, Any]],
     listener: Listener,
+    tell: EventListener,
 ) -> StoreService:
-    service = StoreService(backend, ports.serving, hello, ports.clock, settings.limits, operations)
+    service = StoreService(backend, ports.serving, me, ports.clock, settings.limits, operations, tell)
     await service.start(listener)
     return service

@@ -15,7 +15,7 @@ from typing import Any
 from stelae.assembly.catalogs import CATALOG_VERSIONS_MAX, follow_catalog
 from stelae.assembly.links import RemoteMasterLink
 from stelae.assembly.listening import note_failure
-from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, make_asker, make_hello
+from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_asker
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.errors import DeadlineExceeded, Unavailable
 from stelae.model.events import Listener, Listeners, tell_nobody
@@ -39,6 +39,7 @@ from stelae.storage.shard import ShardSettings
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
 from stelae.tserver.server import TabletServer
+from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
 from stelae.tserver.visits import Visits
 
@@ -81,10 +82,11 @@ class ClusterShardSettings:
     shard: ShardSettings = field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
     release: str = ""
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
 
     @property
     def process(self) -> ProcessSettings:
-        return ProcessSettings(self.identity.name, self.release)
+        return ProcessSettings(self.identity.name, self.release, self.limits)
 
 
 class ClusterShard:
@@ -106,17 +108,17 @@ class ClusterShard:
         self._settings = settings
         self._run = run = ports.loop.run
         self._counts = EventCounts()
-        tell = Listeners(self._counts, listener, on_failure=note_failure)
+        self._tell = tell = Listeners(self._counts, listener, on_failure=note_failure)
         place, time = f"shard {settings.identity.name}", HybridClock(ports.clock.wall_ms)
         self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
         identity = settings.identity
         run(check_shard(ports.metastore, identity.node, identity.number, identity.log))
-        self._hello = make_hello(settings.process, "shard", self.mark.token)
+        self._me = introduce_process(ports, settings.process, "shard", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.identity.name))
         try:
             tables = KnownTables(self.catalog)
             self._visits = Visits(place, tables.info)
-            self._master = make_asker(ports, "the master", self._hello, self._find_master)
+            self._master = make_asker(ports, "the master", self._me, self._find_master)
             self._to_master = RemoteMasterLink(self._master, ports.metastore, ports.loop)
             server_ports = ServerPorts(
                 world.logs, world.blobs, ports.metastore, ports.clock, time, ports.rng, ports.loop, world.reading
@@ -162,7 +164,7 @@ class ClusterShard:
                 str(listener.address),
             )
         )
-        self._served = Served(self._ports, self._settings.process, self._hello, self, OPERATIONS, listener)
+        self._served = Served(self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell)
         return life
 
     def _find_master(self, _: Deadline | None) -> str:
@@ -179,7 +181,8 @@ class ClusterShard:
     def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:  # noqa: ARG002 - it never waits
         numbers, catalog = self.server.metrics(), self.catalog.latest
         tables = {"tables": len(catalog.tables), "tablets": numbers["tablets"], "catalog_version": catalog.version}
-        return {**tables, **numbers, **self._counts.numbers()}
+        served = {} if self._served is None else self._served.numbers()
+        return {**tables, **numbers, **self._counts.numbers(), **served}
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
         return self.server.check(self._look_at_rest, progress)

@@ -94,6 +94,18 @@ def _inspect(app: typer.Typer) -> None:
     register_inspect(app)
 
 
+def _processes(app: typer.Typer) -> None:
+    from stelae.cli.cluster.processes import register_processes
+
+    register_processes(app)
+
+
+def _machine(app: typer.Typer) -> None:
+    from stelae.cli.cluster.machine import register_machine
+
+    register_machine(app)
+
+
 def _demo(app: typer.Typer) -> None:
     from stelae.cli.demo.verb import register_demo
 
@@ -112,8 +124,13 @@ _VERBS: dict[str, Callable[[typer.Typer], None]] = {
     "bench": _bench,
     "inspect": _inspect,
     "demo": _demo,
+    **dict.fromkeys(("up", "down"), _machine),
+    **dict.fromkeys(("master", "node"), _processes),
 }
 """In the order of the help; what each takes to be registered."""
+
+_HIDDEN: dict[str, Callable[[typer.Typer], None]] = {"shard": _processes}
+"""What processes of stelae ask of each other, and nobody types."""
 
 
 @cache
@@ -139,7 +156,7 @@ class _Verbs(TyperGroup):
         return list(_VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's
-        register = _VERBS.get(cmd_name)
+        register = _VERBS.get(cmd_name) or _HIDDEN.get(cmd_name)
         return None if register is None else _registered(register)[cmd_name]
 
     def get_params(self, ctx: Any) -> Any:

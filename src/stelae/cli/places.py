@@ -36,6 +36,7 @@ from stelae.model.values import show
 SETTINGS_FILE = "stelae.toml"
 _PANEL = "Where the store is"
 ROWS_PANEL, STORE_PANEL, MACHINE_PANEL = "Rows", "The store", "This machine, and files"
+CLUSTER_PANEL = "A cluster"
 
 PathOption = Annotated[
     Path | None,

@@ -15,6 +15,7 @@ from stelae.client.remote.takeover import AttachedStore
 from stelae.ports.blocking import BlockingConnector
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
+from stelae.wire.handshake import Introduction
 from stelae.wire.hello import Hello
 
 CLOCK = SystemClock()
@@ -26,7 +27,9 @@ _WATCH_S = 1.0
 class ConnectedStore(RemoteStore):
     """With the threads that submitted writes run on, which end with it."""
 
-    def __init__(self, connector: BlockingConnector, hello: Hello, place: str, *, tables: Asker | None = None) -> None:
+    def __init__(
+        self, connector: BlockingConnector, hello: Hello | Introduction, place: str, *, tables: Asker | None = None
+    ) -> None:
         self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX)
         super().__init__(connector, self._threads, hello, CLOCK, tables=tables)
         self.place = place

@@ -12,8 +12,8 @@ from threading import Event
 
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.rng import SystemRng
 from stelae.adapters.sockets.tcp import TcpConnector
-from stelae.adapters.sockets.tls import TlsFiles
 from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
@@ -21,12 +21,14 @@ from stelae.client.remote.asking import Asker
 from stelae.client.remote.finding import AnyConnector, FoundConnector
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import attach_patiently
+from stelae.launch.access import NO_ACCESS, Access
 from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
 from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.model.values import show
 from stelae.ports.blocking import BlockingConnector
 from stelae.registry.control_operations import PLACES
 from stelae.service.deadlines import Deadline
+from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 _ALARMS = "stelae-batches"
@@ -36,14 +38,16 @@ _nap = Event()
 class ClusterPlace:
     """A `StorePlace` that is never owned: other processes have the store."""
 
-    def __init__(self, masters: str, release: str, tls: TlsFiles | None = None) -> None:
+    def __init__(self, masters: str, release: str, access: Access = NO_ACCESS) -> None:
         given: object = masters
         if not isinstance(given, str) or not given.strip():
             raise InvalidArgument(f"name a cluster's masters, as host:port, comma-separated: not {show(masters)}")
         self.addresses = tuple(each.strip() for each in masters.split(","))
         self.words = f"the cluster {','.join(self.addresses)}"
-        self._tls = tls
-        self._hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, "", "client")
+        self._tls = access.tls
+        # One for all connections: a program that has met one cluster talks to no other.
+        hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, "", "client")
+        self._me = Introduction(hello, access.token, SystemRng())
         for address in self.addresses:
             self._connector(address)  # InvalidArgument of what is no address
 
@@ -61,7 +65,7 @@ class ClusterPlace:
 
     def prepare(self) -> ConnectedStore:
         """Not connected yet: the first call connects."""
-        masters = Asker(AnyConnector(self.addresses, self._connector, CLOCK), self._hello, CLOCK)
+        masters = Asker(AnyConnector(self.addresses, self._connector, CLOCK), self._me, CLOCK)
 
         def find(until: Deadline | None) -> str:
             shards = masters.ask(PLACES, until).shards
@@ -70,7 +74,7 @@ class ClusterPlace:
             return shards[0].address
 
         shard = FoundConnector(f"the shard of {self.words}", find, self._connector, CLOCK)
-        return ConnectedStore(shard, self._hello, ",".join(self.addresses), tables=masters)
+        return ConnectedStore(shard, self._me, ",".join(self.addresses), tables=masters)
 
     def owner_words(self) -> str:
         return self.words
@@ -79,9 +83,10 @@ class ClusterPlace:
         return TcpConnector(address, tls=self._tls)
 
 
-def connect_session(masters: str, patience: Patience, *, tls: TlsFiles | None = None, release: str = "") -> Session:
-    """The store that a cluster serves. Unavailable if no master answers, or no shard is there, within the patience."""
-    place = ClusterPlace(masters, release, tls)
+def connect_session(masters: str, patience: Patience, *, access: Access = NO_ACCESS, release: str = "") -> Session:
+    """The store that a cluster serves. Unavailable if no master answers, or no shard is there, within the patience;
+    PermissionDenied at once if this program is not let in, or does not believe the servers."""
+    place = ClusterPlace(masters, release, access)
     opened = attach_patiently(place, patience.deadline(), _nap.wait)
     session = Session(opened, patience, _finder(place, opened), alarms=AlarmThread(_ALARMS))
     _sessions[session] = place

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from stelae.adapters.sqlite.metastore import SqliteMetastore
 
 METASTORE_FILE = "metastore.db"
+CLUSTER_FILE = "cluster.json"
+"""In the directory of a whole cluster (`machine.plan`), which is no store's."""
 MARKS = "*.mark"
 """How far the metastore and the log had come (`adapters.marks`). Copied before what they speak of, they never say too
 much, even if somebody writes meanwhile."""
@@ -72,6 +74,11 @@ def has_metastore(directory: Path) -> bool:
     file = directory / METASTORE_FILE
     if file.exists():
         return True
+    if (directory / CLUSTER_FILE).exists():
+        raise InvalidArgument(
+            f"{directory} is the directory of a cluster: connect to it with stelae.connect; `stelae up --dir "
+            f"{directory} --status` says where it serves"
+        )
     found = next((f"{what} {path}" for what, path in _data_of(directory)), None)
     if found is not None:
         raise Corruption(

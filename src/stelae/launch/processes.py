@@ -5,6 +5,7 @@ began in the reverse of the order in which it began.
 
     DIR/shard.json       which shard it is, and which log lies here
     DIR/log/, *.mark     what is not in fragments yet, and how far it has come
+    DIR/owner            which process has it, and where that serves
 
 The fragments lie on the store that all processes share, tables and tablets' records on the metastore.
 """
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from stelae.adapters.blobs.urls import blobs_url
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.descriptors import take_descriptors
+from stelae.adapters.descriptors import connections_allowed, take_descriptors
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
@@ -28,22 +30,26 @@ from stelae.adapters.logfiles.marks import LogMarks
 from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sockets.tcp import TcpConnector, TcpTransport
-from stelae.adapters.sockets.tls import TlsFiles
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.master import ClusterMaster, ClusterMasterSettings
 from stelae.assembly.processes import ProcessPorts
 from stelae.assembly.shard import ClusterShard, ClusterShardSettings, ShardIdentity, ShardWorld
+from stelae.launch.access import NO_ACCESS, Access
+from stelae.launch.binding import check_binding
 from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.identity import read_shard
 from stelae.launch.local import shard_settings
 from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
 from stelae.launch.steps import TEND_S, start_steps
 from stelae.model.errors import AlreadyExists
+from stelae.model.events import Listener as EventListener
+from stelae.model.events import ServedInsecurely
 from stelae.ports.blobs import BlobStore
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Address, Listener
 from stelae.storage.files.handles import OPEN_FILES
 from stelae.tserver.serving.service import ServiceLimits
+from stelae.wire.frames import WireLimits
 
 LISTEN_DEFAULT = "127.0.0.1:0"
 _READING_QUEUED_MAX = 10_000
@@ -52,14 +58,17 @@ _READING_QUEUED_MAX = 10_000
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
     """`name`: what it is called. `directory`: its own. `metastore`: a URL. `store`: the URL of the fragments, which has
-    to be said when the cluster is made. `listen`: `host:port`; port 0 lets the system choose."""
+    to be said when the cluster is made. `listen`: `host:port`; port 0 lets the system choose. `access`: what others
+    have to show, and what is shown to them; where other machines can connect, there is a token and TLS, or it is said
+    that it is `insecure`."""
 
     name: str
     directory: Path
     metastore: str
     store: str | None = None
     listen: str = LISTEN_DEFAULT
-    tls: TlsFiles | None = None
+    access: Access = NO_ACCESS
+    insecure: bool = False
     release: str = ""
 
 
@@ -84,6 +93,7 @@ class _Process:
         try:
             self._begin(options, loop_name)
             self._serve()
+            self._owned.note(self.address)
         except BaseException:
             self._ends.close()
             raise
@@ -93,16 +103,29 @@ class _Process:
         self._ends.close()
 
     def _begin(self, options: ProcessOptions, loop_name: str) -> None:
+        has_tls = options.access.tls is not None
+        has_token = options.access.token is not None
+        self._missing = check_binding(options.listen, has_token=has_token, has_tls=has_tls, insecure=options.insecure)
         OPEN_FILES.allow(take_descriptors())
         self._own(options)
         self._loop = LoopThread(loop_name)
         self._ends.callback(self._loop.close)
         self._metastore = self._open_metastore(options.metastore)
-        limits = ServiceLimits()
+        connections = connections_allowed()
+        self._limits = limits = ServiceLimits(connections_max=connections, greetings_max=connections // 4)
         serving = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
         self._ends.callback(serving.close)
         clock, rng = SystemClock(), SystemRng()
-        self._ports = ProcessPorts(self._metastore, clock, rng, self._loop, self._connector, serving, asyncio.to_thread)
+        self._ports = ProcessPorts(
+            self._metastore,
+            clock,
+            rng,
+            self._loop,
+            self._connector,
+            serving,
+            asyncio.to_thread,
+            options.access.token,
+        )
 
     def _serve(self) -> None:
         raise NotImplementedError
@@ -113,9 +136,10 @@ class _Process:
             who = read_owner(options.directory) or "another process"
             raise AlreadyExists(f"{options.directory} is in use: {who} has it")
         self._ends.callback(owned.release)
+        self._owned = owned
 
     def _connector(self, address: str) -> TcpConnector:
-        return TcpConnector(address, tls=self._options.tls)
+        return TcpConnector(address, tls=self._options.access.tls)
 
     def _open_metastore(self, url: str) -> Metastore:
         place = metastore_place(url)
@@ -133,10 +157,15 @@ class _Process:
             directory, ports.metastore, ports.rng, self._loop.run, store, read_only=False, is_cluster=True
         )
 
-    def _listen(self) -> Listener:
-        listener = self._loop.run(TcpTransport(tls=self._options.tls).listen(Address(self._options.listen)))
+    def _listen(self, tell: EventListener) -> Listener:
+        access = self._options.access
+        limits = WireLimits(first_frames=1 if access.token is None else 2)
+        listener = self._loop.run(TcpTransport(limits, access.tls).listen(Address(self._options.listen)))
         self._ends.callback(lambda: self._loop.run(listener.close()))
         self.address = str(listener.address)
+        if self._missing:
+            tell(ServedInsecurely(self.address, self._missing))
+            _warn(f"{self._options.name} serves other machines on {self.address} without {self._missing}")
         return listener
 
 
@@ -149,10 +178,11 @@ class MasterProcess(_Process):
     def _serve(self) -> None:
         options = self._options
         self._open_blobs()
-        settings = ClusterMasterSettings(options.name, release=options.release)
-        self.master = ClusterMaster(self._ports, settings, EventLog(options.name))
+        settings = ClusterMasterSettings(options.name, release=options.release, limits=self._limits)
+        tell = EventLog(options.name)
+        self.master = ClusterMaster(self._ports, settings, tell)
         self._ends.callback(self.master.close)
-        self.guard = self.master.serve(self._listen())
+        self.guard = self.master.serve(self._listen(tell))
         tending = StepThread("stelae-tend", self._tend, TEND_S)
         self._ends.callback(tending.close)
 
@@ -182,11 +212,18 @@ class ShardProcess(_Process):
             url,
             shard_settings(options.memory_bytes),
             release=options.release,
+            limits=self._limits,
         )
         world = ShardWorld(logs, blobs, reading)
-        self.shard = ClusterShard(self._ports, world, settings, logs.settle, EventLog(settings.identity.name))
+        tell = EventLog(settings.identity.name)
+        self.shard = ClusterShard(self._ports, world, settings, logs.settle, tell)
         self._ends.callback(self.shard.close)
         for end in reversed(start_steps(self.shard)):
             self._ends.callback(end)
-        self.life = self.shard.serve(self._listen())
+        self.life = self.shard.serve(self._listen(tell))
         self._ends.callback(self.shard.leave)
+
+
+def _warn(words: str) -> None:
+    """Whoever starts a process reads this, whether or not anybody reads its log."""
+    sys.stderr.write(f"stelae: insecure: {words}: whoever reaches it may read and change everything\n")

@@ -191,7 +191,19 @@ class UnsupportedFormat(StelaeError):
 
 @public("PermissionDenied")
 class PermissionDenied(StelaeError):
-    """The operating system or the store refuses access."""
+    """The operating system, the store or a server of a cluster refuses access."""
+
+
+class TokenMissing(PermissionDenied):
+    """A cluster's token has to be proved, and none was given."""
+
+
+class WrongToken(PermissionDenied):
+    """The two sides of a connection do not know the same token."""
+
+
+class OtherStore(PermissionDenied):
+    """Another store, or another cluster, is served there."""
 
 
 @public("Closed")

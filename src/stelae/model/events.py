@@ -177,6 +177,26 @@ class TookOver(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
+class HandshakeRefused(msgspec.Struct, frozen=True, tag=True):
+    """Somebody connected and was not let in. `kind`: no_token, wrong_token, other_store, tls, protocol (it does not
+    speak Stelae's, or no version of it that is known here), full, slow, crowded (others came while it said nothing).
+    `times`: how many of the kind there were since the last one that was told; the address and the words are of the
+    latest."""
+
+    peer: str
+    kind: str
+    words: str
+    times: int
+
+
+class ServedInsecurely(msgspec.Struct, frozen=True, tag=True):
+    """A process serves others than its own machine, and was told to do so without all that keeps strangers out.
+    `missing`: what that is."""
+
+    address: str
+    missing: str
+
+
 Event: TypeAlias = (
     Recovered
     | Flushed
@@ -198,6 +218,8 @@ Event: TypeAlias = (
     | Attached
     | OwnerLost
     | TookOver
+    | HandshakeRefused
+    | ServedInsecurely
 )
 
 Listener: TypeAlias = Callable[[Event], None]

@@ -42,11 +42,15 @@ _ID_END = 2**64
 @dataclass(frozen=True, slots=True)
 class WireLimits:
     """What a side takes and sends at most. Decoded, a byte of a message can become a hundred in memory, so messages are
-    kept small and bulk goes into the body. A frame has room for the largest block and a message beside it."""
+    kept small and bulk goes into the body. A frame has room for the largest block and a message beside it. The first
+    `first_frames` of a connection have `first_bytes_max` at most: so little is held for whoever has not said yet, in
+    as many frames, who it is."""
 
     frame_bytes_max: int = 66 * 1024 * 1024
     message_bytes_max: int = 1024 * 1024
     header_bytes_max: int = 1024
+    first_frames: int = 0
+    first_bytes_max: int = 16 * 1024
 
     def __post_init__(self) -> None:
         if self.header_bytes_max < 1 or self.message_bytes_max < 0:
@@ -118,10 +122,11 @@ class FrameDecoder:
     """The frames of one connection, from its bytes as they come. The only exception is ProtocolError; after it the
     decoder is dead, and so is the connection: where the next frame would begin is anybody's guess."""
 
-    __slots__ = ("_dead", "_header", "_header_end", "_held", "_limits", "_needed", "_total")
+    __slots__ = ("_dead", "_first", "_header", "_header_end", "_held", "_limits", "_needed", "_total")
 
     def __init__(self, limits: WireLimits = DEFAULT_WIRE_LIMITS) -> None:
         self._limits = limits
+        self._first = limits.first_frames
         self._dead: str | None = None
         self._forget()
 
@@ -199,6 +204,8 @@ class FrameDecoder:
         """The frame's total length, and where its header ends."""
         limits = self._limits
         total, header_bytes = _PREFIX.unpack_from(data, at)
+        if self._first and total > limits.first_bytes_max:
+            raise ProtocolError(f"frame: {total} bytes; one of the first has at most {limits.first_bytes_max}")
         if total > limits.frame_bytes_max:
             raise ProtocolError(f"frame: {total} bytes; at most {limits.frame_bytes_max}")
         if not 0 < header_bytes <= limits.header_bytes_max:
@@ -219,6 +226,8 @@ class FrameDecoder:
             )
         if header.message_bytes > rest_bytes:
             raise ProtocolError(f"frame: a message of {header.message_bytes} bytes where {rest_bytes} remain")
+        if self._first:
+            self._first -= 1
         return header
 
 

@@ -5,6 +5,8 @@ neither has to wait for the other's. Each then speaks the newest version that bo
 sends the error instead of its hello, or after it, and closes. Whatever comes instead of a hello ends the connection: an
 error frame is raised as what it says, anything else is a ProtocolError.
 
+What else is said before the first request, where a token has to be proved, is in `handshake`.
+
 Hellos are read by every release, older and newer: fields are only ever added, unknown ones are ignored, and the frame
 around them keeps its layout. The ids and roles are for the rooms above, which decide whom they talk to.
 """
@@ -28,17 +30,20 @@ HELLO_ID = RequestId(0)
 
 _Version = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Text = Annotated[str, msgspec.Meta(max_length=100)]
+_Nonce = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
-class Hello(msgspec.Struct, frozen=True):
+class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     """`product` is the release ("0.1.0"), `store` the token of the store it has or wants (empty if it does not know
-    one), `role` what it is to the other ("owner", "client", "shard")."""
+    one), `role` what it is to the other ("owner", "client", "shard"). `nonce`: drawn for this connection by who has a
+    cluster's token, which then proves that it knows it and wants the same of the other; else empty."""
 
     version_min: _Version
     version_max: _Version
     product: _Text
     store: _Text
     role: _Text
+    nonce: _Nonce = b""
 
     def __post_init__(self) -> None:
         if self.version_min > self.version_max:
@@ -54,12 +59,17 @@ def hello_frame(hello: Hello, kind: FrameKind) -> Frame:
     return Frame(kind, HELLO_ID, HELLO_METHOD, _ENCODER.encode(hello))
 
 
-def read_hello(frame: Frame, kind: FrameKind, faults: FaultTable) -> Hello:
-    """The hello of the other side, whose kind is known."""
+def check_greeting(frame: Frame, kind: FrameKind, faults: FaultTable) -> None:
+    """That a frame belongs to the greeting, and comes from the side that it should. What an error says is raised."""
     if frame.kind is FrameKind.ERROR:
         raise read_error(frame, faults)
     if (frame.kind, frame.request_id, frame.method) != (kind, HELLO_ID, HELLO_METHOD):
         raise ProtocolError(f"the first frame is a hello ({kind.name}), not {frame!r}")
+
+
+def read_hello(frame: Frame, kind: FrameKind, faults: FaultTable) -> Hello:
+    """The hello of the other side, whose kind is known."""
+    check_greeting(frame, kind, faults)
     try:
         return _DECODER.decode(frame.message)
     except UNFIT as error:

@@ -173,18 +173,22 @@ FAREWELL = b"".join(encode_frame(ops.NOW.method.ask(LAST, m.NothingMessage())))
 
 
 def told(world: StoreWorld, data: bytes) -> list[Frame]:
-    """Send it all and one request more; what comes back, up to the answer of that or the connection's end."""
-    decoder, found = FrameDecoder(), list[Frame]()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(world.path)
-        peer.settimeout(HANG_S)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            peer.sendall(data + FAREWELL)
-            if not _ends_with_farewell(data + FAREWELL):
-                peer.shutdown(socket.SHUT_WR)
-        with suppress(ConnectionResetError):
-            while all(frame.request_id != LAST for frame in found) and (received := peer.recv(65536)):
-                found += decoder.feed(received)
+        return converse(peer, data)
+
+
+def converse(peer: socket.socket, data: bytes) -> list[Frame]:
+    """Send it all and one request more; what comes back, up to the answer of that or the connection's end."""
+    decoder, found = FrameDecoder(), list[Frame]()
+    peer.settimeout(HANG_S)
+    with suppress(BrokenPipeError, ConnectionResetError):
+        peer.sendall(data + FAREWELL)
+        if not _ends_with_farewell(data + FAREWELL):
+            peer.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionResetError):
+        while all(frame.request_id != LAST for frame in found) and (received := peer.recv(65536)):
+            found += decoder.feed(received)
     assert decoder.fault is None
     return found
 

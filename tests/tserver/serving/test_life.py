@@ -29,6 +29,7 @@ from stelae.model.errors import (
     InvalidArgument,
     NotFound,
     Overloaded,
+    PermissionDenied,
     StelaeError,
     Unavailable,
     UnknownOutcome,
@@ -517,7 +518,7 @@ def test_an_id_is_one_requests(world: StoreWorld, peer: RawPeer) -> None:
     ("hello", "error", "words"),
     [
         (Hello(8, 9, "9.0", "a-store", "client"), ProtocolError, "no protocol version in common"),
-        (Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "another", "client"), Unavailable, "another store"),
+        (Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "another", "client"), PermissionDenied, "another store"),
     ],
     ids=["version", "store"],
 )

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 
-from stelae.adapters.sockets.tls import FIRST_BYTES, TlsSession, looks_like_tls
+from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, TlsSession, looks_like_tls
 from stelae.model.errors import Closed, DeadlineExceeded, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
 from stelae.wire.faults import ProtocolError
@@ -207,7 +207,7 @@ class BlockingStream:
         if len(self._first) < FIRST_BYTES:
             self._first += data[:FIRST_BYTES]
             if looks_like_tls(self._first):
-                raise PermissionDenied("the other side speaks TLS, and this side was told of none")
+                raise PermissionDenied(NOT_TOLD)
 
     def _wait_no_longer(self) -> None:
         """The next call of the socket has what is left of the time: a peer that sends byte by byte gains none."""

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from stelae.adapters.sockets.tls import FIRST_BYTES, REFUSAL, TlsSession, looks_like_tls
+from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, REFUSAL, TlsSession, looks_like_tls
 from stelae.model.errors import Closed, InvalidArgument, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
 from stelae.wire.faults import ProtocolError
@@ -113,7 +113,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             if len(self._first) < FIRST_BYTES:
                 self._first += self._buffer[: min(nbytes, FIRST_BYTES)]
                 if looks_like_tls(self._first):
-                    words = f"{self.peer}: the other side speaks TLS, and this side was told of none"
+                    words = f"{self.peer}: {NOT_TOLD}"
                     self._refuse(PermissionDenied(words), REFUSAL)
                     return
             self._take_plain(self._buffer[:nbytes])

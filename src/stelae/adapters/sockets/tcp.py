@@ -41,7 +41,11 @@ _Place: TypeAlias = tuple[socket.AddressFamily, Any]
 class TcpConnection(StreamConnection):
     """One connection; made by `TcpTransport` and its listeners."""
 
+    _is_begun = False
+    """The loop has given it its socket."""
+
     def prepare(self, opened: socket.socket) -> str:
+        self._is_begun = True
         with suppress(OSError):  # it is over already, and will say so
             prepare_tcp(opened)
         return _peer_name(opened, self._place)
@@ -77,7 +81,7 @@ class TcpConnection(StreamConnection):
 
     def look_for_silence(self) -> None:
         """End the connection if nothing is heard of the peer's system."""
-        if not self._lost.is_set() and is_silent(self.opened):
+        if self._is_begun and not self._lost.is_set() and is_silent(self.opened):
             self._end(Unavailable(f"{self.peer}: the connection broke off: nothing is heard from there"))
             self._abort()
 

@@ -24,6 +24,12 @@ FIRST_BYTES = 6
 REFUSAL = b"\x15\x03\x03\x00\x02\x02\x46"
 """An alert: this version is not spoken here. What a side without TLS answers to one that begins with it."""
 
+NOT_TOLD = (
+    "the other side speaks TLS, and this side was told of none: name its files with tls=..., or STELAE_TLS_CA, or "
+    "leave TLS out there"
+)
+"""What a side without TLS says of one that begins with it."""
+
 _ALERT, _HANDSHAKE, _MAJOR, _MINOR_MAX = 0x15, 0x16, 0x03, 0x04
 
 
@@ -181,7 +187,10 @@ def _meaning(error: ssl.SSLError) -> StelaeError:
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return PermissionDenied("TLS: the other side shows no certificate, and one is needed here")
     if reason == "TLSV1_ALERT_PROTOCOL_VERSION":
-        return PermissionDenied("TLS: the other side does not speak it, or no version that is spoken here")
+        return PermissionDenied(
+            "TLS: the other side does not speak it, or no version that is spoken here: start it with a certificate, or "
+            "leave TLS out"
+        )
     if "ALERT" in reason:
         return PermissionDenied(f"TLS: the other side refuses this one: {_words(error)}")
     return ProtocolError(f"TLS: {_words(error)}")

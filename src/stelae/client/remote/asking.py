@@ -16,6 +16,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
 from stelae.service.operations import Operation
 from stelae.service.reports import Progress
+from stelae.wire.handshake import Introduction, introduce
 from stelae.wire.hello import Hello
 
 P = ParamSpec("P")
@@ -28,11 +29,11 @@ class Asker:
     def __init__(
         self,
         connector: BlockingConnector,
-        hello: Hello,
+        hello: Hello | Introduction,
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
     ) -> None:
-        self.lines = Lines(connector, hello, settings)
+        self.lines = Lines(connector, introduce(hello), settings)
         self._clock = clock
         self._settings = settings
 

@@ -12,7 +12,7 @@ did not come in time is not broken: whoever has it may go on waiting.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Condition
 from typing import Any
@@ -25,8 +25,10 @@ from stelae.model.errors import (
     DeadlineExceeded,
     InvalidArgument,
     Overloaded,
+    PermissionDenied,
     StelaeError,
     Unavailable,
+    WrongToken,
 )
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.transport import Frame, FrameKind, RequestId
@@ -35,8 +37,9 @@ from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
 from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.wire.faults import ProtocolError
-from stelae.wire.hello import Hello, agree, hello_frame, read_hello
-from stelae.wire.messages import cancel_frame
+from stelae.wire.handshake import Introduction
+from stelae.wire.hello import HELLO_ID
+from stelae.wire.messages import cancel_frame, error_frame
 
 _LAST = (FrameKind.ANSWER, FrameKind.ERROR, FrameKind.END)
 _UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
@@ -91,13 +94,44 @@ class Line:
         """Whether somebody else may ask on it: no answer is still to come, and the connection stands."""
         return not self._open and not self.is_broken and self.is_quiet
 
-    def greet(self, mine: Hello, deadline: Deadline) -> None:
+    def greet(self, introduction: Introduction, deadline: Deadline) -> None:
+        """PermissionDenied, in words, if one side does not let the other in."""
+        handshake = introduction.connect(STORE_FAULTS)
+        answer = self._exchange(handshake.begin(), deadline)
+        with self._naming_peer():
+            try:
+                theirs, proof = handshake.take_hello(answer)
+            except WrongToken as error:
+                if answer.kind is not FrameKind.ERROR:
+                    self._tell(error, deadline)
+                raise
+        if proof is not None:
+            answer = self._exchange(proof, deadline)
+            with self._naming_peer():
+                handshake.take_welcome(answer)
+        introduction.remember(theirs)
+
+    @contextmanager
+    def _naming_peer(self) -> Iterator[None]:
+        """Whoever is not let in is told where, and need not know why in more kinds than one."""
+        try:
+            yield
+        except PermissionDenied as error:
+            raise PermissionDenied(f"{self.peer}: {error}") from None
+
+    def _tell(self, error: StelaeError, deadline: Deadline) -> None:
+        """Why this side hangs up. The other may be gone: then there is nobody to be told."""
+        with suppress(StelaeError):
+            self._connection.send(error_frame(HELLO_ID, error, STORE_FAULTS), deadline.left_s)
+
+    def _exchange(self, frame: Frame, deadline: Deadline) -> Frame:
+        """What the other side says to it."""
         with _broken_is_lost():
-            self._connection.send(hello_frame(mine, FrameKind.REQUEST), deadline.left_s)
-            frame = self._connection.receive(deadline.left_s)
-        if frame is None:
+            self._connection.send(frame, deadline.left_s)
+            answer = self._connection.receive(deadline.left_s)
+        if answer is None:
             raise ConnectionLost(f"{self.peer}: it closed the connection at once")
-        agree(mine, read_hello(frame, FrameKind.ANSWER, STORE_FAULTS))
+        return answer
 
     def ask(
         self, operation: Operation[Any, Any], message: Request, body: Bytes = b"", *, deadline: Deadline
@@ -154,9 +188,9 @@ class Line:
 class Lines:
     """Safe for threads. Reentrant: a scan that nobody holds may be collected, and give its line back, anywhere."""
 
-    def __init__(self, connector: BlockingConnector, hello: Hello, settings: LineSettings) -> None:
+    def __init__(self, connector: BlockingConnector, introduction: Introduction, settings: LineSettings) -> None:
         self._connector = connector
-        self._hello = hello
+        self._introduction = introduction
         self._settings = settings
         self._change = Condition()
         self._idle: list[Line] = []
@@ -254,7 +288,7 @@ class Lines:
         with _broken_is_lost():
             line = Line(self._connector.connect(until.check(f"connecting to {self._connector.address}")))
         try:
-            line.greet(self._hello, until)
+            line.greet(self._introduction, until)
         except BaseException:
             line.close()
             raise

@@ -49,6 +49,7 @@ from stelae.service.tables import AlterAsk, CreateAsk, TableInfo, TableStats, Ta
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.read.asking import Version
 from stelae.wire.faults import ProtocolError
+from stelae.wire.handshake import Introduction
 from stelae.wire.hello import Hello
 
 P = ParamSpec("P")
@@ -66,7 +67,7 @@ class RemoteStore:
         self,
         connector: BlockingConnector,
         executor: Executor,
-        hello: Hello,
+        hello: Hello | Introduction,
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
         *,

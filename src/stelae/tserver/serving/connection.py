@@ -1,4 +1,4 @@
-"""One connection to the owner of a store: its hello, its requests and what it holds. See `service`."""
+"""One connection to the owner of a store: its requests and what it holds. See `service`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from stelae.tserver.serving.outbox import Outbox
 from stelae.tserver.serving.requests import OpenRequest, OpenRequests
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
-from stelae.wire.hello import HELLO_ID, agree, hello_frame, read_hello
 from stelae.wire.messages import end_frame, error_frame
 
 if TYPE_CHECKING:
@@ -51,14 +50,22 @@ class ServedConnection:
         self._is_leaving = False
 
     async def run(self) -> None:
+        door, is_in = self._service.door, False
         try:
-            if await self._greet():
-                self._reading = asyncio.create_task(self._read())
-                await asyncio.wait((self._reading,))
-                if self._is_leaving:
-                    await self._requests.finish(self._service.limits.close_s)
+            is_in = await door.let_in(self._connection)
+            if is_in:
+                await self._serve()
         finally:
             await self.end()
+            if is_in:
+                door.leave()
+
+    async def _serve(self) -> None:
+        if not self._is_leaving:
+            self._reading = asyncio.create_task(self._read())
+            await asyncio.wait((self._reading,))
+        if self._is_leaving:
+            await self._requests.finish(self._service.limits.close_s)
 
     def leave(self) -> None:
         """Ask no more; `run` ends when what is under way is answered, or has had its time."""
@@ -81,29 +88,6 @@ class ServedConnection:
             await asyncio.wait(tasks)
         with suppress(*_OVER):
             await self._connection.close()
-
-    # -- hello
-
-    async def _greet(self) -> bool:
-        """Exchange hellos; whether the client can be served."""
-        service, connection = self._service, self._connection
-        try:
-            async with asyncio.timeout(service.limits.hello_s):
-                frame = await connection.receive()
-                if frame is None:
-                    return False
-                theirs = read_hello(frame, FrameKind.REQUEST, service.faults)
-                agree(service.hello, theirs)
-                if theirs.store not in ("", service.hello.store):
-                    raise Unavailable(f"another store is served here: {service.hello.store!r}, not {theirs.store!r}")
-                await connection.send(hello_frame(service.hello, FrameKind.ANSWER))
-        except TimeoutError:
-            return False
-        except StelaeError as error:
-            with suppress(*_OVER):
-                await connection.send(error_frame(HELLO_ID, error, service.faults))
-            return False
-        return not self._is_leaving
 
     # -- requests
 

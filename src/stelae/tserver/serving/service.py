@@ -5,9 +5,10 @@
     ...
     await service.close()
 
-Each connection says hello, then asks. The backend blocks, so requests run on an executor; only a row that is cached is
-read on the loop itself. Bounded are: connections; jobs on the executor, short and long ones apart; requests under way
-on one connection, in number and in bytes. A connection beyond its bounds is not read, so its peer waits.
+Each connection is greeted (`door`), then asks. The backend blocks, so requests run on an executor; only a row that is
+cached is read on the loop itself. Bounded are: connections, and apart from them those that are still being greeted;
+jobs on the executor, short and long ones apart; requests under way on one connection, in number and in bytes. A
+connection beyond its bounds is not read, so its peer waits.
 
 - A stream is pulled one item ahead of what is sent, and no further: a slow reader holds two items. It is closed when it
   ends, when it is cancelled, and when its connection ends.
@@ -27,6 +28,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.model.errors import InvalidArgument
+from stelae.model.events import Listener as EventListener
+from stelae.model.events import tell_nobody
 from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
@@ -35,8 +38,10 @@ from stelae.service.bundles import Bundle
 from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
+from stelae.tserver.serving.door import Door
 from stelae.tserver.serving.jobs import Jobs
 from stelae.tserver.serving.requests import OpenRequest
+from stelae.wire.handshake import Introduction, introduce
 from stelae.wire.hello import Hello
 from stelae.wire.messages import Messages
 
@@ -44,9 +49,11 @@ from stelae.wire.messages import Messages
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
     """The executor should have a thread for each of `jobs_max` and `upkeep_max`: what may take minutes has places of
-    its own. `close_s`: how long requests under way may go on when the service is closed."""
+    its own. `connections_max`: of those that are let in; `greetings_max`: of those that are not yet, each of which has
+    `hello_s`. `close_s`: how long requests under way may go on when the service is closed."""
 
     connections_max: int = 512
+    greetings_max: int = 128
     jobs_max: int = 12
     upkeep_max: int = 4
     requests_max: int = 16
@@ -56,7 +63,8 @@ class ServiceLimits:
     close_s: float = 5.0
 
     def __post_init__(self) -> None:
-        if min(self.connections_max, self.jobs_max, self.upkeep_max, self.requests_max, self.request_bytes_max) < 1:
+        counts = (self.connections_max, self.greetings_max, self.jobs_max, self.upkeep_max, self.requests_max)
+        if min(*counts, self.request_bytes_max) < 1:
             raise InvalidArgument(f"a service needs room for at least one of each: {self}")
 
 
@@ -65,30 +73,31 @@ DEFAULT_SERVICE_LIMITS = ServiceLimits()
 
 class StoreService:
     """Lives on one event loop. `hello` says who serves, and which store. `backend` carries out the `operations`: of a
-    whole store it is a `Backend`; the master and the shards of a cluster have a part of them each."""
+    whole store it is a `Backend`; the master and the shards of a cluster have a part of them each. `tell` hears of
+    those who are not let in."""
 
     def __init__(
         self,
         backend: Any,
         executor: Executor,
-        hello: Hello,
+        hello: Hello | Introduction,
         clock: Clock,
         limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
         operations: Mapping[str, Operation[Any, Any]] = OPERATIONS,
+        tell: EventListener = tell_nobody,
     ) -> None:
         self.backend = backend
         self.operations = operations
         self.messages = Messages(operation.method for operation in operations.values())
-        self.hello = hello
         self.clock = clock
         self.limits = limits
         self.faults = STORE_FAULTS
+        self.door = Door(introduce(hello), limits, self.faults, clock, tell)
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
         self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn]]] = Bundle(self._call_soon, _answer)
         """Writes that became durable, or did not, on their way to their connections."""
         self._loop: asyncio.AbstractEventLoop
-        self._places = asyncio.Semaphore(limits.connections_max)
         self._listener: Listener | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._served: dict[asyncio.Task[None], ServedConnection] = {}
@@ -138,21 +147,14 @@ class StoreService:
         self._loop.call_soon_threadsafe(job)
 
     async def _accept(self, listener: Listener) -> None:
-        await self._places.acquire()
         async for connection in listener.accept():
             self._serve(connection)
-            await self._places.acquire()
 
     def _serve(self, connection: Connection) -> None:
         served = ServedConnection(self, connection)
         task = asyncio.create_task(served.run())
         self._served[task] = served
-
-        def ended(_: asyncio.Task[None]) -> None:
-            del self._served[task]
-            self._places.release()
-
-        task.add_done_callback(ended)
+        task.add_done_callback(self._served.pop)
 
 
 def _answer(decided: tuple[ServedConnection, OpenRequest, Future[Txn]]) -> None:

@@ -1,0 +1,1 @@
+"""Verbs that run a cluster: its processes, and all of one on this machine."""

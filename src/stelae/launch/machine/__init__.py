@@ -1,0 +1,1 @@
+"""A whole cluster on one machine: `stelae up` and `stelae down`."""

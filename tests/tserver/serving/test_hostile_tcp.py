@@ -1,0 +1,205 @@
+"""Whatever a peer sends over TCP, once it is let in: of every operation, those between master and shards included."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.catalog.value import CatalogVersion
+from stelae.model.ids import Row, TableId, TabletId
+from stelae.model.ranges import RowRange
+from stelae.ports.transport import Frame, FrameKind, RequestId
+from stelae.registry import control as c
+from stelae.registry import control_operations as ops
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
+from stelae.service import messages as m
+from stelae.service.bodies import Bytes
+from stelae.service.deadlines import Deadline
+from stelae.service.table import OPERATIONS
+from stelae.tserver.serving.service import ServiceLimits
+from stelae.wire.frames import FrameDecoder, encode_frame
+from tests.client.fake_backend import FakeBackend, table_info, until
+from tests.client.samples import EVERYTHING
+from tests.effort import HANG_S, tries
+from tests.tserver.serving.doors import TOKEN, DoorWorld, door_world, greet
+from tests.tserver.serving.test_hostile import LAST, SAMPLES, TABLE, answers, check_faults, converse, numbered
+from tests.wire.samples import mutated
+
+CONTROL = {**ops.SHARD_CONTROL, **ops.MASTER_CONTROL}
+ALL = {**OPERATIONS, **CONTROL}
+CATALOG = CatalogVersion(3)
+TABLET = TabletId(17)
+REQUESTS: list[c.ControlRequest] = [
+    c.CreateTablets((c.NewTablet(TABLET, TABLE, RowRange(b"", b"m")), c.NewTablet(TABLET, TABLE, RowRange(b"m")))),
+    c.AlterTable(TABLE),
+    c.UnloadTable(TABLE),
+    c.LoadTable(TABLE),
+    c.ProveTable(TABLE),
+    c.DeleteTablets((TABLET, TabletId(18))),
+    c.SplitTablet(TABLET, Row(b"m"), TabletId(18), TabletId(19)),
+    c.JoinTablets(TABLET, TabletId(18), TabletId(19)),
+]
+CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
+    "control": [ops.CONTROL.ask(request, CATALOG) for request in REQUESTS],
+    "report": [ops.REPORT.ask()],
+    "choose_split": [
+        ops.CHOOSE_SPLIT.ask(TABLE, Row(b"m"), None, CATALOG),
+        ops.CHOOSE_SPLIT.ask(TABLE, None, TABLET, CATALOG),
+    ],
+    "look_at_sizes": [ops.LOOK_AT_SIZES.ask()],
+    "split_tablet": [ops.SPLIT_TABLET.ask(TABLET, Row(b"m"))],
+    "join_tablets": [ops.JOIN_TABLETS.ask(TABLET, TabletId(18))],
+    "tablets_at_rest": [ops.TABLETS_AT_REST.ask()],
+    "places": [ops.PLACES.ask()],
+}
+REPORT = c.TabletReport("n1/0", (c.ReportedTablet(TABLET, TABLE, RowRange(b""), c.SERVING, 1),), is_full=True)  # type: ignore[arg-type]
+CONTROL_ANSWERS: dict[str, Any] = {
+    **dict.fromkeys(("control", "report"), REPORT),
+    "choose_split": ops.ChosenSplit(TABLET, Row(b"m")),
+    **dict.fromkeys(("look_at_sizes", "split_tablet", "join_tablets"), None),
+    "tablets_at_rest": ops.TabletsAtRest(3, (TabletRecord(TABLET, TABLE, RowRange(b""), TabletPhase.RUNNING),)),
+    "places": ops.ClusterPlaces("a-store", (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)),
+}
+
+
+class ControlledBackend(FakeBackend):
+    """Of a master and of a shard, too."""
+
+    def control(
+        self, request: c.ControlRequest, catalog: CatalogVersion, *, deadline: Deadline | None = None
+    ) -> c.TabletReport:
+        return self._told("control", request, catalog, deadline=deadline)
+
+    def report(self, *, deadline: Deadline | None = None) -> c.TabletReport:
+        return self._told("report", deadline=deadline)
+
+    def choose_split(
+        self,
+        table: TableId,
+        at: Row | None,
+        tablet: int | None,
+        catalog: CatalogVersion,
+        *,
+        deadline: Deadline | None = None,
+    ) -> ops.ChosenSplit:
+        return self._told("choose_split", table, at, tablet, catalog, deadline=deadline)
+
+    def look_at_sizes(self, *, deadline: Deadline | None = None) -> None:
+        self._told("look_at_sizes", deadline=deadline)
+
+    def split_tablet(self, tablet: TabletId, at: Row, *, deadline: Deadline | None = None) -> None:
+        self._told("split_tablet", tablet, at, deadline=deadline)
+
+    def join_tablets(self, left: TabletId, right: TabletId, *, deadline: Deadline | None = None) -> None:
+        self._told("join_tablets", left, right, deadline=deadline)
+
+    def tablets_at_rest(self, *, deadline: Deadline | None = None) -> ops.TabletsAtRest:
+        return self._told("tablets_at_rest", deadline=deadline)
+
+    def places(self, *, deadline: Deadline | None = None) -> ops.ClusterPlaces:
+        return self._told("places", deadline=deadline)
+
+
+@pytest.fixture
+def world() -> Iterator[DoorWorld]:
+    """Nothing that goes wrong inside may go unseen."""
+    backend = ControlledBackend(tables={TABLE: table_info(EVERYTHING)}, answers={**answers(), **CONTROL_ANSWERS})
+    seen: list[dict[str, Any]] = []
+
+    async def watch() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
+
+    with door_world(ServiceLimits(hello_s=HANG_S, connections_max=8), TOKEN, None, backend, ALL) as world:
+        world.loop.run(watch())
+        yield world
+        until(lambda: world.service.connections <= 1, world.loop)
+        until(lambda: not backend.pins and not backend.scans, world.loop)
+    assert seen == []
+
+
+def requests() -> list[Frame]:
+    asked = [(name, *sample) for samples in (SAMPLES, CONTROL_SAMPLES) for name in samples for sample in samples[name]]
+    return [ALL[name].method.ask(RequestId(n), message, body) for n, (name, message, body) in enumerate(asked, 1)]
+
+
+def told(world: DoorWorld, said: bytes) -> list[Frame]:
+    """Say it once let in, and one request more."""
+    with world.peer() as peer:
+        greet(peer, TOKEN)
+        return converse(peer, said)
+
+
+def test_every_operation_is_tried() -> None:
+    assert CONTROL_SAMPLES.keys() == CONTROL.keys()
+    assert {type(request) for request in REQUESTS} == set(c.ControlRequest.__args__)
+    for name, samples in CONTROL_SAMPLES.items():
+        assert {type(message) for message, _ in samples} == {CONTROL[name].message}
+
+
+def test_as_they_are_those_between_servers_are_answered(world: DoorWorld) -> None:
+    for name, samples in CONTROL_SAMPLES.items():
+        for message, body in samples:
+            asked = b"".join(encode_frame(CONTROL[name].method.ask(RequestId(1), message, body)))
+            found = told(world, asked)
+            assert FrameKind.ERROR not in {frame.kind for frame in found}, name
+            assert LAST in {frame.request_id for frame in found}
+    assert {call[0] for call in world.backend.calls} >= CONTROL.keys()
+
+
+def test_mutated_messages_of_every_operation(world: DoorWorld) -> None:
+    """Frames are right, so each mistake ends its own request, and the last one is answered."""
+    chance, good, refused = random.Random(1), requests(), 0
+    other = world.attach(TOKEN)
+    for _ in range(tries(500)):
+        said = numbered([_wrong_inside(chance.choice(good), chance) for _ in range(40)])
+        found = told(world, b"".join(said))
+        refused += check_faults(found)
+        assert LAST in {frame.request_id for frame in found}
+        assert other.now() == 3
+    assert refused > tries(500) * 8
+
+
+def _wrong_inside(frame: Frame, chance: random.Random) -> Frame:
+    """Of the operations between servers the message says all."""
+    if frame.body and chance.random() < 0.7:
+        return msgspec.structs.replace(frame, body=mutated(bytes(frame.body), chance))
+    return msgspec.structs.replace(frame, message=mutated(bytes(frame.message), chance))
+
+
+def test_mutated_frames_of_every_operation(world: DoorWorld) -> None:
+    chance, good, answered = random.Random(2), requests(), 0
+    other = world.attach(TOKEN)
+    for _ in range(tries(500)):
+        chosen = numbered(chance.choices(good, k=20))
+        at = chance.randrange(len(chosen))
+        chosen[at] = mutated(chosen[at], chance)
+        found = told(world, b"".join(chosen))
+        check_faults(found)
+        answered += len(found)
+        assert other.now() == 3
+    assert answered > tries(500)
+
+
+def test_a_stranger_reaches_nothing(world: DoorWorld) -> None:
+    """Who has not proved the token is answered nothing but a refusal, whatever it asks for."""
+    chance, good = random.Random(3), requests()
+    for _ in range(tries(200)):
+        said = b"".join(numbered(chance.choices(good, k=5)))
+        with world.peer() as peer:
+            with suppress(ConnectionError):
+                peer.sendall(said)
+                peer.shutdown(socket.SHUT_WR)
+            decoder, found = FrameDecoder(), list[Frame]()
+            with suppress(ConnectionError):
+                while data := peer.recv(65536):
+                    found += decoder.feed(data)
+        assert {frame.kind for frame in found} <= {FrameKind.ERROR}
+    assert world.backend.calls == []
+    assert world.refusals == {"protocol": tries(200)}
