@@ -195,6 +195,13 @@ def test_plans_are_known_to_be_forgotten(spark: SparkSession, directory: Path, a
         assert are_forgotten(spark, referents)
 
 
+def test_a_frame_of_no_rows_needs_no_snapshot(spark: SparkSession, directory: Path) -> None:
+    with stelae.open(directory) as db:
+        frame = stelae.spark.read(spark, db, "t", start=2 * ROWS)
+        assert not referents_of(frame).are_alive()
+        assert frame.count() == 0
+
+
 def test_a_session_that_reads_without_end_holds_few(
     spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

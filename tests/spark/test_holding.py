@@ -52,7 +52,7 @@ def _database(backend: _Backend) -> Database:
 
 def _hold(backend: _Backend, ticket: str = "t1", db: Database | None = None, plan: Plan | None = None) -> Hold:
     context = SimpleNamespace(_jsc=object())
-    referents = Referents([SimpleNamespace(get=plan.get)] if plan else [])
+    referents = Referents([SimpleNamespace(get=plan.get)] if plan else None)
     return Hold(ticket, "table 't' at 5", db or _database(backend), context, referents)
 
 

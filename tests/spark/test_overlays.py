@@ -154,7 +154,7 @@ def test_bounded_in_bytes(db: Database) -> None:
 @contextmanager
 def keeping(db: Database, ticket: str) -> Iterator[None]:
     """Kept by this process, as if a frame was read."""
-    kept = Hold(ticket, "a table", db, SimpleNamespace(_jsc=object()), Referents())
+    kept = Hold(ticket, "a table", db, SimpleNamespace(_jsc=object()), Referents(None))
     holding._holder.keep(kept)
     yield
     kept.context._jsc = None
