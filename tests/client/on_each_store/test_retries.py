@@ -10,7 +10,7 @@ import pytest
 
 import stelae
 from stelae.adapters.sqlite.metastore import SqliteMetastore
-from stelae.client.calls.retries import Attempts, Patience
+from stelae.client.calls.retries import Attempts, Patience, say_more
 from stelae.model.errors import StaleSchema, TabletAway
 from tests.client.on_each_store.worlds import put_before
 
@@ -55,15 +55,12 @@ def test_waits_double_up_to_a_bound_and_end_with_the_error() -> None:
 
 
 def test_a_last_try_without_time_does_not_hide_what_took_the_time() -> None:
-    clock = SteppedClock()
-    attempts = Attempts(Patience(clock, MiddleRng(), 2.0).deadline(), MiddleRng())
-    attempts.delay_s(stelae.Overloaded("full"))
-    clock.now_s = 2.0
-    with pytest.raises(stelae.Overloaded, match="full"):
-        attempts.delay_s(stelae.DeadlineExceeded("no time left"))
-    alone = Attempts(Patience(clock, MiddleRng(), 0.0).deadline(), MiddleRng())
-    with pytest.raises(stelae.DeadlineExceeded, match="no time left"):
-        alone.delay_s(stelae.DeadlineExceeded("no time left"))
+    full, late, lost = stelae.Overloaded("full"), stelae.DeadlineExceeded("no time"), stelae.ConnectionLost("gone")
+    assert say_more(late, full) is full
+    assert say_more(late, None) is late
+    assert say_more(late, lost) is late
+    assert say_more(full, late) is full
+    assert say_more(lost, full) is lost
 
 
 def test_reads_are_tried_again_after_whatever_passes(db: stelae.Database, users: stelae.Table) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.order import ANY_ROWS, Span, Turn, WriteOrder, span_of, span_of_row
-from stelae.client.calls.retries import Attempts
+from stelae.client.calls.retries import Attempts, say_more
 from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Again, Ask, Claim, Make, Read, Step, Steps, Write
 from stelae.model.errors import (
@@ -91,6 +91,7 @@ class AsyncSession:
     async def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline, writing: _Writing) -> Any:
         if isinstance(step, Again):
             return await self._wait_to_repeat(attempts, step.error, self.session.backend, deadline)
+        before: Retryable | None = None
         while True:
             backend = self.session.backend
             try:
@@ -98,7 +99,8 @@ class AsyncSession:
             except Retryable as error:
                 if isinstance(error, step.handles):
                     raise
-                await self._wait_to_repeat(attempts, error, backend, deadline)
+                before = say_more(error, before)
+                await self._wait_to_repeat(attempts, before, backend, deadline)
 
     async def _try(
         self, step: Read | Write | Ask | Make | Claim, backend: Backend, deadline: Deadline, writing: _Writing

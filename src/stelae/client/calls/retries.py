@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stelae.model.errors import (
+    ConnectionLost,
     DeadlineExceeded,
     DiskFull,
     InvalidArgument,
+    Retryable,
     StaleSchema,
     StelaeError,
     TabletAway,
@@ -48,28 +50,31 @@ class Patience:
 
 class Attempts:
     """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
-    deadline has passed; at once if the disk is full, since waiting makes no room. Of a last try that had no time left
-    the error before it is raised: that says what took the time."""
+    deadline has passed; at once if the disk is full, since waiting makes no room."""
 
-    __slots__ = ("_before", "_deadline", "_rng", "_wait_s")
+    __slots__ = ("_deadline", "_rng", "_wait_s")
 
     def __init__(self, deadline: Deadline, rng: Rng) -> None:
         self._deadline = deadline
         self._rng = rng
         self._wait_s = _WAIT_S_MIN
-        self._before: StelaeError | None = None
 
     def delay_s(self, error: StelaeError) -> float:
         if isinstance(error, DiskFull):
             raise error
         left_s = self._deadline.left_s
-        if self._before is None or not isinstance(error, DeadlineExceeded):
-            self._before = error
         if left_s <= 0:
-            error = self._before
             told = Unavailable(str(error)) if isinstance(error, TabletAway | StaleSchema) else error
             told.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
             raise told
         delay_s = self._wait_s * (0.5 + self._rng.fraction())
         self._wait_s = min(2 * self._wait_s, _WAIT_S_MAX)
         return min(delay_s, left_s)
+
+
+def say_more(error: Retryable, before: Retryable | None) -> Retryable:
+    """Of the errors of two tries, the one to tell: the last, unless that only says that there was no time left, and the
+    store had answered before."""
+    if before is None or isinstance(before, ConnectionLost) or not isinstance(error, DeadlineExceeded):
+        return error
+    return before

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
-from stelae.client.calls.retries import Attempts, Patience
+from stelae.client.calls.retries import Attempts, Patience, say_more
 from stelae.client.calls.steps import Again, Step, Steps, ask
 from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
 from stelae.model.ids import Txn
@@ -119,6 +119,7 @@ class Session:
         """Repeated after what is Retryable, unless only the call itself can do that."""
         if isinstance(step, Again):
             return self.wait_to_repeat(attempts, step.error, self.backend, deadline)
+        before: Retryable | None = None
         while True:
             backend = self.backend
             try:
@@ -126,7 +127,8 @@ class Session:
             except Retryable as error:
                 if isinstance(error, step.handles):
                     raise
-                self.wait_to_repeat(attempts, error, backend, deadline)
+                before = say_more(error, before)
+                self.wait_to_repeat(attempts, before, backend, deadline)
 
     def wait_to_repeat(self, attempts: Attempts, error: StelaeError, backend: Backend, deadline: Deadline) -> None:
         """Before the next try; the error again if the time is up. Closed as soon as the session is."""
