@@ -7,11 +7,10 @@ keys and endpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from weakref import ref
 
 import msgspec
 
@@ -19,7 +18,6 @@ from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place, store_directory
 from stelae.client.api.database import session_of
 from stelae.client.calls.patient import patient_store
-from stelae.client.calls.session import Session
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
@@ -34,22 +32,6 @@ if TYPE_CHECKING:
 def backend_of(db: Database) -> Backend:
     """The store of a database that `stelae.open` gave; what fails for a while is repeated."""
     return patient_store(session_of(db))
-
-
-def call_before_close(db: Database, job: Callable[[], None]) -> None:
-    """Call the job when the database is closed, while its store can still be asked."""
-    session = session_of(db)
-    known = ref(session)  # a circle of references would keep the store of a forgotten database open
-
-    def close_after_job() -> None:
-        living = known()
-        if living is not None:
-            try:
-                job()
-            finally:
-                Session.close(living)
-
-    session.close = close_after_job  # type: ignore[method-assign]
 
 
 class StorePlace(msgspec.Struct, frozen=True):

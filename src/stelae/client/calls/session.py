@@ -8,6 +8,7 @@ looked for again (`Finder`) before the next try. Waiting ends at once when the s
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from threading import Event, Lock
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
@@ -85,6 +86,7 @@ class Session:
         self.alarms = alarms
         self._ended = Event()
         self._lock = Lock()
+        self._before_close: list[Callable[[], None]] = []
 
     @property
     def is_closed(self) -> bool:
@@ -188,8 +190,21 @@ class Session:
         self._lock = Lock()
         self._finder, self.alarms, self.backend = finder, alarms, backend
 
+    def call_before_close(self, job: Callable[[], None]) -> None:
+        """Call the job when the session is closed, while its store can still be asked."""
+        with self._lock:
+            self._before_close.append(job)
+
     def close(self) -> None:
         """Waits for writes under way. Closing twice is no error."""
+        with self._lock:
+            jobs, self._before_close = self._before_close, []
+        with ExitStack() as ends:
+            ends.callback(self._close)
+            for job in jobs:
+                ends.callback(job)
+
+    def _close(self) -> None:
         with self._lock:
             if self._ended.is_set():
                 return

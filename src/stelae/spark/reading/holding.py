@@ -17,13 +17,15 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from stelae.adapters.threads import StepThread
+from stelae.client.api.database import session_of
 from stelae.model.errors import Closed, NotFound, Retryable, StelaeError
 from stelae.spark.reading.referents import Referents, referents_of
-from stelae.spark.stores import backend_of, call_before_close
+from stelae.spark.stores import backend_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,8 +102,8 @@ class Holder:
                 # Stores close themselves before what `atexit` calls: what is registered later there ends earlier.
                 getattr(threading, "_register_atexit", atexit.register)(self.close)
         if is_first:
-            db = hold.db
-            call_before_close(db, lambda: self._release(lambda each: each.db is db))
+            # Not the database itself: it would refer to itself by this, and stay when it is forgotten.
+            session_of(hold.db).call_before_close(partial(self._release_of, ref(hold.db)))
         if is_crowded:
             self._make_room()
 
@@ -140,6 +142,10 @@ class Holder:
         self._release(forgotten.__contains__)
         with self._lock:
             self._crowded = len(self._holds) + self._holds_max
+
+    def _release_of(self, database: ref[Database]) -> None:
+        db = database()
+        self._release(lambda hold: hold.db is db)
 
     def _release(self, is_over: Callable[[Hold], bool]) -> None:
         with self._lock:
