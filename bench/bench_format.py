@@ -24,9 +24,12 @@ from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.format.fragment.footer import FragmentColumn, FragmentFooter, FragmentSeal, FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import FragmentWriter
-from stelae.format.log import LogKind, LogRecord, SegmentWriter, read_segment, segment_name
+from stelae.format.log.positions import SegmentId, segment_name
+from stelae.format.log.reader import read_segment
+from stelae.format.log.records import LogKind, LogRecord, checksum_of
+from stelae.format.log.writer import SegmentWriter
 from stelae.model import types as t
-from stelae.model.ids import ClientId, ColumnId, Epoch, GroupId, SchemaVersion, Sequence, TableId, TabletId, Txn
+from stelae.model.ids import ClientId, ColumnId, Epoch, GroupId, Index, SchemaVersion, Sequence, TableId, TabletId, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.vector import encode_arrays
 from stelae.model.schema import GroupOptions
@@ -155,31 +158,19 @@ def points(reader: FragmentReader, records: int, rounds: int) -> list[Row]:
 
 
 def _record(n: int, payload: bytes) -> LogRecord:
-    return LogRecord(LogKind.BLOCK, TableId(1), TabletId(2), Epoch(1), Txn(n), ClientId(3), Sequence(n), payload)
+    ids = (TableId(1), TabletId(2), Epoch(1), Index(n + 1), Txn(n), ClientId(3), Sequence(n))
+    return LogRecord(LogKind.BLOCK, *ids, payload, checksum_of(payload))
 
 
 def log(rounds: int) -> list[Row]:
     payload = b"x" * 200
-    writer = SegmentWriter(Txn(1))
+    writer = SegmentWriter(SegmentId(1))
     parts = [writer.start()]
     for group in range(1_000):
-        records = [
-            LogRecord(
-                LogKind.BLOCK,
-                TableId(1),
-                TabletId(2),
-                Epoch(1),
-                Txn(group * 100 + n),
-                ClientId(3),
-                Sequence(n),
-                payload,
-            )
-            for n in range(100)
-        ]
-        parts.append(writer.group(records))
+        parts.append(writer.group([_record(group * 100 + n, payload) for n in range(100)]))
         writer.mark_synced()
     data = b"".join(parts)
-    name = segment_name(Txn(1))
+    name = segment_name(SegmentId(1))
     ours, peer = best(rounds, lambda: read_segment(name, data), lambda: data.count(b"y"))
     print(f"log: {len(data) / 1e6 / ours:,.0f} MB/s of records with 200-byte payloads")
     return [Row(f"read {len(data) / 1e6:.0f} MB of log", ours, peer, "one pass over the bytes", None)]

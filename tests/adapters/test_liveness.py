@@ -6,13 +6,16 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from stelae.adapters import liveness
 from stelae.adapters.liveness import ProcessMark, is_alive, mark_process, send_signal, wait_for_end
 from stelae.model.errors import PermissionDenied
+from tests.clusters import until
 from tests.effort import HANG_S
 
 
@@ -73,3 +76,28 @@ def test_a_process_of_another_user() -> None:
     assert mark is not None
     with pytest.raises(PermissionDenied, match="another user"):
         send_signal(mark, signal.SIGTERM)
+
+
+_THREADED = """
+import ctypes, threading
+threading.Thread(target=input, daemon=True).start()
+print("runs", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_lives_as_long_as_its_last_thread() -> None:
+    """Its first thread is gone, which looks like an end; another one waits for a line."""
+    with subprocess.Popen([sys.executable, "-c", _THREADED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        stat = Path(f"/proc/{process.pid}/stat")
+        if not stat.exists():
+            process.kill()
+            pytest.skip("this system has no /proc")
+        until(lambda: b") Z " in stat.read_bytes())
+        mark = mark_process(process.pid)
+        assert mark is not None
+        assert not wait_for_end(mark, 0)
+        process.kill()
+        assert wait_for_end(mark, HANG_S)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stelae.format.log import segment_name
-from tests.golden.samples import HERE, SEGMENT_TXN, segment
+from stelae.format.log.positions import segment_name
+from tests.golden.samples import HERE, RECORDS, SEGMENT, segment
 
 
 def stelae(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -50,10 +50,10 @@ def test_inspect_a_fragment() -> None:
 
 
 def test_inspect_a_segment_with_a_torn_tail(tmp_path: Path) -> None:
-    file = tmp_path / segment_name(SEGMENT_TXN)
+    file = tmp_path / segment_name(SEGMENT)
     file.write_bytes(segment() + b"torn")
     facts = json.loads(stelae("inspect", file, "--json").stdout)
-    assert (facts["records"], facts["torn_tail_bytes"]) == (3, 4)
+    assert (facts["version"], facts["records"], facts["torn_tail_bytes"]) == (2, len(RECORDS), 4)
     assert file.read_bytes() == segment() + b"torn"
 
 
@@ -72,7 +72,7 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
     odd.write_bytes(data)
     assert "[red] a b.parquet at byte 0" in stelae("inspect", odd).stderr
     assert "no file [/x]" in stelae("inspect", "[/x]").stderr
-    empty_words = tmp_path / segment_name(SEGMENT_TXN)
+    empty_words = tmp_path / segment_name(SEGMENT)
     empty_words.write_bytes(b"hi")
     assert "no whole segment header" in stelae("inspect", empty_words).stderr
     assert "Traceback" not in done.stderr

@@ -8,42 +8,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.format.log import (
-    GROUP_HEADER_BYTES,
-    GROUP_MAGIC,
-    LOG_VERSION,
-    SEGMENT_HEADER_BYTES,
-    LogKind,
-    LogRecord,
-    SegmentContent,
-    SegmentEnd,
-    SegmentWriter,
-    first_txn_of,
-    read_log,
-    read_segment,
-    segment_name,
-)
+from stelae.format.log.chain import read_log
+from stelae.format.log.layout import GROUP_HEADER_BYTES, GROUP_MAGIC, LOG_VERSION, SEGMENT_HEADER_BYTES
+from stelae.format.log.positions import SegmentId, segment_name, segment_of
+from stelae.format.log.reader import read_segment
+from stelae.format.log.records import NO_INDEX, LogRecord, SegmentContent, SegmentEnd
+from stelae.format.log.writer import SegmentWriter
 from stelae.model.errors import Corruption, InvalidArgument, UnsupportedFormat
-from stelae.model.ids import ClientId, Epoch, Sequence, TableId, TabletId, Txn
+from stelae.model.ids import Index, TabletId
 from stelae.ports.logfiles import LogFileInfo
+from tests.format.logs import WRITERS, log_record
 
-FIRST = Txn(1_000)
+FIRST = SegmentId(1_000)
 NAME = segment_name(FIRST)
 PAGE = 64
 RANDOM_TRIES = 100_000
 
 
 def record(n: int, payload: bytes) -> LogRecord:
-    return LogRecord(
-        LogKind.BLOCK, TableId(1), TabletId(2), Epoch(3), Txn(1_000 + n), ClientId(2**63 + 5), Sequence(n), payload
-    )
+    return log_record(1_000 + n, payload, client=2**63 + 5, sequence=n, index=n + 1)
 
 
 class Log:
     """A segment of some groups, each synced before the next, and where each group begins."""
 
-    def __init__(self, groups: list[list[LogRecord]], previous: SegmentEnd | None = None, first: Txn = FIRST) -> None:
-        writer = SegmentWriter(first, previous)
+    def __init__(
+        self,
+        groups: list[list[LogRecord]],
+        previous: SegmentEnd | None = None,
+        first: int = FIRST,
+        version: int = LOG_VERSION,
+    ) -> None:
+        writer = WRITERS[version](SegmentId(first), previous)
         self.data = writer.start()
         writer.mark_synced()
         self.starts: list[int] = []
@@ -52,6 +48,8 @@ class Log:
             self.data += writer.group(group)
             writer.mark_synced()
         self.records = [record for group in groups for record in group]
+        if version == 1:
+            self.records = [record._replace(index=NO_INDEX) for record in self.records]
 
     def judge(self, data: bytes, *lost: range) -> SegmentContent | None:
         """Bytes were lost in some places. Below an offset that a surviving group header calls synced, reading names a
@@ -78,62 +76,82 @@ class Log:
         return content
 
 
-LOG = Log([[record(10 * g + n, bytes([g, n]) * (3 + 11 * n)) for n in range(3)] for g in range(4)])
+GROUPS = [[record(10 * g + n, bytes([g, n]) * (3 + 11 * n)) for n in range(3)] for g in range(4)]
+LOG = Log(GROUPS)
+LOGS = pytest.mark.parametrize("log", [Log(GROUPS, version=1), LOG], ids=["version 1", "version 2"])
 
 
 def test_reads_back_what_was_written() -> None:
     content = read_segment(NAME, LOG.data)
-    assert content == SegmentContent(FIRST, None, tuple(LOG.records), len(LOG.data), torn=False)
-    assert first_txn_of(NAME) == FIRST
+    last_indexes = {TabletId(2): Index(33)}
+    records, last_txn = tuple(LOG.records), LOG.records[-1].txn
+    assert content == SegmentContent(
+        FIRST, 2, None, records, last_txn, last_indexes, is_plain=True, end=len(LOG.data), torn=False
+    )
+    assert segment_of(NAME) == FIRST
 
 
-def test_every_single_bit_flip() -> None:
-    for bit in range(8 * len(LOG.data)):
-        data = bytearray(LOG.data)
+def test_version_1_is_read_for_ever() -> None:
+    log = Log(GROUPS, version=1)
+    content = read_segment(NAME, log.data)
+    assert content == SegmentContent(
+        FIRST, 1, None, tuple(log.records), log.records[-1].txn, {}, is_plain=True, end=len(log.data), torn=False
+    )
+
+
+@LOGS
+def test_every_single_bit_flip(log: Log) -> None:
+    for bit in range(8 * len(log.data)):
+        data = bytearray(log.data)
         data[bit // 8] ^= 1 << (bit % 8)
-        content = LOG.judge(bytes(data), range(bit // 8, bit // 8 + 1))
-        assert content is None or bit // 8 >= LOG.starts[-1]
+        content = log.judge(bytes(data), range(bit // 8, bit // 8 + 1))
+        assert content is None or bit // 8 >= log.starts[-1]
 
 
-def test_every_truncation() -> None:
+@LOGS
+def test_every_truncation(log: Log) -> None:
     """Nothing in a truncated file says what was behind the cut: it is the true prefix, cut at a whole record."""
-    for size in range(len(LOG.data)):
-        content = read_segment(NAME, LOG.data[:size])
-        assert list(content.records) == LOG.records[: len(content.records)]
+    for size in range(len(log.data)):
+        content = read_segment(NAME, log.data[:size])
+        assert list(content.records) == log.records[: len(content.records)]
         assert content.end <= size
-        assert content.torn == (size not in (SEGMENT_HEADER_BYTES, *LOG.starts))
+        assert content.torn == (size not in (SEGMENT_HEADER_BYTES, *log.starts))
 
 
-def test_every_truncation_below_what_the_next_segment_calls_synced_is_named() -> None:
-    for size in range(len(LOG.data)):
+@LOGS
+def test_every_truncation_below_what_the_next_segment_calls_synced_is_named(log: Log) -> None:
+    for size in range(len(log.data)):
         with pytest.raises(Corruption) as caught:
-            read_segment(NAME, LOG.data[:size], end=len(LOG.data))
+            read_segment(NAME, log.data[:size], end=len(log.data))
         assert caught.value.offset is not None
         assert caught.value.offset <= size
 
 
 @pytest.mark.parametrize("fill", [b"\x00", b"\xff", b"\xa5"])
-def test_every_lost_page(fill: bytes) -> None:
-    for start in range(0, len(LOG.data), PAGE):
-        lost = LOG.data[:start] + fill * len(LOG.data[start : start + PAGE]) + LOG.data[start + PAGE :]
-        LOG.judge(lost, range(start, start + PAGE))
+@LOGS
+def test_every_lost_page(log: Log, fill: bytes) -> None:
+    for start in range(0, len(log.data), PAGE):
+        lost = log.data[:start] + fill * len(log.data[start : start + PAGE]) + log.data[start + PAGE :]
+        log.judge(lost, range(start, start + PAGE))
 
 
-def test_every_lost_page_is_named_if_the_next_segment_says_where_this_one_ends() -> None:
-    for start in range(0, len(LOG.data), PAGE):
-        lost = LOG.data[:start] + b"\x00" * len(LOG.data[start : start + PAGE]) + LOG.data[start + PAGE :]
+@LOGS
+def test_every_lost_page_is_named_if_the_next_segment_says_where_this_one_ends(log: Log) -> None:
+    for start in range(0, len(log.data), PAGE):
+        lost = log.data[:start] + b"\x00" * len(log.data[start : start + PAGE]) + log.data[start + PAGE :]
         with pytest.raises(Corruption):
-            read_segment(NAME, lost, end=len(LOG.data))
+            read_segment(NAME, lost, end=len(log.data))
 
 
-def test_every_pair_of_pages_swapped() -> None:
-    pages = [LOG.data[at : at + PAGE] for at in range(0, len(LOG.data) - PAGE, PAGE)]
+@LOGS
+def test_every_pair_of_pages_swapped(log: Log) -> None:
+    pages = [log.data[at : at + PAGE] for at in range(0, len(log.data) - PAGE, PAGE)]
     for i in range(len(pages)):
         for j in range(i + 1, len(pages)):
             swapped = [*pages]
             swapped[i], swapped[j] = swapped[j], swapped[i]
             lost = (range(at * PAGE, (at + 1) * PAGE) for at in (i, j))
-            LOG.judge(b"".join(swapped) + LOG.data[len(pages) * PAGE :], *lost)
+            log.judge(b"".join(swapped) + log.data[len(pages) * PAGE :], *lost)
 
 
 def test_random_bytes_are_no_log() -> None:
@@ -156,20 +174,22 @@ def test_random_bytes_behind_a_whole_header_are_no_records() -> None:
         assert content.torn
 
 
-def test_random_bytes_after_a_true_prefix_change_nothing_in_it() -> None:
+@LOGS
+def test_random_bytes_after_a_true_prefix_change_nothing_in_it(log: Log) -> None:
     chance = random.Random(7)
     for _ in range(5_000):
-        cut = chance.choice([SEGMENT_HEADER_BYTES, *LOG.starts, len(LOG.data)])
-        content = read_segment(NAME, LOG.data[:cut] + chance.randbytes(chance.randrange(1, 150)))
+        cut = chance.choice([SEGMENT_HEADER_BYTES, *log.starts, len(log.data)])
+        content = read_segment(NAME, log.data[:cut] + chance.randbytes(chance.randrange(1, 150)))
         assert content.end == cut
         assert content.torn
-        assert list(content.records) == LOG.records[: len(content.records)]
+        assert list(content.records) == log.records[: len(content.records)]
 
 
-def test_many_random_damages_at_once() -> None:
+@LOGS
+def test_many_random_damages_at_once(log: Log) -> None:
     chance = random.Random(11)
     for _ in range(5_000):
-        data = bytearray(LOG.data)
+        data = bytearray(log.data)
         places = sorted(chance.randrange(len(data)) for _ in range(chance.randrange(1, 6)))
         for place in places:
             data[place] ^= chance.randrange(1, 256)
@@ -177,7 +197,7 @@ def test_many_random_damages_at_once() -> None:
             content = read_segment(NAME, bytes(data))
         except Corruption:
             continue
-        assert list(content.records) == LOG.records[: len(content.records)]
+        assert list(content.records) == log.records[: len(content.records)]
         assert content.end <= places[0]
 
 
@@ -202,7 +222,7 @@ class Files:
     """Log files as the port has them, in memory and only for reading."""
 
     def __init__(self, **segments: bytes) -> None:
-        self.segments = {segment_name(Txn(int(txn[1:]))): data for txn, data in segments.items()}
+        self.segments = {segment_name(SegmentId(int(txn[1:]))): data for txn, data in segments.items()}
 
     def list(self) -> list[LogFileInfo]:
         return [LogFileInfo(name, len(data)) for name, data in sorted(self.segments.items())]
@@ -220,7 +240,7 @@ def payloads(**segments: bytes) -> list[list[bytes]]:
 GOOD_THEN_FAILED = Log([[record(1, b"good")], [record(2, b"failed")]])
 """The second group's sync failed, though all of its bytes reached the disk."""
 END = SegmentEnd(FIRST, GOOD_THEN_FAILED.starts[1])
-NEXT = Log([[record(3, b"next")]], END, Txn(3_000)).data
+NEXT = Log([[record(3, b"next")]], END, 3_000).data
 
 
 def test_what_a_failed_sync_left_behind_never_replays() -> None:
@@ -233,9 +253,9 @@ def test_what_a_failed_sync_left_behind_never_replays() -> None:
         None,
         b"",
         bytes(500),
-        Log([], END, Txn(2_000)).data,
-        Log([], END, Txn(2_000)).data[:20],
-        Log([[record(2, b"failed too")]], END, Txn(2_000)).data,
+        Log([], END, 2_000).data,
+        Log([], END, 2_000).data[:20],
+        Log([[record(2, b"failed too")]], END, 2_000).data,
     ],
     ids=["gone", "empty", "zeros", "header", "half a header", "whole"],
 )
@@ -245,22 +265,22 @@ def test_a_segment_that_never_became_durable_is_passed_over_whatever_is_left_of_
 
 
 def test_the_writer_names_the_last_durable_place() -> None:
-    assert SegmentWriter(Txn(10)).durable_end is None
-    first = SegmentWriter(Txn(10))
+    assert SegmentWriter(SegmentId(10)).durable_end is None
+    first = SegmentWriter(SegmentId(10))
     first.start()
     first.mark_synced()
     end = first.durable_end
-    assert end == SegmentEnd(Txn(10), SEGMENT_HEADER_BYTES)
-    second = SegmentWriter(Txn(20), end)
+    assert end == SegmentEnd(SegmentId(10), SEGMENT_HEADER_BYTES)
+    second = SegmentWriter(SegmentId(20), end)
     second.start()
     assert second.durable_end == end
     second.mark_synced()
-    assert second.durable_end == SegmentEnd(Txn(20), SEGMENT_HEADER_BYTES)
+    assert second.durable_end == SegmentEnd(SegmentId(20), SEGMENT_HEADER_BYTES)
 
 
-def test_a_log_may_begin_at_txn_0() -> None:
-    first = Log([[record(1, b"a")]], first=Txn(0)).data
-    second = Log([[record(2, b"b")]], SegmentEnd(Txn(0), len(first)), Txn(5)).data
+def test_a_log_may_begin_at_0() -> None:
+    first = Log([[record(1, b"a")]], first=0).data
+    second = Log([[record(2, b"b")]], SegmentEnd(SegmentId(0), len(first)), 5).data
     assert payloads(t0=first, t5=second) == [[b"a"], [b"b"]]
 
 
@@ -268,8 +288,8 @@ def chained(*firsts: int) -> dict[str, bytes]:
     segments: dict[str, bytes] = {}
     previous = None
     for first in firsts:
-        segments[f"t{first}"] = Log([[record(first, b"%d" % first)]], previous, Txn(first)).data
-        previous = SegmentEnd(Txn(first), len(segments[f"t{first}"]))
+        segments[f"t{first}"] = Log([[record(first, b"%d" % first)]], previous, first).data
+        previous = SegmentEnd(SegmentId(first), len(segments[f"t{first}"]))
     return segments
 
 
@@ -277,9 +297,11 @@ def test_a_missing_segment_is_named() -> None:
     segments = chained(1_000, 2_000, 3_000)
     assert payloads(**segments) == [[b"1000"], [b"2000"], [b"3000"]]
     assert payloads(t2000=segments["t2000"], t3000=segments["t3000"]) == [[b"2000"], [b"3000"]]
-    with pytest.raises(Corruption, match=f"{segment_name(Txn(3_000))}: follows segment {segment_name(Txn(2_000))}"):
+    with pytest.raises(
+        Corruption, match=f"{segment_name(SegmentId(3_000))}: follows segment {segment_name(SegmentId(2_000))}"
+    ):
         payloads(t1000=segments["t1000"], t3000=segments["t3000"])
-    foreign = Log([[record(5, b"x")]], first=Txn(5_000)).data
+    foreign = Log([[record(5, b"x")]], first=5_000).data
     with pytest.raises(Corruption, match="says that it is the first of the log"):
         payloads(**segments, t5000=foreign)
 
@@ -289,12 +311,12 @@ def test_a_damaged_header_in_the_middle_is_named_before_anything_is_given_out() 
     for victim, found in (("t1000", 1_000), ("t2000", 2_000)):
         damaged = dict(segments)
         damaged[victim] = b"\x00" + segments[victim][1:]
-        with pytest.raises(Corruption, match=f"{segment_name(Txn(found))}"):
+        with pytest.raises(Corruption, match=f"{segment_name(SegmentId(found))}"):
             next(read_log(Files(**damaged)))  # type: ignore[arg-type]
 
 
 def test_a_newest_segment_with_a_torn_header_holds_nothing() -> None:
-    torn = Log([], SegmentEnd(FIRST, len(LOG.data)), Txn(2_000)).data[:20]
+    torn = Log([], SegmentEnd(FIRST, len(LOG.data)), 2_000).data[:20]
     assert len(payloads(t1000=LOG.data, t2000=torn)) == 1
     assert payloads(t2000=torn) == []
     assert payloads() == []
@@ -302,7 +324,7 @@ def test_a_newest_segment_with_a_torn_header_holds_nothing() -> None:
 
 def test_a_segment_under_another_name_is_not_read() -> None:
     with pytest.raises(Corruption, match="not the header of this segment"):
-        read_segment(segment_name(Txn(1_001)), LOG.data, end=len(LOG.data))
+        read_segment(segment_name(SegmentId(1_001)), LOG.data, end=len(LOG.data))
 
 
 def test_a_newer_version_is_told_apart_from_damage() -> None:
@@ -318,7 +340,7 @@ def test_a_newer_version_is_told_apart_from_damage() -> None:
 @pytest.mark.parametrize("name", ["", "x.log", "00000000000003e8", "00000000000003E8.log", "ffffffffffffffff.log"])
 def test_other_names_are_no_segments(name: str) -> None:
     with pytest.raises(InvalidArgument):
-        first_txn_of(name)
+        segment_of(name)
 
 
 @pytest.mark.parametrize("bad", [-1, 2**64])

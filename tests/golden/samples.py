@@ -14,10 +14,14 @@ import pyarrow as pa
 from stelae.format import layout
 from stelae.format.block import SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
-from stelae.format.log import LogKind, LogRecord, SegmentEnd, SegmentWriter
-from stelae.model.ids import ClientId, ColumnId, Epoch, Micros, Row, SchemaVersion, Sequence, TableId, TabletId, Txn
+from stelae.format.log.marks import Dropped, EpochBegun, Hosted, JoinedOfTwo, SplitInTwo, encode_mark
+from stelae.format.log.positions import SegmentId
+from stelae.format.log.records import LogKind, SegmentEnd
+from stelae.format.log.writer import SegmentWriter
+from stelae.model.ids import ColumnId, Epoch, Index, Micros, Row, SchemaVersion, TabletId
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Put, PutCell, WholeFamily, WholeRow
 from tests.format.fragments import batch_of, column, spec, write
+from tests.format.logs import SegmentWriter1, log_record
 
 HERE = Path(__file__).parent
 
@@ -66,13 +70,28 @@ COLUMNAR = ColumnarBlock(
     ),
 )
 
-RECORDS = (
-    LogRecord(LogKind.BLOCK, TableId(1), TabletId(2), Epoch(3), Txn(5_000), ClientId(2**64 - 1), Sequence(1), b"one"),
-    LogRecord(LogKind.EPOCH, TableId(1), TabletId(2), Epoch(4), Txn(5_001), ClientId(0), Sequence(0), b""),
-    LogRecord(LogKind.BLOCK, TableId(1), TabletId(9), Epoch(1), Txn(5_002), ClientId(7), Sequence(2), bytes(300)),
+RECORDS_1 = (
+    log_record(5_000, b"one", client=2**64 - 1, sequence=1),
+    log_record(5_001, b"", kind=LogKind.EPOCH, epoch=4, client=0),
+    log_record(5_002, bytes(300), tablet=9, epoch=1, client=7, sequence=2),
 )
-PREVIOUS = SegmentEnd(Txn(77), 1_234)
-SEGMENT_TXN = Txn(5_000)
+EPOCH = EpochBegun(((Epoch(3), Index(1)), (Epoch(4), Index(17))), Index(20))
+HOSTED = Hosted(Index(2**64 - 1), Epoch(4))
+SPLIT = SplitInTwo(Row(b"m\x00"), TabletId(3), TabletId(4))
+RECORDS = (
+    log_record(5_000, b"one", client=2**64 - 1, sequence=1, index=1),
+    log_record(4_000, b"earlier", index=2),
+    log_record(0, encode_mark(EPOCH), kind=LogKind.EPOCH, epoch=4),
+    log_record(5_001, b"a change", kind=LogKind.CHANGE, index=3),
+    log_record(5_002, b"a change of all", kind=LogKind.CHANGE, tablet=0, client=0),
+    log_record(0, encode_mark(HOSTED), kind=LogKind.HOSTED, tablet=9),
+    log_record(0, encode_mark(Dropped()), kind=LogKind.DROPPED, tablet=9),
+    log_record(0, encode_mark(SPLIT), kind=LogKind.SPLIT, index=4),
+    log_record(0, encode_mark(JoinedOfTwo(TabletId(3), TabletId(4))), kind=LogKind.JOINED, tablet=5),
+    log_record(6_000, bytes(300), tablet=5, epoch=5, client=7, sequence=2, index=2**64 - 1),
+)
+PREVIOUS = SegmentEnd(SegmentId(77), 1_234)
+SEGMENT = SegmentId(5_000)
 
 PROFILE = spec(
     [column(1, "id", "string"), column(2, "day", "date")],
@@ -113,13 +132,22 @@ EVENTS_ROWS: dict[str, list[object]] = {
 }
 
 
-def segment() -> bytes:
-    writer = SegmentWriter(SEGMENT_TXN, PREVIOUS)
+def segment_1() -> bytes:
+    writer = SegmentWriter1(SEGMENT, PREVIOUS)
     data = writer.start()
     writer.mark_synced()
-    data += writer.group(RECORDS[:2])
+    data += writer.group(RECORDS_1[:2])
     writer.mark_synced()
-    return data + writer.group(RECORDS[2:])
+    return data + writer.group(RECORDS_1[2:])
+
+
+def segment() -> bytes:
+    writer = SegmentWriter(SEGMENT, PREVIOUS)
+    data = writer.start()
+    writer.mark_synced()
+    data += writer.group(RECORDS[:4])
+    writer.mark_synced()
+    return data + writer.group(RECORDS[4:])
 
 
 def _fragment(name: str) -> dict[str, bytes]:
@@ -128,22 +156,26 @@ def _fragment(name: str) -> dict[str, bytes]:
     return {f"{name}.parquet": blob.data, f"{name}.seal.json": msgspec.json.encode(seal)}
 
 
-FILES: dict[str, Callable[[], dict[str, bytes]]] = {
-    "small.block": lambda: {"small.block": bytes(encode_block(SMALL))},
-    "columnar.block": lambda: {"columnar.block": bytes(encode_block(COLUMNAR))},
-    "segment.log": lambda: {"segment.log": segment()},
-    "profile.parquet": lambda: _fragment("profile"),
-    "events.parquet": lambda: _fragment("events"),
+FILES: dict[str, dict[str, Callable[[], dict[str, bytes]]]] = {
+    "v1": {
+        "small.block": lambda: {"small.block": bytes(encode_block(SMALL))},
+        "columnar.block": lambda: {"columnar.block": bytes(encode_block(COLUMNAR))},
+        "segment.log": lambda: {"segment.log": segment_1()},
+        "profile.parquet": lambda: _fragment("profile"),
+        "events.parquet": lambda: _fragment("events"),
+    },
+    "v2": {"segment.log": lambda: {"segment.log": segment()}},
 }
 
 
 def main() -> None:
-    directory = HERE / "v1"
-    directory.mkdir(exist_ok=True)
-    for name, make in FILES.items():
-        if not (directory / name).exists():
-            for part, data in make().items():
-                (directory / part).write_bytes(data)
+    for version, files in FILES.items():
+        directory = HERE / version
+        directory.mkdir(exist_ok=True)
+        for name, make in files.items():
+            if not (directory / name).exists():
+                for part, data in make().items():
+                    (directory / part).write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,13 @@ from stelae.format.block import decode_block, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.format.fragment.footer import FragmentSeal, FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
-from stelae.format.log import read_segment, segment_name
+from stelae.format.log.marks import Dropped, JoinedOfTwo, decode_mark
+from stelae.format.log.positions import segment_name
+from stelae.format.log.reader import read_segment
 from tests.format.fragments import Memory, batch_of
 from tests.golden import samples
 
-V1 = samples.HERE / "v1"
+V1, V2 = samples.HERE / "v1", samples.HERE / "v2"
 
 
 def test_small_block() -> None:
@@ -30,13 +32,22 @@ def test_columnar_block() -> None:
     assert (block.schema_version, block.op, block.nulls_written) == (3, samples.COLUMNAR.op, True)
 
 
-def test_segment() -> None:
+def test_segment_of_version_1() -> None:
     data = (V1 / "segment.log").read_bytes()
-    content = read_segment(segment_name(samples.SEGMENT_TXN), data)
+    content = read_segment(segment_name(samples.SEGMENT), data)
+    assert content.records == samples.RECORDS_1
+    assert (content.version, content.previous, content.torn) == (1, samples.PREVIOUS, False)
+    assert samples.segment_1() == data
+
+
+def test_segment() -> None:
+    data = (V2 / "segment.log").read_bytes()
+    content = read_segment(segment_name(samples.SEGMENT), data)
     assert content.records == samples.RECORDS
-    assert content.previous == samples.PREVIOUS
-    assert not content.torn
+    assert (content.version, content.previous, content.torn) == (2, samples.PREVIOUS, False)
     assert samples.segment() == data
+    marks = [decode_mark(content.records[at]) for at in (2, 5, 6, 7, 8)]
+    assert marks == [samples.EPOCH, samples.HOSTED, Dropped(), samples.SPLIT, JoinedOfTwo(3, 4)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -54,4 +65,5 @@ def test_fragment(name: str, spec: FragmentSpec, rows: dict[str, list[object]]) 
 def test_every_sample_has_its_files() -> None:
     """And the metastore of layout 1, which `tests/adapters` reads."""
     others = {"profile.seal.json", "events.seal.json", "metastore.db"}
-    assert {path.name for path in V1.iterdir()} == {*samples.FILES, *others}
+    assert {path.name for path in V1.iterdir()} == {*samples.FILES["v1"], *others}
+    assert {path.name for path in V2.iterdir()} == set(samples.FILES["v2"])

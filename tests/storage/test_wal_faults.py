@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stelae.format.log.positions import POSITION_MAX, POSITION_MIN, Position
 from stelae.model.errors import Closed, DiskFailed, DiskFull, Unavailable, UnknownOutcome
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import Txn
@@ -75,7 +76,7 @@ class Play:
             case "kill":
                 world.end(SimDisk.crash if self._armed & {"truncate", "delete"} else SimDisk.kill)
             case "collect":
-                world.collect(Txn(max(0, world.wal.durable - number)))
+                world.collect(Position(max(0, world.wal.end - 20 * number)))
             case "die":
                 world.effects.die_after(number)
             case _:
@@ -98,14 +99,14 @@ def quiet_work(world: World) -> None:
     world.write(300, 300)
     world.wal.roll()
     world.write(20)
-    world.collect(world.wal.durable)
+    world.collect(world.wal.end)
     world.write(400, 5)
     world.close()
     world.end(SimDisk.kill)
     world.write(50, 60)
     world.wal.roll()
     world.drain()
-    world.collect(TXN_MAX)
+    world.collect(POSITION_MAX)
     world.write(10)
 
 
@@ -124,7 +125,7 @@ def faulty_work(world: World) -> None:
     world.disk.fail("delete", DiskFailed)
     world.drain()
     world.write(20)
-    world.collect(Txn(world.wal.durable - 1))
+    world.collect(Position(world.wal.end - 1))
     world.disk.fail("sync", DiskFailed)
     world.close()
 
@@ -184,7 +185,7 @@ def test_each_fault_at_each_call(call: DiskCall, error: type[DiskFull | DiskFail
             quiet_work(world)
             told |= world.errors
             world.write(7)
-            assert max(world.payloads) in world.kept
+            assert world.last in world.kept
             world.end(SimDisk.crash)
             world.finish()
     assert told == ({type(None), error} if call in ("create", "append", "sync") else {type(None)})
@@ -267,9 +268,9 @@ def test_a_segment_that_could_not_be_begun_leaves_no_file_for_good() -> None:
             world.write(5)
         for _ in range(3):
             world.write(5)
-        assert max(world.payloads) in world.kept
+        assert world.last in world.kept
         if seed % 2:
-            world.collect(Txn(0))
+            world.collect(POSITION_MIN)
             assert [info.name for info in world.disk.list()] == [info.name for info in world.wal.segments()]
         world.end(SimDisk.crash)
         assert [info.name for info in world.disk.list()] == [info.name for info in world.wal.segments()]
@@ -298,9 +299,9 @@ def test_a_deleted_segment_that_comes_back_is_no_gap_in_the_chain() -> None:
         world.write(600)
         world.write(600)
         world.disk.fail("delete", DiskFailed)
-        world.collect(TXN_MAX)
+        world.collect(POSITION_MAX)
         world.end(SimDisk.kill)
-        world.collect(TXN_MAX)
+        world.collect(POSITION_MAX)
         world.end(SimDisk.crash)
         world.finish()
 

@@ -9,7 +9,7 @@ import pytest
 
 from stelae.client.intake.mutations import blocks_of
 from stelae.format.block import decode_block, encode_block
-from stelae.format.log import read_log
+from stelae.format.log.chain import read_log
 from stelae.model.ids import TableId
 from stelae.service.blocks import OrderedBlock
 from stelae.service.tables import AlterAsk, TableInfo

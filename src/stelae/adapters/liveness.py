@@ -18,7 +18,7 @@ from stelae.model.errors import PermissionDenied
 _PROC = Path("/proc")
 _BOOT = _PROC / "sys" / "kernel" / "random" / "boot_id"
 _ENDED = ("Z", "X")
-_STATE, _BEGAN = 0, 19
+_STATE, _THREADS, _BEGAN = 0, 17, 19
 """Where they stand behind the name of the program in `/proc/PID/stat`."""
 _LOOK_S = 0.05
 _nap = Event()
@@ -101,7 +101,9 @@ def _began_proc(pid: int) -> str | None:
     except OSError:
         return None
     fields = said.rpartition(b")")[2].decode().split()
-    return None if fields[_STATE] in _ENDED else f"{_boot()}/{fields[_BEGAN]}"
+    # The first thread of a killed process is gone before the others are, which have its files and locks until then.
+    has_ended = fields[_STATE] in _ENDED and int(fields[_THREADS]) <= 1
+    return None if has_ended else f"{_boot()}/{fields[_BEGAN]}"
 
 
 @cache

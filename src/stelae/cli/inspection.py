@@ -42,7 +42,7 @@ def inspect_file(
     json: JsonOption = False,
 ) -> None:
     """What a file of a store holds, and whether its bytes are whole. Changes nothing."""
-    from stelae.format.log import NAME_SUFFIX
+    from stelae.format.log.positions import NAME_SUFFIX
 
     if not file.is_file():
         raise NotFound(f"no file {file}")
@@ -104,7 +104,7 @@ def _commits(first: Txn, last: Txn) -> str:
 
 
 def _segment(file: Path) -> dict[str, Any]:
-    from stelae.format.log import read_segment
+    from stelae.format.log.reader import read_segment
 
     data = file.read_bytes()
     content = read_segment(file.name, data)
@@ -114,8 +114,9 @@ def _segment(file: Path) -> dict[str, Any]:
     tablets = Counter((record.table, record.tablet) for record in content.records)
     return {
         "kind": "log segment",
-        "first_txn": content.first_txn,
-        "previous": f"{content.previous.first_txn}, up to byte {content.previous.end}" if content.previous else "none",
+        "version": content.version,
+        "segment": content.segment,
+        "previous": f"{content.previous.segment}, up to byte {content.previous.end}" if content.previous else "none",
         "records": len(content.records),
         "records_by_tablet": {f"table {table}, tablet {tablet}": n for (table, tablet), n in sorted(tablets.items())},
         "valid_bytes": content.end,

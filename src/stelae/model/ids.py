@@ -10,6 +10,10 @@ GroupId = NewType("GroupId", int)
 ColumnId = NewType("ColumnId", int)
 SchemaVersion = NewType("SchemaVersion", int)
 Epoch = NewType("Epoch", int)
+
+Index = NewType("Index", int)
+"""The place of a record among those of its tablet: 1, 2, 3..."""
+
 ClientId = NewType("ClientId", int)
 Sequence = NewType("Sequence", int)
 

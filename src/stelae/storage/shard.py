@@ -4,14 +4,14 @@ Tablet states are immutable values; the shard's lock is held only to put the nex
 let a block in: conflict check, txn, memory and the log's queue are one step. Reads take the state that is current and
 need no lock.
 
-*Visible* is the greatest txn up to which everything is on disk or has failed: readers are given snapshots at it, so
-that they never see what a crash could take back. A read at a later txn moves the clock past it and waits for what is
-still on its way below it.
+*Visible* is the greatest txn up to which everything is decided, of one tablet or of all: readers are given snapshots at
+it, so that they never see what a crash could take back (`log/commits`). A read at a later txn moves the clock past it
+and waits for what is still on its way below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,19 +20,11 @@ from typing import Protocol
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
-from stelae.format.log import LogKind, LogRecord
-from stelae.model.errors import (
-    Closed,
-    InvalidArgument,
-    NotFound,
-    Overloaded,
-    StaleSchema,
-    StelaeError,
-    TabletAway,
-)
-from stelae.model.hybrid import TXN_MIN, HybridClock
-from stelae.model.ids import ClientId, TableId, TabletId, Txn
-from stelae.model.ids import Sequence as ClientSequence
+from stelae.format.log.positions import Position
+from stelae.format.log.records import NO_CLIENT, NO_INDEX, NO_SEQUENCE, NO_TABLET, LogKind, LogRecord, checksum_of
+from stelae.model.errors import Closed, InvalidArgument, NotFound, Overloaded, StelaeError, TabletAway
+from stelae.model.hybrid import HybridClock
+from stelae.model.ids import Index, TableId, TabletId, Txn
 from stelae.model.limits import DEFAULT_LIMITS, Limits
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
@@ -41,11 +33,13 @@ from stelae.ports.rng import Rng
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
+from stelae.storage.log.commits import CommitTracker, LogEntry
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
-from stelae.storage.memory.insertion import ends_of, insert
+from stelae.storage.memory.insertion import insert
 from stelae.storage.memory.memory import Memory
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
+from stelae.storage.tablet.admission import check_rows, check_writable
 from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.tablet.config import TabletConfig, config_of
 from stelae.storage.tablet.horizons import Horizons, SnapshotPin
@@ -53,10 +47,6 @@ from stelae.storage.tablet.maps import TabletMap
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
-
-NO_TABLET = TabletId(0)
-NO_CLIENT = ClientId(0)
-NO_SEQUENCE = ClientSequence(0)
 
 
 class ConfigStore(Protocol):
@@ -118,13 +108,12 @@ class Shard:
         self.cache: BlockCache[Block] = BlockCache(settings.cache_bytes)
         self.fragments = Fragments(blobs, self.cache, reading)
         self.lock = RLock()
-        self.wal = Wal(files, self.lock, settings.log, self._on_durable, self._on_failed, replayed)
+        self.commits = CommitTracker(max(clock.last, replayed.last_txn))
+        self.wal = Wal(files, self.lock, settings.log, self, replayed)
         self._map = TabletMap()
         self.horizons = Horizons(self.lock)
-        self._visible = max(clock.last, replayed.last_txn)
         self._room: list[Future[None]] = []
         self._in_memory_bytes = 0
-        self._last_change = TXN_MIN
         self._closed = False
         self.refused: list[StelaeError] = []  # by the disk, when it was logged: whoever tells of it takes it away
 
@@ -187,33 +176,42 @@ class Shard:
         if len(data) > self.settings.limits.block_bytes_max:
             limit = self.settings.limits.block_bytes_max
             raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
+        checksum = checksum_of(data)
         while True:
             state: TabletState | None = None
             if max_txn is not None:
-                visible, state = self.visible, self.state(tablet)
+                state = self.state(tablet)
+                visible = self.visible_in(state)
                 check_unchanged(state, self.fragments, block, max_txn, self.horizon(state.table), visible)
             with self.lock:
                 current = self.state(tablet)
                 if max_txn is not None:
                     if current is not state:
                         continue
-                    check_unchanged(current, None, block, max_txn, self.horizon(current.table), self.visible)
+                    visible = self.visible_in(current)
+                    check_unchanged(current, None, block, max_txn, self.horizon(current.table), visible)
                 self._check_open()
-                self._check_rows(current, block)
+                check_rows(current, block)
                 self._check_room(len(data), urgent)
                 txn = self.clock.tick()
                 if must_show:
                     check_shown(current, txn)
-                before = current.active.size_bytes
-                insert(current.active, block, txn, len(data))
-                self._in_memory_bytes += current.active.size_bytes - before
-                unasked = (NO_CLIENT, NO_SEQUENCE)
-                record = LogRecord(LogKind.BLOCK, current.table, tablet, current.epoch, txn, *unasked, data)
+                active, commits = current.active, current.commits
+                if not active.txns:
+                    active.note_log(self.wal.end)
+                before = active.size_bytes
+                insert(active, block, txn, len(data))
+                self._in_memory_bytes += active.size_bytes - before
+                index = Index(commits.index + 1)
+                ids = (current.table, tablet, current.epoch, index, txn, NO_CLIENT, NO_SEQUENCE)
+                record = LogRecord(LogKind.BLOCK, *ids, data, checksum)
                 try:
-                    return Commit(txn, self.wal.enqueue(record))
+                    durable = self.wal.enqueue(record, (commits,))
                 except StelaeError:
-                    current.active.remove({txn})
+                    active.remove({txn})
                     raise
+                commits.index = active.last_index = index
+                return Commit(txn, durable)
 
     def commit(self, table: TableId, change: TableChange) -> Commit:
         """A change of all tablets of a table at one txn, in the order of the blocks. Readers see it when it is
@@ -223,40 +221,27 @@ class Shard:
             states = self._map.of_table(table)
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
-            _check_writable(states)
+            check_writable(states)
             if isinstance(change, Loaded) and not any(p.load == change.load for s in states for p in s.prepared):
                 raise NotFound(f"load {change.load!r} is not prepared in table {table}, or was committed already")
             txn = self.clock.tick()
             self.install([changed(state, change, txn) for state in states])
             epoch = max(state.epoch for state in states)
-            record = LogRecord(
-                LogKind.CHANGE, table, NO_TABLET, epoch, txn, NO_CLIENT, NO_SEQUENCE, encode_change(change)
-            )
-            self._last_change = txn
-            return Commit(txn, self.wal.enqueue(record))
+            data = encode_change(change)
+            ids = (table, NO_TABLET, epoch, NO_INDEX, txn, NO_CLIENT, NO_SEQUENCE)
+            record = LogRecord(LogKind.CHANGE, *ids, data, checksum_of(data))
+            durable = self.wal.enqueue(record, tuple(state.commits for state in states))
+            self.commits.note_change()
+            return Commit(txn, durable)
 
     @property
     def is_changing(self) -> bool:
         """States hold a change that may still be taken back. Under the lock; after a `drain` it is rarely so."""
-        return self._last_change > self.wal.durable
+        return self.commits.is_changing
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the shard is closed")
-
-    def _check_rows(self, state: TabletState, block: WrittenBlock) -> None:
-        if state.is_frozen:
-            _check_writable([state])
-        if block.schema_version != state.schema.version:
-            raise StaleSchema(
-                f"tablet {state.tablet} is at schema version {state.schema.version}, the block is written for "
-                f"{block.schema_version}: check it against that and write it again"
-            )
-        if not state.rows.start and state.rows.stop is None:
-            return
-        for row in ends_of(block, state.active):
-            if row not in state.rows:
-                raise TabletAway(f"row {row!r} is not in tablet {state.tablet}, which holds {state.rows}")
 
     def _check_room(self, size: int, urgent: bool) -> None:
         limit = self.settings.unflushed_bytes_max + (self.settings.reserve_bytes if urgent else 0)
@@ -305,16 +290,23 @@ class Shard:
         """Write and sync until nothing is queued, however much is let in meanwhile: for the log's own thread."""
         self.wal.drain_all()
 
-    def sync(self, txn: Txn) -> Future[Txn]:
-        return self.wal.sync(txn)
+    def sync(self) -> Commit:
+        """Done when all that was let in so far is."""
+        return Commit(self.visible, self.wal.sync())
 
-    def _on_durable(self, txn: Txn) -> None:
-        self._visible = max(self._visible, txn)
+    def take_durable(
+        self, group: Sequence[LogEntry], upto: Position, undecided: Collection[LogEntry]
+    ) -> Sequence[LogEntry]:
+        """From the log, under the lock."""
         if self._room:
             self._wake()
+        return self.commits.take_durable(group, upto, undecided)
 
-    def _on_failed(self, records: Sequence[LogRecord], error: StelaeError) -> None:
+    def take_failed(self, entries: Sequence[LogEntry], error: StelaeError) -> None:
+        """From the log, under the lock."""
         self.refused.append(error)
+        self.commits.take_failed(entries)
+        records = [entry.record for entry in entries]
         for record in records:
             if record.kind is LogKind.CHANGE:
                 change = decode_change(record.payload, record.txn)
@@ -323,34 +315,42 @@ class Shard:
         txns = {record.txn for record in records}
         for memory in self.memories():
             memory.remove(txns)
-        # Everything that was undecided has failed.
-        self._last_change = TXN_MIN
+            state = self._map.states.get(memory.tablet)
+            if state is not None:
+                memory.last_index = min(memory.last_index, state.commits.index)
         self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
         self._wake()
 
     def publish(self, txn: Txn) -> None:
         """Something that is not in the log became visible at a txn; all below it is decided."""
         with self.lock:
-            self._visible = max(self._visible, txn)
+            self.commits.publish(txn)
 
     # -- snapshots
 
     @property
     def visible(self) -> Txn:
-        return self._visible
+        """What readers of all tablets may see: nothing at or below it is undecided in any."""
+        return self.commits.visible
+
+    def visible_in(self, state: TabletState) -> Txn:
+        """What readers of one tablet may see: what its own commits say, or those of all if that is more."""
+        own, of_all = state.commits.visible, self.commits.visible
+        return max(of_all, own)
 
     def ready(self, at: Txn) -> Future[None] | None:
         """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go
         ahead. Blocks that come later get a later txn."""
-        if at <= self._visible:
+        if at <= self.commits.visible:
             return None
         with self.lock:
             self.clock.merge(at)
-            if not self.wal.queued_bytes:
-                self._visible = max(self._visible, at)
+            last = self.wal.last_undecided(at)
+            if last is None:
+                self.commits.publish(at)
                 return None
         decided: Future[None] = Future()
-        self.wal.sync(at).add_done_callback(lambda _: decided.set_result(None))
+        last.add_done_callback(lambda _: decided.set_result(None))
         return decided
 
     def horizon(self, table: TableId) -> Txn:
@@ -387,8 +387,3 @@ class Shard:
             self._closed = True
         self.wal.close()
         self.fragments.close()
-
-
-def _check_writable(states: Sequence[TabletState]) -> None:
-    for state in (state for state in states if state.is_frozen):
-        raise TabletAway(f"tablet {state.tablet} takes no writes: it is leaving this server")

@@ -24,7 +24,7 @@ from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile
 from stelae.format.fragment.order import check_order, check_records
 from stelae.format.fragment.reader import FragmentReader
-from stelae.format.log import read_log
+from stelae.format.log.chain import read_log
 from stelae.model.errors import NotFound, StelaeError
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange, check_cover

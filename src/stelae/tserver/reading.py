@@ -45,6 +45,7 @@ class TableReader:
         self._clock = clock
         self._check_open = check_open
         self._fragments = shard.fragments
+        self._commits = shard.commits
 
     def newest(
         self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline | None
@@ -54,7 +55,9 @@ class TableReader:
         shard = self._shard
         state = shard.state_at(table, row)
         if at is None and not state.floors:  # the usual read, without a call more than it needs
-            asking = Asking(shard.visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
+            own, of_all = state.commits.visible, self._commits.visible
+            visible = own if own > of_all else of_all  # noqa: FURB136 - as `visible_in`, and `max` is a call
+            asking = Asking(visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
         else:
             asking = self._asking(state, at)
         try:
@@ -103,7 +106,7 @@ class TableReader:
         visible. The other way round, what is read could be gone by the time the state is taken."""
         shard = self._shard
         if at is None:
-            now, read_us = shard.visible, Micros(self._clock.wall_ms() * 1_000)
+            now, read_us = shard.visible_in(state), Micros(self._clock.wall_ms() * 1_000)
         else:
             shard.check_snapshot(state.table, at)
             now, read_us = at, micros_of(at)
@@ -192,10 +195,10 @@ def _newest(reader: RowReader, row: Row, asking: Asking) -> tuple[Txn, Values | 
 def now(shard: Shard, wall_ms: int) -> Txn:
     """The newest snapshot: as late as the clock says, if nothing is on its way, since what is purged by its age is gone
     then."""
-    wall = pack(wall_ms)
-    if wall > shard.visible:
+    wall, commits = pack(wall_ms), shard.commits
+    if wall > commits.visible:
         shard.ready(wall)
-    return shard.visible
+    return commits.visible
 
 
 def lost_file(error: NotFound) -> StelaeError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from stelae.format.log import read_log
+from stelae.format.log.chain import read_log
 from stelae.model.errors import Corruption, InvalidArgument
 from stelae.model.events import Listener, Recovered
 from stelae.model.ids import TableId, TabletId

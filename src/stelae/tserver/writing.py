@@ -24,7 +24,7 @@ from stelae.model.errors import (
     TabletAway,
     UnknownOutcome,
 )
-from stelae.model.hybrid import TXN_MAX, millis_of
+from stelae.model.hybrid import millis_of
 from stelae.model.ids import Row, TableId, Txn
 from stelae.service.blocks import OrderedBlock, split_blocks
 from stelae.service.deadlines import Deadline, left_of
@@ -171,7 +171,7 @@ class TableWriter:
                 block, data = self._bring_up(table, first, block), None
                 if isinstance(block, SmallBlock) and not block.mutations:
                     # All columns that were written are gone. Done when what came before it is.
-                    return Commit(self._shard.visible, self._shard.sync(TXN_MAX))
+                    return self._shard.sync()
             except TabletAway:
                 now = self._shard.state_at(table, first)
                 if part.last not in now.rows:

@@ -5,7 +5,7 @@ as they are. Then, before the first record of the last segment is given out, tha
 end, even if there is nothing to cut: after a mere kill its bytes may never have been synced, and what is replayed must
 not be taken back by a later crash. At the end, the files that the chain passes over are deleted.
 
-One segment at a time is in memory.
+What was given out is not kept: whoever reads the log holds as much of it as it wants to.
 
 What no reader can see: if a sync failed and the process was killed before it could cut the segment or delete the file,
 the page cache shows bytes that the disk may not have. They are replayed, and a power loss may then take them back:
@@ -14,34 +14,39 @@ the next replay reports Corruption, or if nothing was written behind them, cuts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from stelae.format.log import (
-    SEGMENT_HEADER_BYTES,
-    LogRecord,
-    SegmentContent,
-    SegmentEnd,
-    first_txn_of,
-    read_log,
-    read_segment,
-    segment_name,
-)
+from stelae.format.log.chain import read_log
+from stelae.format.log.layout import SEGMENT_HEADER_BYTES
+from stelae.format.log.positions import Position, position_at, segment_name, segment_of
+from stelae.format.log.reader import read_segment
+from stelae.format.log.records import LogRecord, SegmentContent, SegmentEnd
 from stelae.model.errors import InvalidArgument, StelaeError
-from stelae.model.ids import Txn
+from stelae.model.ids import Index, TabletId, Txn
 from stelae.ports.logfiles import LogFiles
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment of the chain. `first_txn` is its name: at most the txn of its first record, but for clocks set back.
-    `last_txn` is the largest txn of its records, 0 if it has none."""
+    """One segment of the chain. All its records lie at or behind `begin` and before `end`."""
 
     name: str
-    first_txn: Txn
-    last_txn: Txn
+    begin: Position
+    end: Position
+    has_records: bool
     size_bytes: int
     is_active: bool
+
+
+class LogRun(NamedTuple):
+    """The records of one segment, all at or behind `begin`. `is_plain` and `last_indexes` as `SegmentContent` says."""
+
+    begin: Position
+    records: tuple[LogRecord, ...]
+    is_plain: bool
+    last_indexes: Mapping[TabletId, Index]
 
 
 def replay(files: LogFiles) -> ReplayedLog:
@@ -50,7 +55,7 @@ def replay(files: LogFiles) -> ReplayedLog:
 
 
 class ReplayedLog:
-    """Gives out the records of a log once, in txn order; then says where the log goes on.
+    """Gives out the records of a log once, in the order of their positions; then says where the log goes on.
 
     Raises Corruption, UnsupportedFormat, or the error of a disk that cannot be read or truncated. Then nothing of what
     came before counts, and the log may be replayed anew.
@@ -68,7 +73,7 @@ class ReplayedLog:
         self.leftovers: tuple[str, ...] = ()
         """Files that should be gone, and could not be deleted."""
 
-    def __iter__(self) -> Iterator[LogRecord]:
+    def __iter__(self) -> Iterator[LogRun]:
         if self._started:
             raise InvalidArgument("a log is replayed once; call replay again")
         self._started = True
@@ -76,31 +81,34 @@ class ReplayedLog:
         last = _last_of_chain(self._files, size_bytes)
         unwanted = set(size_bytes)
         for content in read_log(self._files):
-            name = segment_name(content.first_txn)
+            name = segment_name(content.segment)
             if name == last:
                 self._files.truncate(name, content.end)
                 size_bytes[name] = content.end
             if not self.segments and content.previous:
                 # A delete of it may have failed and then been seen done: if it came back once this segment is gone,
                 # there would be a gap in the chain.
-                unwanted.add(segment_name(content.previous.first_txn))
+                unwanted.add(segment_name(content.previous.segment))
             unwanted.remove(name)
             self._add(content, size_bytes[name])
-            records = content.records
+            run = LogRun(self.segments[-1].begin, content.records, content.is_plain, content.last_indexes)
             del content  # or it would still be in memory while the next one is read
-            yield from records
-            del records
+            yield run
+            del run
         self._finish(size_bytes, unwanted)
 
     def _add(self, content: SegmentContent, size_bytes: int) -> None:
-        name = segment_name(content.first_txn)
-        last_txn = content.records[-1].txn if content.records else Txn(0)
-        self.segments += (SegmentInfo(name, content.first_txn, last_txn, size_bytes, is_active=False),)
-        self.end = SegmentEnd(content.first_txn, content.end)
-        self.last_txn = max(self.last_txn, last_txn)
+        number = len(self.segments) + 1
+        begin, end = position_at(number, 0), position_at(number, content.end)
+        info = SegmentInfo(
+            segment_name(content.segment), begin, end, bool(content.records), size_bytes, is_active=False
+        )
+        self.segments += (info,)
+        self.end = SegmentEnd(content.segment, content.end)
+        self.last_txn = max(self.last_txn, content.last_txn)
 
     def _finish(self, names: Iterable[str], unwanted: set[str]) -> None:
-        self.last_txn = max([self.last_txn, *map(first_txn_of, names)])
+        self.last_txn = max([self.last_txn, *(Txn(segment_of(name)) for name in names)])
         for name in sorted(unwanted):
             try:
                 self._files.delete(name)

@@ -4,6 +4,9 @@ A header that may have reached the disk ends the segment before it: nothing is a
 before records follow it, so a file that could not be begun never holds a record; it is deleted or, failing that, passed
 over by the chain until it can be.
 
+A segment is named by a number above every txn that was logged before it: names sort as segments follow each other, and
+a log whose records are all collected still says how far txns were given out.
+
 The last segment stays even if it is closed and nobody needs it. The oldest header names the segment before it, so that
 a file which comes back after a failed delete is known for what it is.
 """
@@ -15,22 +18,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from stelae.format.log import (
-    GROUP_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    SEGMENT_HEADER_BYTES,
-    LogRecord,
-    SegmentEnd,
-    SegmentWriter,
-    segment_name,
-)
+from stelae.format.log.layout import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from stelae.format.log.positions import POSITION_MIN, Position, SegmentId, position_at, segment_name
+from stelae.format.log.records import LogRecord, SegmentEnd
+from stelae.format.log.writer import SegmentWriter
 from stelae.model.errors import InvalidArgument, StelaeError
-from stelae.model.hybrid import TXN_MIN
-from stelae.model.ids import Txn
 from stelae.ports.logfiles import LogFile, LogFiles
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 
 DISK_ERRORS = (StelaeError, OSError)
+_ANY_NUMBER = SegmentId(0)
 
 
 def record_size_bytes(record: LogRecord) -> int:
@@ -39,11 +36,12 @@ def record_size_bytes(record: LogRecord) -> int:
 
 @dataclass(slots=True)
 class _Active:
-    """`synced`: the last txn, 0 if there is none, and how many bytes."""
+    """`begin`: its place in the log. `synced`: whether there are records, and how many bytes."""
 
     file: LogFile
     writer: SegmentWriter
-    synced: tuple[Txn, int]
+    begin: Position
+    synced: tuple[bool, int]
 
 
 class WalSegments:
@@ -57,9 +55,12 @@ class WalSegments:
         self._segment_bytes_max = segment_bytes_max
         self._active: _Active | None = None
         self._end: SegmentEnd | None = replayed.end
-        self._name_min = Txn(replayed.last_txn + 1)
+        self.end: Position = replayed.segments[-1].end if replayed.segments else POSITION_MIN
+        """Up to where the log is durable: what is written later lies at or behind it. For all threads."""
+        self._number = len(replayed.segments)
+        self._name_min = SegmentId(replayed.last_txn + 1)
         self._leftovers = replayed.leftovers
-        self._is_vouched = not any(info.last_txn for info in replayed.segments[-1:])
+        self._is_vouched = not any(info.has_records for info in replayed.segments[-1:])
         """Something behind the last record calls it synced, and no bytes in doubt follow."""
         self._guard = threading.Lock()
         self._collecting = threading.Lock()
@@ -75,7 +76,7 @@ class WalSegments:
         """One group, synced; `size_bytes` are those of its records. If it raises, `abandon` comes next."""
         active = self._active
         if active is None or self._is_full(active, size_bytes):
-            active = self._start(records[0].txn)
+            active = self._start(SegmentId(records[0].txn))
         self._append_synced(active, records)
         self._is_vouched = False
 
@@ -114,11 +115,11 @@ class WalSegments:
         finally:
             self._retire()
 
-    def collect(self, needed_from: Txn) -> tuple[str, ...]:
+    def collect(self, needed_from: Position) -> tuple[str, ...]:
         with self._collecting:
             deleted = list(self._sweep())
             for info in self._infos[:-1]:
-                if info.last_txn >= needed_from:
+                if info.has_records and info.end > needed_from:
                     break
                 self._files.delete(info.name)
                 with self._guard:
@@ -136,19 +137,23 @@ class WalSegments:
         active.file.sync()
         active.writer.mark_synced()
         self._end = active.writer.durable_end
-        last_txn = records[-1].txn if records else active.synced[0]
-        self._name_min = max(self._name_min, Txn(last_txn + 1))
-        active.synced = last_txn, active.file.size_bytes
+        size_bytes = active.file.size_bytes
+        self.end = Position(active.begin + size_bytes)
+        if records:
+            last_txn = records[0].txn if len(records) == 1 else max([record.txn for record in records])
+            if last_txn >= self._name_min:
+                self._name_min = SegmentId(last_txn + 1)
+        active.synced = active.synced[0] or bool(records), size_bytes
 
-    def _start(self, first_txn: Txn = TXN_MIN) -> _Active:
-        """Begin a segment that follows the durable end, named first_txn or more; its header is synced."""
+    def _start(self, segment: SegmentId = _ANY_NUMBER) -> _Active:
+        """Begin a segment that follows the durable end, of this number or more; its header is synced."""
         self._retire()
         if self._end is None:
             self._sweep()  # the first segment of a log says that it is, and then nothing may lie before it
-        first_txn = max(first_txn, self._name_min)
-        self._name_min = Txn(first_txn + 1)  # also if this fails: a file that could not be deleted may come back
-        writer = SegmentWriter(first_txn, self._end)
-        file = self._files.create(segment_name(first_txn))
+        segment = max(segment, self._name_min)
+        self._name_min = SegmentId(segment + 1)  # also if this fails: a file that could not be deleted may come back
+        writer = SegmentWriter(segment, self._end)
+        file = self._files.create(segment_name(segment))
         try:
             file.append(writer.start())
             file.sync()
@@ -158,9 +163,13 @@ class WalSegments:
         writer.mark_synced()
         self._end = writer.durable_end
         self._is_vouched = True
-        active = _Active(file, writer, (Txn(0), file.size_bytes))
+        self._number += 1
+        begin = position_at(self._number, 0)
+        self.end = position_at(self._number, file.size_bytes)
+        active = _Active(file, writer, begin, (False, file.size_bytes))
+        info = SegmentInfo(file.name, begin, self.end, has_records=False, size_bytes=file.size_bytes, is_active=True)
         with self._guard:
-            self._infos += (SegmentInfo(file.name, first_txn, Txn(0), file.size_bytes, is_active=True),)
+            self._infos += (info,)
             self._active = active
         return active
 
@@ -197,5 +206,6 @@ class WalSegments:
 
 
 def _synced_info(info: SegmentInfo, active: _Active) -> SegmentInfo:
-    last_txn, size_bytes = active.synced
-    return replace(info, last_txn=last_txn, size_bytes=size_bytes)
+    has_records, size_bytes = active.synced
+    end = Position(active.begin + size_bytes)
+    return replace(info, end=end, has_records=has_records, size_bytes=size_bytes)

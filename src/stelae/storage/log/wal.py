@@ -18,23 +18,23 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from stelae.format.log import LogRecord
-from stelae.model.errors import Closed, DiskFailed, InvalidArgument, StelaeError, Unavailable, UnknownOutcome
-from stelae.model.hybrid import TXN_MAX, check_txn
+from stelae.format.log.positions import Position
+from stelae.format.log.records import LogRecord
+from stelae.model.errors import Closed, DiskFailed, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.hybrid import check_txn
 from stelae.model.ids import Txn
 from stelae.ports.logfiles import LogFiles
+from stelae.storage.log.commits import LogEntry, TabletCommits, complete
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.segments import DISK_ERRORS, WalSegments, record_size_bytes
-
-_FAILED_RANGES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,18 @@ class TimeLeft(Protocol):
         ...
 
 
-class _Entry(NamedTuple):
-    record: LogRecord
-    future: Future[Txn]
-    size_bytes: int
+class LogListener(Protocol):
+    """Who is told what becomes of records, under the shard's lock, and must not raise."""
+
+    def take_durable(
+        self, group: Sequence[LogEntry], upto: Position, undecided: Collection[LogEntry]
+    ) -> Sequence[LogEntry]:
+        """See `CommitTracker.take_durable`."""
+        ...
+
+    def take_failed(self, entries: Sequence[LogEntry], error: StelaeError) -> None:
+        """All that was queued has failed."""
+        ...
 
 
 def _call_nobody() -> None:
@@ -67,34 +75,32 @@ def _call_nobody() -> None:
 class Wal:
     """For all threads. `enqueue` is called under the shard's lock; `drain`, `sync` and `close` take it.
 
-    Both callbacks are called under the lock and must not raise. Futures are completed outside it, in txn order, by the
-    thread that drains: their callbacks must not drain."""
+    Futures are completed outside it, in the order of the queue, by the thread that drains: their callbacks must not
+    drain. Txns may come in any order."""
 
     def __init__(
         self,
         files: LogFiles,
         lock: AbstractContextManager[object],
         settings: WalSettings,
-        on_durable: Callable[[Txn], None],
-        on_failed: Callable[[Sequence[LogRecord], StelaeError], None],
+        listener: LogListener,
         replayed: ReplayedLog,
     ) -> None:
         self._lock = lock
         self._settings = settings
-        self._on_durable = on_durable
-        self._on_failed = on_failed
+        self._listener = listener
         self.on_left: Callable[[], None] = _call_nobody
         """Called, without a lock, when something is queued and no thread is about to write it: `drain_all` must be
         called then, by another thread."""
         self._segments = WalSegments(files, settings.segment_bytes_max, replayed)
-        self._queue: deque[_Entry] = deque()
-        self._in_flight: list[_Entry] = []
+        self._queue: deque[LogEntry] = deque()
+        self._in_flight: list[LogEntry] = []
+        self._is_written = False
+        """What is in flight is on disk, and nobody was told so far."""
         self._queued_bytes = 0
-        self._accepted = replayed.last_txn
-        self._durable = replayed.last_txn
-        self._written = replayed.last_txn
-        self._failed: list[tuple[Txn, int]] = []
-        """From a failed txn to the next durable one: no txn in between is durable."""
+        self._last_txn = replayed.last_txn
+        self._has_failed = False
+        """Whether the last record that was decided has failed."""
         self._closed = False
         self._roll_wanted = False
         self._turn = threading.Lock()
@@ -103,27 +109,25 @@ class Wal:
         self._waiting = 0
 
     @property
-    def durable(self) -> Txn:
-        """Every accepted record at or below it is on disk or has failed."""
-        return self._durable
+    def end(self) -> Position:
+        """Up to where the log is durable. Whatever is not durable yet will lie at or behind it."""
+        return self._segments.end
 
     @property
     def queued_bytes(self) -> int:
         """The records that are not decided yet, waiting or being written."""
         return self._queued_bytes
 
-    def enqueue(self, record: LogRecord) -> Future[Txn]:
-        """Accept a record; the caller holds the lock. Its txn is above every other. Never blocks."""
+    def enqueue(self, record: LogRecord, tablets: tuple[TabletCommits, ...] = ()) -> Future[Txn]:
+        """Accept a record of these tablets; the caller holds the lock. Never blocks."""
         if self._closed:
             raise Closed("the log is closed")
-        if check_txn(record.txn) <= self._accepted:
-            raise InvalidArgument(f"txn {record.txn} is not above {self._accepted}, which the log has accepted")
+        self._last_txn = check_txn(record.txn)
         future: Future[Txn] = Future()
         future.set_running_or_notify_cancel()  # what may be on disk cannot be cancelled
         size_bytes = record_size_bytes(record)
-        self._queue.append(_Entry(record, future, size_bytes))
+        self._queue.append(LogEntry(record, tablets, future, size_bytes))
         self._queued_bytes += size_bytes
-        self._accepted = record.txn
         return future
 
     def drain(self, until: TimeLeft | None = None) -> None:
@@ -156,27 +160,31 @@ class Wal:
         finally:
             self._give_back()
 
-    def sync(self, txn: Txn) -> Future[Txn]:
-        """Done when every record accepted so far, at or below txn, is durable. It raises if the last of them fails or
-        has failed; of earlier ones that failed before this call, their own futures tell."""
+    def sync(self) -> Future[Txn]:
+        """Done when every record accepted so far is durable, with the txn of the last. It raises if that fails or has
+        failed; of earlier ones that failed before this call, their own futures tell."""
         with self._lock:
-            for entry in self._undecided():
-                if entry.record.txn <= txn:
-                    return entry.future
-            has_failed = any(first <= txn < until for first, until in self._failed)
+            last = next(self._undecided(), None)
+            if last is not None:
+                return last.future
+            has_failed, txn = self._has_failed, self._last_txn
         future: Future[Txn] = Future()
         if has_failed:
-            future.set_exception(Unavailable(f"txn {txn} was not made durable"))
+            future.set_exception(Unavailable("what was written last was not made durable"))
         else:
             future.set_result(txn)
         return future
+
+    def last_undecided(self, at: Txn) -> Future[Txn] | None:
+        """Of the records at or below a txn the one that is decided last, if any is not; under the lock."""
+        return next((entry.future for entry in self._undecided() if entry.record.txn <= at), None)
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         """The chain, oldest first."""
         return self._segments.infos
 
-    def collect(self, needed_from: Txn) -> tuple[str, ...]:
-        """Delete the oldest segments, as far as all their records are below needed_from, and files that failed. The
+    def collect(self, needed_from: Position) -> tuple[str, ...]:
+        """Delete the oldest segments, as far as all their records lie before needed_from, and files that failed. The
         active segment and the last of the chain stay: `roll` and `drain` give it a successor. The names deleted.
 
         If a file cannot be deleted, its error is raised; what was deleted stays so, and the next call goes on."""
@@ -211,7 +219,7 @@ class Wal:
         finally:
             self._give_back()
 
-    def _take_turn(self, last: _Entry | None, until: TimeLeft | None) -> bool:
+    def _take_turn(self, last: LogEntry | None, until: TimeLeft | None) -> bool:
         """Wait until this thread is the one that writes; False if there is nothing for it to do any more, or no time
         left to wait."""
         is_mine = False
@@ -263,7 +271,7 @@ class Wal:
         finally:
             self._waiting -= 1
 
-    def _undecided(self) -> Iterator[_Entry]:
+    def _undecided(self) -> Iterator[LogEntry]:
         """Newest first; under the lock."""
         return chain(reversed(self._queue), reversed(self._in_flight))
 
@@ -291,7 +299,7 @@ class Wal:
                 self._segments.roll()
                 self._roll_wanted = False
 
-    def _take(self) -> list[_Entry]:
+    def _take(self) -> list[LogEntry]:
         """The next group, now in flight."""
         with self._lock:
             if self._in_flight:
@@ -304,9 +312,8 @@ class Wal:
                 self._in_flight.append(self._queue.popleft())
             return self._in_flight
 
-    def _write(self, group: list[_Entry]) -> None:
-        last = group[-1].record.txn
-        if last > self._written:
+    def _write(self, group: list[LogEntry]) -> None:
+        if not self._is_written:
             try:
                 self._segments.write([entry.record for entry in group], sum([entry.size_bytes for entry in group]))
             except BaseException as error:
@@ -318,45 +325,31 @@ class Wal:
                 if not isinstance(error, DISK_ERRORS):
                     raise
                 return
-            self._written = last
+            self._is_written = True
         self._acknowledge(group)
 
-    def _acknowledge(self, group: list[_Entry]) -> None:
-        first, last = group[0].record.txn, group[-1].record.txn
+    def _acknowledge(self, group: list[LogEntry]) -> None:
         with self._lock:
             self._in_flight = []
+            self._is_written = False
             self._queued_bytes -= sum([entry.size_bytes for entry in group])
-            self._durable = last
-            if self._failed and self._failed[-1][1] > first:
-                self._failed[-1] = (self._failed[-1][0], first)
-            self._on_durable(last)
-        for record, future, _ in group:
-            future.set_result(record.txn)
+            self._has_failed = False
+            decided = self._listener.take_durable(group, self._segments.end, self._queue)
+        complete(decided)
 
-    def _fail(self, group: list[_Entry], error: BaseException, is_out_of_reach: bool) -> None:
+    def _fail(self, group: list[LogEntry], error: BaseException, is_out_of_reach: bool) -> None:
         reason = _as_stelae_error(error)
         with self._lock:
             behind = list(self._queue)
-            entries = [*group, *behind]
-            first, last = group[0].record.txn, entries[-1].record.txn
             self._queue.clear()
             self._in_flight = []
             self._queued_bytes = 0
-            self._durable = last
-            self._note_failed(first)
-            self._on_failed([entry.record for entry in entries], reason)
-        for record, future, _ in group:
-            future.set_exception(_verdict(reason, f"txn {record.txn}", is_out_of_reach))
-        for record, future, _ in behind:
-            future.set_exception(_verdict(reason, f"txn {record.txn}", True))
-
-    def _note_failed(self, first: Txn) -> None:
-        if self._failed and self._failed[-1][1] > TXN_MAX:
-            return
-        self._failed.append((first, TXN_MAX + 1))
-        if len(self._failed) > _FAILED_RANGES_MAX:
-            # Forget what was durable between the oldest two: that errs on the safe side.
-            self._failed[:2] = [(self._failed[0][0], self._failed[1][1])]
+            self._has_failed = True
+            self._listener.take_failed([*group, *behind], reason)
+        for entry in group:
+            entry.future.set_exception(_verdict(reason, f"txn {entry.record.txn}", is_out_of_reach))
+        for entry in behind:
+            entry.future.set_exception(_verdict(reason, f"txn {entry.record.txn}", True))
 
 
 def _as_stelae_error(error: BaseException) -> StelaeError:

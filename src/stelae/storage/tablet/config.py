@@ -12,9 +12,10 @@ import msgspec
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
-from stelae.model.ids import Epoch, GroupId, SchemaVersion, TableId, TabletId, Txn
+from stelae.model.ids import Epoch, GroupId, Index, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
+from stelae.storage.log.commits import TabletCommits
 from stelae.storage.tablet.parts import FamilySet, Naming
 from stelae.storage.tablet.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
 
@@ -32,7 +33,8 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 
 class TabletConfig(msgspec.Struct, frozen=True):
-    """`log`: which server's log holds what is above `flushed`; empty if nothing is."""
+    """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
+    hold the tablet's own records; those before log format 2 had none."""
 
     version: int
     tablet: TabletId
@@ -46,6 +48,7 @@ class TabletConfig(msgspec.Struct, frozen=True):
     epoch: Epoch
     resize: int
     log: str
+    stable: Index = Index(0)
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -73,6 +76,7 @@ def config_of(state: TabletState, log: str = "") -> TabletConfig:
         epoch=state.epoch,
         resize=state.resize,
         log="" if has_left else log,
+        stable=state.stable,
     )
 
 
@@ -117,6 +121,8 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         prepared=tuple(PreparedLoad(load, _loaded(groups)) for load, groups in config.prepared),
         epoch=config.epoch,
         resize=config.resize,
+        stable=config.stable,
+        commits=TabletCommits(config.stable),
     )
     return restored(state, _loaded(config.groups))
 

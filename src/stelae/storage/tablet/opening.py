@@ -3,6 +3,7 @@
 Configs may overlap after a crash in the middle of a split or join: the greater resize number counts, and of the others
 what is left of their range. A block of the log goes to every tablet of its table that holds rows of it and has not
 flushed that far, whatever the tablet was called when it was written; it is carried through every schema since its own.
+Where tablets came to this shard and left it, `log/stays` says first what counts for which of them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from itertools import pairwise
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import decode_block, decode_single
-from stelae.format.log import LogKind, LogRecord
+from stelae.format.log.positions import POSITION_MAX, Position
+from stelae.format.log.records import NO_INDEX, LogKind, LogRecord
 from stelae.model.errors import Corruption, StelaeError, Unavailable
 from stelae.model.hybrid import TXN_MAX, HybridClock
-from stelae.model.ids import SchemaVersion, TableId, Txn
+from stelae.model.ids import Index, SchemaVersion, TableId, Txn
 from stelae.model.limits import Limits
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
@@ -26,7 +28,8 @@ from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
-from stelae.storage.log.replay import ReplayedLog, replay
+from stelae.storage.log.replay import LogRun, ReplayedLog, replay
+from stelae.storage.log.stays import Stays
 from stelae.storage.memory.insertion import carried, insert, insert_put, insert_unflushed
 from stelae.storage.shard import ConfigStore, Shard, ShardSettings
 from stelae.storage.tablet.changes import changed, decode_change
@@ -71,15 +74,17 @@ def open_shard(
     there cannot be records of a table in the log."""
     log = replay(files)
     with _uncollected():
-        if callable(saved):
-            states, last = _opened_in_stages(log, saved, schemas_of, check_table)
-        else:
-            states = [loaded(config, schemas_of(config.table)) for config in settled(list(saved))]
-            last = _replay(log, states, schemas_of)
+        logged = _by_table(log, check_table)
+        states: list[TabletState] = []
+        stages = saved if callable(saved) else _at_once(list(saved))
+        while found := stages(states):
+            opened = [loaded(config, schemas_of(config.table)) for config in settled(found)]
+            _replay(logged, opened, schemas_of)
+            states += opened
+    last = log.last_txn
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
         last = max((last, *(txn for _, txn in state.flushed)))
-    last = max(last, log.last_txn)
     clock.resume(last)
     shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading)
     with shard.lock:
@@ -89,23 +94,22 @@ def open_shard(
     return shard
 
 
-def _opened_in_stages(
-    log: ReplayedLog, saved: SavedInStages, schemas_of: SchemasOf, check_table: Callable[[TableId], None]
-) -> tuple[list[TabletState], Txn]:
+def _at_once(configs: list[TabletConfig]) -> SavedInStages:
+    return lambda states: () if states else configs
+
+
+def _by_table(log: ReplayedLog, check_table: Callable[[TableId], None]) -> dict[TableId, list[LogRun]]:
     """The log is read once, and its records kept until their tablets are known."""
-    records: dict[TableId, list[LogRecord]] = {}
-    for record in log:
-        records.setdefault(record.table, []).append(record)
-    for table in records:
+    tables: dict[TableId, list[LogRun]] = {}
+    for begin, records, is_plain, indexes in log:
+        found: dict[TableId, list[LogRecord]] = {}
+        for record in records:
+            found.setdefault(record.table, []).append(record)
+        for table, of_table in found.items():
+            tables.setdefault(table, []).append(LogRun(begin, tuple(of_table), is_plain, indexes))
+    for table in tables:
         check_table(table)
-    states: list[TabletState] = []
-    last = max((of_table[-1].txn for of_table in records.values()), default=Txn(0))
-    while configs := saved(states):
-        opened = [loaded(config, schemas_of(config.table)) for config in settled(configs)]
-        tables = dict.fromkeys(state.table for state in opened)
-        _replay((record for table in tables for record in records.pop(table, ())), opened, schemas_of)
-        states += opened
-    return states, last
+    return tables
 
 
 @contextmanager
@@ -161,32 +165,51 @@ def settled(configs: Sequence[TabletConfig]) -> list[TabletConfig]:
     return kept
 
 
-def _replay(log: Iterable[LogRecord], states: list[TabletState], schemas_of: SchemasOf) -> Txn:
-    """Bring every record that counts into the states: blocks into their memories, changes in their place. The
-    greatest txn in the log."""
+def _replay(logged: dict[TableId, list[LogRun]], states: list[TabletState], schemas_of: SchemasOf) -> None:
+    """Bring every record that counts into the states: blocks into their memories, changes in their place. What was
+    brought in is taken out of `logged`."""
     tablets: dict[TableId, list[_Opening]] = {}
     for at, state in enumerate(states):
         tablets.setdefault(state.table, []).append(_Opening(at, state))
-    tables = {id_: _TableOpening(mine, schemas_of(id_)) for id_, mine in tablets.items()}
-    last = Txn(0)
-    for record in log:
-        if record.txn > last:
-            last = record.txn
-        table = tables.get(record.table)
-        if table is None:
-            continue
-        match record.kind:
-            case LogKind.BLOCK:
+    for id_, mine in tablets.items():
+        runs = logged.pop(id_, [])
+        if all(run.is_plain for run in runs):
+            _replay_plain(runs, _TableOpening(mine, schemas_of(id_)))
+        else:
+            _replay_stays(runs, mine, schemas_of(id_))
+        for tablet in mine:
+            states[tablet.at] = tablet.finish()
+
+
+def _replay_plain(runs: Iterable[LogRun], table: _TableOpening) -> None:
+    """Every record counts, for whichever tablet holds its rows."""
+    for begin, records, _, indexes in runs:
+        for record in records:
+            if record.kind is LogKind.BLOCK:
                 if record.txn > table.flushed_min:
                     table.take(record)
-            case LogKind.CHANGE:
-                change = decode_change(record.payload, record.txn)
-                for tablet in table.tablets:
-                    tablet.become(changed(tablet.state, change, record.txn))
-                    states[tablet.at] = tablet.state
-            case LogKind.EPOCH:
-                continue
-    return last
+            elif record.kind is LogKind.CHANGE:
+                table.change(record)
+        for tablet in table.tablets:
+            tablet.note_run(begin, indexes.get(tablet.state.tablet, NO_INDEX))
+
+
+def _replay_stays(runs: Iterable[LogRun], tablets: Sequence[_Opening], schemas: Sequence[TableSchema]) -> None:
+    """Tablets came and left: each has records of its own."""
+    stays = Stays()
+    for run in runs:
+        stays.take(run.begin, run.records)
+    counting = stays.counting_for([tablet.state.tablet for tablet in tablets])
+    for tablet in tablets:
+        id_ = tablet.state.tablet
+        alone = _TableOpening([tablet], schemas)
+        for _, begin, record in counting[id_]:
+            if record.kind is LogKind.BLOCK:
+                alone.take(record)
+            else:
+                alone.change(record)
+            tablet.note_run(begin, NO_INDEX)
+        tablet.note_run(POSITION_MAX, stays.last_index(id_))
 
 
 class _Opening:
@@ -203,6 +226,20 @@ class _Opening:
         self.active = state.active
         self.flushed_min = min((txn for _, txn in state.flushed), default=TXN_MAX)
         self.flushed_max = max((txn for _, txn in state.flushed), default=TXN_MAX)
+
+    def note_run(self, begin: Position, last_index: Index) -> None:
+        """All records came in that lie at or behind `begin`, and before the next that is noted."""
+        if self.active.log_is_unknown:
+            self.active.note_log(begin)
+        if last_index > self.state.commits.index:
+            self.state.commits.index = last_index
+
+    def finish(self) -> TabletState:
+        """All came in. Those of tablets that became this one, in the order of the log, may be out of that of txns."""
+        self.active.txns.sort()
+        if not self.active.is_empty:
+            self.active.last_index = self.state.commits.index
+        return self.state
 
     def insert(self, block: WrittenBlock, txn: Txn, payload_bytes: int) -> None:
         if txn > self.flushed_max:
@@ -231,6 +268,11 @@ class _TableOpening:
                 block = _block(record, self._schemas)
                 for tablet in wanting:
                     tablet.insert(block, record.txn, len(record.payload))
+
+    def change(self, record: LogRecord) -> None:
+        change = decode_change(record.payload, record.txn)
+        for tablet in self.tablets:
+            tablet.become(changed(tablet.state, change, record.txn))
 
     def _took_put(self, payload: bytes | memoryview, txn: Txn) -> bool:
         """The short way, for a single put of the newest schema, which is of no other tablet than one."""

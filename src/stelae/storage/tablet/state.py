@@ -23,11 +23,13 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from stelae.format.fragment.footer import FragmentFile
+from stelae.format.log.records import NO_INDEX
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import TXN_MIN, micros_of
-from stelae.model.ids import Epoch, GroupId, Row, TableId, TabletId, Txn
+from stelae.model.ids import Epoch, GroupId, Index, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
+from stelae.storage.log.commits import TabletCommits
 from stelae.storage.memory.memory import Memory, MemoryGroup
 from stelae.storage.tablet.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, FamilySet, Naming, Part, carry, place, whole
 
@@ -62,7 +64,8 @@ class PreparedLoad:
 @dataclass(frozen=True)
 class TabletState:
     """`memories`: oldest first; the last one is written to. `flushed`: per range, up to which txn files hold all.
-    `is_frozen`: nothing more is written to it, since it is about to leave this server."""
+    `commits`: what of it is decided; the same for all states of a tablet. `stable`: up to which index files hold all of
+    the tablet's own records. `is_frozen`: nothing more is written to it, since it is about to leave this server."""
 
     tablet: TabletId
     table: TableId
@@ -71,6 +74,8 @@ class TabletState:
     groups: Groups
     memories: tuple[Memory, ...]
     flushed: tuple[tuple[RowRange, Txn], ...]
+    commits: TabletCommits
+    stable: Index = NO_INDEX
     floors: tuple[Txn, ...] = ()
     prepared: tuple[PreparedLoad, ...] = ()
     epoch: Epoch = NO_EPOCH
@@ -120,12 +125,12 @@ def check_state(state: TabletState) -> TabletState:
 def new_tablet(
     tablet: TabletId, table: TableId, rows: RowRange, schema: TableSchema, flushed: Txn = TXN_MIN
 ) -> TabletState:
-    return _with_memory(TabletState(tablet, table, rows, schema, (), (), ((rows, flushed),)))
+    return _with_memory(TabletState(tablet, table, rows, schema, (), (), ((rows, flushed),), TabletCommits()))
 
 
 def _with_memory(state: TabletState) -> TabletState:
     """A new memory of the state's own schema and rows, in every group."""
-    memory = Memory(state.schema, state.rows)
+    memory = Memory(state.schema, state.rows, state.tablet)
     added = {id_: Ref(source, state.rows, _whole_of(state.schema, id_)) for id_, source in memory.groups.items()}
     groups = {id_: list(refs) for id_, refs in state.groups}
     for id_, ref in added.items():
@@ -182,7 +187,9 @@ def flushed_to(state: TabletState, memory: Memory, files: Mapping[GroupId, Fragm
 
     memories = tuple(each for each in state.memories if each is not memory)
     flushed = _raised(state.flushed, memory.rows, memory.txn_max)
-    return check_state(replace(state, groups=_each(state.groups, moved), memories=memories, flushed=flushed))
+    stable = max(state.stable, memory.last_index) if memory.tablet == state.tablet else state.stable
+    groups = _each(state.groups, moved)
+    return check_state(replace(state, groups=groups, memories=memories, flushed=flushed, stable=stable))
 
 
 def _raised(flushed: tuple[tuple[RowRange, Txn], ...], rows: RowRange, txn: Txn) -> tuple[tuple[RowRange, Txn], ...]:
@@ -292,6 +299,8 @@ def _part_of(state: TabletState, rows: RowRange, tablet: TabletId, resize: int) 
         groups=_each(state.groups, cut),
         memories=tuple(memory for memory in state.memories if memory.rows.overlaps(rows)),
         flushed=tuple(flushed),
+        commits=TabletCommits(visible=state.commits.visible),
+        stable=NO_INDEX,
         prepared=tuple(replace(load, groups=_each(load.groups, cut)) for load in state.prepared),
         resize=resize,
     )
@@ -317,6 +326,8 @@ def joined(left: TabletState, right: TabletState, tablet: TabletId, resize: int)
         groups=_tupled({id_: _rejoined(refs) for id_, refs in groups.items()}),
         memories=(*left.memories, *(each for each in right.memories if not any(each is m for m in left.memories))),
         flushed=_merged((*left.flushed, *right.flushed)),
+        commits=TabletCommits(visible=min(left.commits.visible, right.commits.visible)),
+        stable=NO_INDEX,
         prepared=(*left.prepared, *right.prepared),
         epoch=max(left.epoch, right.epoch),
         resize=resize,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from stelae.model.errors import Corruption, NotFound
 from stelae.model.events import Collected, Listener, LogCollected, UnknownFilesFound, tell_nobody
 from stelae.model.hybrid import millis_of
-from stelae.model.ids import TableId, TabletId, Txn
+from stelae.model.ids import TableId, TabletId
 from stelae.storage.files.trash import Trash
 from stelae.storage.files.writing import fragment_sizes, table_of_name
 from stelae.storage.shard import Shard
@@ -49,11 +49,11 @@ class Collecting(ConfigSaving):
         """Delete the segments that no tablet would need after a crash now."""
         shard = self._shard
         with shard.lock:
-            # What is written after this moment has a greater txn than any that was given out so far.
-            unborn = Txn(shard.clock.last + 1)
-            firsts = [memory.txn_min for memory in shard.memories()]
-            needed = min([unborn, *firsts, *self._unsaved_from.values(), *self._pending_from.values()])
-            if needed == unborn:
+            firsts = [memory.log_from for memory in shard.memories() if not memory.is_empty]
+            firsts += (*self._unsaved_from.values(), *self._pending_from.values())
+            # What is written after this moment lies behind the end of the log.
+            needed = min(firsts, default=shard.wal.end)
+            if not firsts:
                 shard.wal.roll()
             sizes = {info.name: info.size_bytes for info in shard.segments()}
         gone = shard.wal.collect(needed)

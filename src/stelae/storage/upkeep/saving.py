@@ -1,4 +1,4 @@
-"""Which tablets' configs are to be saved, and from which txn on the log is needed until they are.
+"""Which tablets' configs are to be saved, and from which place on the log is needed until they are.
 
 A tablet is *dirty* from its change until its config is saved. Saving takes all dirty ones at once; what an error leaves
 undone stays dirty, and the files that the attempt may have named are kept until one succeeds.
@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from stelae.model.hybrid import TXN_MIN
-from stelae.model.ids import TabletId, Txn
+from stelae.format.log.positions import POSITION_MAX, POSITION_MIN, Position
+from stelae.model.ids import TabletId
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
@@ -19,12 +19,12 @@ from stelae.storage.tablet.state import TabletState
 
 @dataclass(frozen=True, slots=True)
 class _Unsaved:
-    """Configs that are being saved. `since`: from which txn on the log is needed until they are."""
+    """Configs that are being saved. `since`: from where on the log is needed until they are."""
 
     configs: list[TabletConfig]
     dirty: set[TabletId]
     removed: set[TabletId]
-    since: dict[TabletId, Txn]
+    since: dict[TabletId, Position]
 
 
 class ConfigSaving:
@@ -44,8 +44,8 @@ class ConfigSaving:
         self._dirty = {
             id_ for id_, state in states.items() if id_ in self._saved and shard.config(state) != self._saved[id_]
         }
-        self._unsaved_from: dict[TabletId, Txn] = dict.fromkeys(self._dirty, TXN_MIN)
-        self._pending_from: dict[TabletId, Txn] = {}
+        self._unsaved_from: dict[TabletId, Position] = dict.fromkeys(self._dirty, POSITION_MIN)
+        self._pending_from: dict[TabletId, Position] = {}
 
     def touch(self, tablets: Iterable[TabletId]) -> None:
         with self._shard.lock:
@@ -67,8 +67,8 @@ class ConfigSaving:
             with shard.lock:
                 self._dirty |= taken.dirty
                 self._removed |= taken.removed
-                for tablet, txn in taken.since.items():
-                    self._unsaved_from[tablet] = min(txn, self._unsaved_from.get(tablet, txn))
+                for tablet, begin in taken.since.items():
+                    self._need_log(tablet, begin)
                 self._pending_from = {}
             raise
         with shard.lock:
@@ -114,11 +114,15 @@ class ConfigSaving:
         self._removed |= set(removed)
         self._removed -= {state.tablet for state in states}
 
+    def _need_log(self, tablet: TabletId, begin: Position) -> None:
+        """The log is needed from here on until the tablet's config is saved. The caller holds the lock."""
+        self._unsaved_from[tablet] = min(begin, self._unsaved_from.get(tablet, POSITION_MAX))
+
     def forget(self, tablets: Iterable[TabletId]) -> None:
         """They are gone, with their data: nothing of them is kept, and their configs are removed by the next save."""
         with self._shard.lock:
             gone = set(tablets)
             self._shard.install([], sorted(gone))
             self._dirty, self._removed = self._dirty - gone, self._removed | gone
-            self._unsaved_from = {id_: txn for id_, txn in self._unsaved_from.items() if id_ not in gone}
+            self._unsaved_from = {id_: begin for id_, begin in self._unsaved_from.items() if id_ not in gone}
         self._shard.recount_memory()

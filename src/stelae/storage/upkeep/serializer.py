@@ -1,6 +1,6 @@
 """Which memory is written to files next: a pure choice by what each holds up.
 
-A memory holds memory, and it holds the log from its first txn on: those segments cannot go before it is flushed. The
+A memory holds memory, and it holds the log from its first block on: those segments cannot go before it is flushed. The
 worst offender by `A * memory + B * log` goes first, once any limit is passed. Of one range of rows the older memory
 goes before the younger, so that what files hold of it is always everything up to one txn.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stelae.format.log.positions import POSITION_MAX, Position
 from stelae.model.ids import TableId, Txn
 from stelae.model.ranges import RowRange
 from stelae.storage.log.replay import SegmentInfo
@@ -22,6 +23,7 @@ class MemoryInfo:
     rows: RowRange
     is_sealed: bool
     table: TableId = TableId(0)  # noqa: RUF009 - a number
+    log_from: Position = POSITION_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class SerializerSettings:
 
 
 def log_held(memory: MemoryInfo, segments: Sequence[SegmentInfo]) -> int:
-    return sum(segment.size_bytes for segment in segments if segment.last_txn >= memory.txn_min)
+    return sum(segment.size_bytes for segment in segments if segment.has_records and segment.end > memory.log_from)
 
 
 def choose_memory(

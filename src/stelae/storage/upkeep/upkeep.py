@@ -18,7 +18,6 @@ from functools import partial
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument
 from stelae.model.events import Listener, TabletsJoined, TabletSplit, tell_nobody
-from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import Group, TableSchema
 from stelae.storage.files.writing import (
@@ -79,7 +78,10 @@ class Upkeep(Collecting):
             active = {id(state.active): state.tablet for state in states}
             memories = [m for m in shard.memories() if not m.is_empty]
             of = {id(m): state.table for state in states for m in state.memories}
-            infos = [MemoryInfo(m.size_bytes, m.txn_min, m.rows, id(m) not in active, of[id(m)]) for m in memories]
+            infos = [
+                MemoryInfo(m.size_bytes, m.txn_min, m.rows, id(m) not in active, of[id(m)], m.log_from)
+                for m in memories
+            ]
             at = choose_memory(infos, shard.segments(), shard.settings.serializer)
             if at is None:
                 return None
@@ -115,8 +117,7 @@ class Upkeep(Collecting):
             with shard.lock:
                 users = [state for state in shard.tablets().values() if any(m is memory for m in state.memories)]
                 for state in users:
-                    first = self._unsaved_from.get(state.tablet, TXN_MAX)
-                    self._unsaved_from[state.tablet] = min(first, memory.txn_min)
+                    self._need_log(state.tablet, memory.log_from)
                 self._install([flushed_to(state, memory, files) for state in users])
         finally:
             with shard.lock:
@@ -317,12 +318,12 @@ class Upkeep(Collecting):
     def commit(self, table: TableId, change: TableChange) -> Commit:
         """As `Shard.commit`; the configs that follow from it are to be saved before the log can go."""
         with self._shard.lock:
+            begin = self._shard.wal.end
             commit = self._shard.commit(table, change)
             for state in self._shard.tablets().values():
                 if state.table == table:
                     self._dirty.add(state.tablet)
-                    first = self._unsaved_from.get(state.tablet, TXN_MAX)
-                    self._unsaved_from[state.tablet] = min(first, commit.txn)
+                    self._need_log(state.tablet, begin)
             return commit
 
     def change(self, tablet: TabletId, next_state: Callable[[TabletState], TabletState]) -> TabletState:
