@@ -26,10 +26,13 @@ NEVER_REACH_USERS = {
     "MessageRefused": "a ProtocolError, which is what users know it by",
     "NotCached": "whoever asked for what is in memory alone takes the long way",
     "NotInThisState": "a TabletAway",
+    "OtherStore": "a PermissionDenied, which is what users know it by",
     "StaleSchema": "clients make the block anew; at the deadline they tell Unavailable",
     "TabletAway": "clients try again; at the deadline they tell Unavailable",
+    "TokenMissing": "a PermissionDenied, as OtherStore",
     "UndecidedConflict": "a Conflict that tserver waits for until it is one, or none",
     "WouldBeHidden": "update and increment write with a later time",
+    "WrongToken": "a PermissionDenied, as OtherStore",
     "_Unfit": "put_many finds the row that it is about",
 }
 """Errors that stay between the rooms, and why."""

@@ -193,15 +193,22 @@ def _said_by_environment() -> SaidPlace:
     return SaidPlace(Path(path) if path else None, cluster or None, said_by, os.environ.get("STELAE_STORE") or None)
 
 
-def _said_by_file() -> SaidPlace:
-    """Relative paths in the file are relative to the file, which is in the current directory."""
+def read_settings() -> dict[str, Any]:
+    """What `stelae.toml` in the current directory says; nothing if there is none."""
     file = Path(SETTINGS_FILE)
     if not file.is_file():
-        return SaidPlace()
+        return {}
     try:
-        settings = tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{SETTINGS_FILE}: {error}") from None
+
+
+def _said_by_file() -> SaidPlace:
+    """Relative paths in the file are relative to the file, which is in the current directory."""
+    settings = read_settings()
+    if not settings:
+        return SaidPlace()
     found: dict[str, str | None] = {}
     for name in ("path", "cluster", "store"):
         value = settings.get(name)

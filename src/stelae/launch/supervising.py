@@ -38,7 +38,8 @@ _log = logging.getLogger("stelae")
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """`host`: where its shards serve; the system chooses the ports. `metastore`, `store`: as of `ProcessOptions`."""
+    """`host`: where its shards serve; the system chooses the ports. `metastore`, `store`: as of `ProcessOptions`.
+    `access`: the words that tell each shard what lets others in; what is in the environment it inherits."""
 
     name: str
     directory: Path
@@ -46,6 +47,7 @@ class NodeOptions:
     store: str | None = None
     host: str = "127.0.0.1"
     shards: int = 1
+    access: tuple[str, ...] = ()
     release: str = ""
 
 
@@ -183,7 +185,7 @@ class _Supervisor:
         options = self._options
         words = ["shard", "--name", options.name, "--node", self._identity.node, "--number", str(number)]
         words += ["--dir", str(shard_directory(options.directory, number)), "--listen", f"{options.host}:0"]
-        words += ["--metastore", options.metastore]
+        words += ["--metastore", options.metastore, *options.access]
         return stelae_command(*words, *(["--store", options.store] if options.store is not None else []))
 
 

@@ -223,8 +223,9 @@ def test_those_who_are_refused_and_do_not_listen_are_dropped_too(peers: ExitStac
         until(lambda: world.service.connections <= 6, world.loop)
 
 
-def test_who_finds_no_place_is_told(peers: ExitStack) -> None:
-    limits = ServiceLimits(hello_s=0.2, connections_max=2)
+def test_who_finds_no_place_is_told(peers: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stelae.tserver.serving.door.PLACE_SHARE", 0.1 / HANG_S)
+    limits = ServiceLimits(hello_s=HANG_S, connections_max=2)
     with door_world(limits, token=TOKEN) as world:
         for _ in range(2):
             greet(peers.enter_context(world.peer()), TOKEN)

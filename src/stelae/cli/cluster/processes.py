@@ -10,6 +10,15 @@ import typer
 
 import stelae
 from stelae.adapters.pandas_later import leave_pandas_for_later
+from stelae.cli.cluster.access import (
+    InsecureOption,
+    SaidAccess,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TlsMutualOption,
+    TokenFileOption,
+)
 from stelae.cli.places import CLUSTER_PANEL, JsonOption
 from stelae.cli.screens import as_shown, out, print_line, verb_help
 from stelae.model.errors import InvalidArgument, StelaeError
@@ -60,6 +69,12 @@ def run_master(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where it serves. Port 0: the system chooses one.")
     ] = "127.0.0.1:7100",
+    token_file: TokenFileOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_mutual: TlsMutualOption = False,
+    insecure: InsecureOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run a master of a cluster: it makes and changes tables, and says where their rows are.
@@ -71,7 +86,10 @@ def run_master(
     from stelae.launch.processes import MasterProcess, ProcessOptions
     from stelae.launch.serving import serve_until_stopped
 
-    options = ProcessOptions(name, _own(directory), metastore, _place(store), listen, release=stelae.__version__)
+    said = SaidAccess(token_file, tls_ca, tls_cert, tls_key, tls_mutual, insecure)
+    options = ProcessOptions(
+        name, _own(directory), metastore, _place(store), listen, said.find(), insecure, release=stelae.__version__
+    )
 
     def tell(process: MasterProcess) -> None:
         if json:
@@ -91,6 +109,12 @@ def run_node(
         str, typer.Option("--listen", metavar="HOST", help="Where its shards serve; the system chooses the ports.")
     ] = "127.0.0.1",
     shards: Annotated[int, typer.Option("--shards", help="How many: one, in this release.")] = 1,
+    token_file: TokenFileOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_mutual: TlsMutualOption = False,
+    insecure: InsecureOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run a node of a cluster: the shards that keep tables' rows, each a process of its own.
@@ -108,8 +132,10 @@ def run_node(
             places = ", ".join(as_shown(each.address) for each in serving)
             out().print(f"node {as_shown(name)} serves on [bold]{places}[/]")
 
+    said = SaidAccess(token_file, tls_ca, tls_cert, tls_key, tls_mutual, insecure)
+    said.find()
     options = supervising.NodeOptions(
-        name, _own(directory), metastore, _place(store), _host(listen), shards, stelae.__version__
+        name, _own(directory), metastore, _place(store), _host(listen), shards, tuple(said.words()), stelae.__version__
     )
     supervising.run_node(options, tell)
 
@@ -122,6 +148,12 @@ def run_shard(
     number: Annotated[int, typer.Option("--number")],
     listen: Annotated[str, typer.Option("--listen")],
     store: _Store = None,
+    token_file: TokenFileOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_mutual: TlsMutualOption = False,
+    insecure: InsecureOption = False,
 ) -> None:
     """For a node, which starts it: one of its shards. It ends when its standard input does."""
     leave_pandas_for_later()
@@ -129,10 +161,20 @@ def run_shard(
     from stelae.launch.serving import serve_child
     from stelae.launch.supervising import ShardWord, word_of_failure
 
-    options = ShardOptions(
-        name, directory, metastore, store, listen, release=stelae.__version__, node=node, number=number
-    )
     try:
+        said = SaidAccess(token_file, tls_ca, tls_cert, tls_key, tls_mutual, insecure)
+        options = ShardOptions(
+            name,
+            directory,
+            metastore,
+            store,
+            listen,
+            said.find(),
+            insecure,
+            release=stelae.__version__,
+            node=node,
+            number=number,
+        )
         serve_child(lambda: ShardProcess(options), lambda process: print_line(ShardWord(address=process.address)))
     except StelaeError as error:
         print_line(word_of_failure(error))

@@ -53,6 +53,9 @@ connection itself, and is about TLS."""
 TELL_S = 1.0
 """Of each kind of refusal one is told in this time; it says how many there were."""
 
+PLACE_SHARE = 0.5
+"""For so much of the time of a greeting a place is waited for; the rest is for telling that there is none."""
+
 _WORDS_CHARS_MAX = 300
 _GONE = (Closed, Unavailable)
 
@@ -150,9 +153,9 @@ class Door:
         return True
 
     async def _take_place(self) -> None:
-        """Overloaded if none is free for half the time of a greeting: the other half is for telling."""
+        """Overloaded if none is free for a while."""
         try:
-            async with asyncio.timeout(self._limits.hello_s / 2):
+            async with asyncio.timeout(self._limits.hello_s * PLACE_SHARE):
                 await self._places.acquire()
         except TimeoutError:
             raise Overloaded(f"all {self._limits.connections_max} connections that are let in are in use") from None
