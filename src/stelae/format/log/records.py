@@ -50,7 +50,7 @@ class LogRecord(NamedTuple):
 
 
 checksum_of = crc32c
-"""Of a payload."""
+"""The checksum of a payload, which travels with it."""
 
 
 @dataclass(frozen=True, slots=True)
