@@ -84,10 +84,14 @@ with StopSignals() as stops:
 """
 
 
+_HEARING = f"import signal\nfor each in {[int(each) for each in STOPS]}: signal.signal(each, signal.SIG_DFL)\n"
+"""Whatever the tests were started with: by nohup, or in the background."""
+
+
 @pytest.mark.parametrize("number", STOPS)
 def test_the_first_asks_and_the_second_ends(number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _WAITING], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HEARING + _WAITING], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
@@ -99,7 +103,7 @@ def test_the_first_asks_and_the_second_ends(number: signal.Signals) -> None:
 
 def test_a_beginning_is_broken_off() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _BEGINNING], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HEARING + _BEGINNING], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
