@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -224,8 +225,11 @@ def test_closing_ends_although_the_peer_does_not_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr(streams, "CLOSE_S", 0.05)
 
     async def both(here: Connection, there: Connection) -> None:
+        reading: Any = there
+        reading._transport.pause_reading()
         await here.send(frame(1, bytes(20 * MIB)))
         await here.close()
+        reading._transport.resume_reading()
         with pytest.raises(Unavailable, match="broke off"):
             await drain(there)
 

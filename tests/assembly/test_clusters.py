@@ -153,35 +153,6 @@ def test_a_table_is_made_once_though_its_shard_begins_later(
     assert db.tables() == ["t", "u"]
 
 
-CHANGES: dict[str, Callable[[stelae.Database], object]] = {
-    "alter": lambda db: db.alter_table("t", add={"g": {"w": "int64"}}),
-    "create": lambda db: db.create_table("u", {"k": "string"}, GROUPS),
-    "drop": lambda db: db.drop_table("t"),
-}
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_change_that_its_shard_does_not_follow_is_of_unknown_outcome(
-    cluster: Cluster, db: stelae.Database, table: stelae.Table, what: str
-) -> None:
-    """It is made, and nobody may try it again; the shard follows when it begins."""
-    cluster.end_shard()
-    with pytest.raises(stelae.UnknownOutcome, match=f"{what}|{what.removesuffix('p')}p?ed|created"):
-        CHANGES[what](in_a_hurry(db))
-    cluster.begin_shard()
-    with stelae.connect(cluster.address, timeout_s=HANG_S) as again:
-        match what:
-            case "alter":
-                again.table("t").put({"k": "a", "w": 1})
-                assert again.table("t").get("a", ["w"]) == {"k": "a", "w": 1}
-            case "create":
-                again.create_table("other", {"k": "string"}, GROUPS)
-                again.table("u").put({"k": "a", "v": 1})
-                assert again.table("u").count() == 1
-            case _:
-                assert again.tables() == []
-
-
 # -- checks and numbers
 
 

@@ -20,7 +20,6 @@ from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.master.maps import TabletMaps
-from stelae.master.outcomes import made_already
 from stelae.master.plan import behind, corrections, forgettable, in_phase, overdue, prepared
 from stelae.model.errors import (
     AlreadyExists,
@@ -66,7 +65,13 @@ from stelae.registry.control import (
     reported_ids,
 )
 from stelae.registry.spaces import space_commands
-from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_tablets, take_tablet_ids, write_tablets
+from stelae.registry.tablet_records import (
+    TabletPhase,
+    TabletRecord,
+    read_tablets,
+    take_tablet_ids,
+    write_tablets,
+)
 from stelae.service.deadlines import Deadline, left_of
 from stelae.service.spaces import AlterZoneAsk, CreateZoneAsk, SpacesAsk
 from stelae.service.tables import AlterAsk
@@ -216,8 +221,7 @@ class Master:
                 # Another process changed the catalog in between.
                 others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
                 await self._record(records, others)
-            with made_already(f"table {str(command.table)!r} is created, but its tablets do not run yet"):
-                await self._assign(records, deadline)
+            await self._assign(records, deadline)
         self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
         return made
 
@@ -296,8 +300,7 @@ class Master:
             catalog = await self._catalog.execute(*commands, deadline=deadline)
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
-                with made_already(f"table {str(name)!r} is altered, but its tablets do not follow yet"):
-                    await self._link.ask(AlterTable(before.id))
+                await self._link.ask(AlterTable(before.id))
         seconds = self._clock.monotonic_s() - begun_s
         self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
         return after
@@ -310,8 +313,7 @@ class Master:
                 return
             table = found(catalog, name)
             await self._catalog.execute(DropTable(name), deadline=deadline)
-            with made_already(f"table {str(name)!r} is dropped, but its tablets do not end yet"):
-                await self._link.ask(UnloadTable(table.id))
+            await self._link.ask(UnloadTable(table.id))
         self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
         with suppress(Retryable, UnknownOutcome):  # this one is dropped; what else is due is done at the next look
             await self.clean(deadline=deadline)
@@ -324,8 +326,7 @@ class Master:
                 await self._link.ask(ProveTable(entry.table))
             catalog = await self._catalog.execute(command, deadline=deadline)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
-            with made_already(f"table {str(name)!r} is recalled, but its tablets do not run yet"):
-                await self._link.ask(LoadTable(id_))
+            await self._link.ask(LoadTable(id_))
         made = catalog.tables[id_]
         self._tell(TableRecalled(id_, self._name(made), self._clock.monotonic_s() - begun_s))
         return made
@@ -368,8 +369,7 @@ class Master:
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
-            report = await self._link.ask(SplitTablet(tablet, at, left, right))
-            await self._record_resize([record], report, is_asked)
+            await self._record_resize([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
 
     async def join(
         self, left: TabletId, right: TabletId, *, is_asked: bool = False, deadline: Deadline | None = None

@@ -120,7 +120,7 @@ class AsyncSession:
     ) -> None:
         seconds = attempts.delay_s(error)
         if isinstance(error, ConnectionLost):
-            await self._look_for_store(attempts, backend, deadline)
+            await self._look_for_store(attempts, error, backend, deadline)
         await self._rest(seconds)
 
     async def _rest(self, seconds: float) -> None:
@@ -128,13 +128,14 @@ class AsyncSession:
         if self.session.is_closed:
             raise Closed(f"the database {self.session.place} was closed meanwhile")
 
-    async def _look_for_store(self, attempts: Attempts, lost: Backend, deadline: Deadline) -> None:
-        """Looking for it may fail for a while, too: then it is looked for again, until the deadline."""
+    async def _look_for_store(self, attempts: Attempts, why: ConnectionLost, lost: Backend, deadline: Deadline) -> None:
+        """Looking for it may fail for a while, too: then it is looked for again, until the deadline. `why`: what was
+        said when it was lost."""
         while True:
             try:
                 return await self.work_by(deadline, self.session.find_again, lost, deadline)
             except Retryable as error:
-                await self._rest(attempts.delay_s(error))
+                await self._rest(attempts.delay_s(say_more(error, why)))
 
     async def submit_by(
         self, deadline: Deadline, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs

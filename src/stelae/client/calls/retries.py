@@ -73,8 +73,10 @@ class Attempts:
 
 
 def say_more(error: Retryable, before: Retryable | None) -> Retryable:
-    """Of the errors of two tries, the one to tell: the last, unless that only says that there was no time left, and the
-    store had answered before."""
-    if before is None or isinstance(before, ConnectionLost) or not isinstance(error, DeadlineExceeded):
+    """Of the errors of two tries, the one to tell: the last, unless that only says that there was no time left: then
+    what the store had answered before, or that it could not be reached."""
+    if before is None or not isinstance(error, DeadlineExceeded):
         return error
+    if isinstance(before, ConnectionLost):
+        return DeadlineExceeded(f"{error}; before that: {before}")
     return before

@@ -136,7 +136,7 @@ class Session:
         """Before the next try; the error again if the time is up. Closed as soon as the session is."""
         seconds = attempts.delay_s(error)
         if isinstance(error, ConnectionLost):
-            self._look_for_store(attempts, backend, deadline)
+            self._look_for_store(attempts, error, backend, deadline)
         if isinstance(error, Overloaded) and backend.is_local:
             backend.wait_for_room(min(_ROOM_S, deadline.left_s))
             seconds = 0.0
@@ -147,13 +147,14 @@ class Session:
         if self._pause(self._ended, seconds):
             raise Closed(f"the database {self.place} was closed meanwhile")
 
-    def _look_for_store(self, attempts: Attempts, lost: Backend, deadline: Deadline) -> None:
-        """Looking for it may fail for a while, too: then it is looked for again, until the deadline."""
+    def _look_for_store(self, attempts: Attempts, why: ConnectionLost, lost: Backend, deadline: Deadline) -> None:
+        """Looking for it may fail for a while, too: then it is looked for again, until the deadline. `why`: what was
+        said when it was lost."""
         while True:
             try:
                 return self.find_again(lost, deadline)
             except Retryable as error:
-                self._rest(attempts.delay_s(error))
+                self._rest(attempts.delay_s(say_more(error, why)))
 
     def find_again(self, lost: Backend, deadline: Deadline) -> None:
         """After the connection to a store broke: find out who has it now."""
