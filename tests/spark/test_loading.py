@@ -300,7 +300,7 @@ def test_writing_by_format_refused(spark: SparkSession, db: stelae.Database, use
         written(spark.range(1).selectExpr("id", "'x' AS nam"), db, users)
     with pytest.raises(Exception, match="no option 'jobb' for writing format stelae; did you mean 'job'"):
         written(people(spark, 0, 1), db, users, jobb="x")
-    with pytest.raises(Exception, match="saveAsTable and CREATE TABLE pass no options"):
+    with pytest.raises(Exception, match="CREATE TABLE and saveAsTable pass no options"):
         people(spark, 0, 1).write.format("stelae").mode("append").save()
     assert users.count() == 0
 

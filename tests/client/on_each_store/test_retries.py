@@ -58,7 +58,8 @@ def test_a_last_try_without_time_does_not_hide_what_took_the_time() -> None:
     full, late, lost = stelae.Overloaded("full"), stelae.DeadlineExceeded("no time"), stelae.ConnectionLost("gone")
     assert say_more(late, full) is full
     assert say_more(late, None) is late
-    assert say_more(late, lost) is late
+    told = say_more(late, lost)
+    assert (type(told), str(told)) == (stelae.DeadlineExceeded, "no time; before that: gone")
     assert say_more(full, late) is full
     assert say_more(lost, full) is lost
 
@@ -118,16 +119,20 @@ def test_at_the_deadline_users_are_told_what_they_know(
     db: stelae.Database, users: stelae.Table, error: stelae.StelaeError
 ) -> None:
     """Where tablets are, and at which schema, is between clients and servers."""
+    # Over a connection nothing can be asked at all in no time.
+    timeout_s = 0 if db.session.backend.is_local else 0.5
     failing = put_before(db)
-    db.session.patience = replace(db.session.patience, timeout_s=0)
+    db.session.patience = replace(db.session.patience, timeout_s=timeout_s)
     calls: dict[str, Callable[[], Any]] = {
         "newest": lambda: users.get("ann"),
         "write": lambda: users.put({"id": "ann"}),
         "scan": users.count,
         "stats": users.stats,
     }
+    if timeout_s:
+        del calls["write"]  # it asks for the schema anew, and that may be what there is no time for
     for name, call in calls.items():
-        failing.plans[name] = [error] * 3
+        failing.plans[name] = [error] * 10_000
         with pytest.raises(stelae.Unavailable, match=str(error)) as caught:
             call()
         assert type(caught.value) is stelae.Unavailable
@@ -217,7 +222,7 @@ def test_without_patience_the_first_error_is_the_last(db: stelae.Database) -> No
     failing.plans["newest"] = [stelae.Unavailable("away")] * 3
     with pytest.raises(stelae.Unavailable):
         table.get("ann")
-    assert failing.calls["newest"] == 1
+    assert failing.calls["newest"] in (1, 2)  # the quick way, if the store is here, and the way that would repeat
 
 
 def test_who_waits_is_told_of_the_end(db: stelae.Database, users: stelae.Table) -> None:
