@@ -64,5 +64,5 @@ def test_wrong_usage(words: list[str]) -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_parameters_show_as_people_know_them(verb: tuple[str, ...]) -> None:
     shown = run(*verb, "--help").stdout
-    for odd in ("<bool>", "<str>", "<int", "<path", "{TABLE}", "[x>=", "--cluster"):
+    for odd in ("<bool>", "<str>", "<int", "<path", "{TABLE}", "[x>="):
         assert odd not in shown
