@@ -484,7 +484,7 @@ def test_a_task_that_is_cancelled_keeps_its_place(tmp_path: Path) -> None:
         said.append(blocks[0][0])
         return Txn(1)
 
-    backend = FakeBackend({TABLE: table_info(USERS)}, {"write": write, "now": Txn(1)})
+    backend = FakeBackend({TABLE: table_info(USERS)}, {"write": write, "now": Txn(1)}, is_local=False)
 
     async def play(store: Backend) -> None:
         async with table_on(store) as table:
