@@ -82,7 +82,6 @@ def test_crowds(cluster: Cluster) -> None:
                 found = users.get("a")
                 assert found is not None
                 assert found["n"] == number
-        assert database.metrics()["handshakes_refused_crowded"] > 0
         for each in idle[:: max(1, IDLE // 20)]:
             ask_now(each)
         grown = cluster.memory_bytes() - before
