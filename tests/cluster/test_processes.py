@@ -28,7 +28,7 @@ def test_a_master_and_a_node_serve_until_they_are_asked_to_stop(tmp_path: Path) 
                 assert db.tables() == []
             assert "n1 is in use: process" in refusal(*node)
             assert "m1 is in use: process" in refusal(*master)
-            assert "another node of the cluster is called 'n1'" in refusal(
+            assert "the cluster has a shard already, n1/0" in refusal(
                 "node", "--name", "n1", "--dir", tmp_path / "n2", *shared
             )
             assert serving.stop(signal.SIGTERM) == 0
