@@ -84,8 +84,9 @@ def test_as_a_source_and_a_sink(spark: SparkSession, db: stelae.Database, cluste
     assert words_of(table) == expected
     assert dict(sourced(spark, cluster, "by_format").load().collect()) == expected
     view = f"USING stelae OPTIONS (cluster '{cluster.address}', table 'by_format', where 'id < 5')"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_cluster {view}")
-    assert spark.sql("SELECT word FROM of_cluster WHERE id = 3").first()[0] == "three"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW a_cluster {view}")
+    assert spark.sql("SELECT word FROM a_cluster WHERE id = 3").first()[0] == "three"
+    spark.catalog.dropTempView("a_cluster")
 
 
 def test_streams(spark: SparkSession, db: stelae.Database, cluster: Cluster, tmp_path: Path) -> None:
