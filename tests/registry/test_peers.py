@@ -248,7 +248,7 @@ def test_when_the_connection_breaks_every_request_ends_and_the_next_connects_ane
 
     async def main(world: World) -> None:
         await reach(world)
-        asked: list[Coroutine[Any, Any, object]] = [
+        asked: list[Coroutine[Any, Any, Any]] = [
             world.peer.ask(NAMES, world.until()),
             world.peer.receive(WRITE, A_WRITE, b"x", world.until()),
             world.peer.ask(TRUNCATE, world.until(), TableId(7)),
