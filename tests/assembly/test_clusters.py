@@ -53,6 +53,24 @@ def in_a_hurry(db: stelae.Database) -> stelae.Database:
     return db
 
 
+def test_a_master_that_another_one_has_followed_changes_nothing_any_more(cluster: Cluster, db: stelae.Database) -> None:
+    """However late it asks, or whichever client still asks it."""
+    db.create_table("t", {"k": "string"}, GROUPS)
+    second = MasterProcess(
+        ProcessOptions("master-2", cluster.root / "master-2", cluster.metastore, str(cluster.store), "127.0.0.1:0")
+    )
+    try:
+        with pytest.raises(stelae.UnknownOutcome, match="master-1 asks by guard 1, and a master leads with guard 2"):
+            db.alter_table("t", add={"g": {"w": "int64"}})
+        with pytest.raises(stelae.Unavailable, match="a master leads with guard 2"):
+            in_a_hurry(db).create_table("u", {"k": "string"}, GROUPS)
+        with stelae.connect(second.address, timeout_s=HANG_S) as other:
+            other.create_table("w", {"k": "string"}, GROUPS).put({"k": "a", "v": 1})
+            assert other.table("w").count() == 1
+    finally:
+        second.close()
+
+
 # -- beginning and ending
 
 

@@ -22,6 +22,7 @@ NEVER_REACH_USERS = {
     "BadBytes": "the bytes of a catalog's version: whoever reads the update log tells Corruption",
     "BrokenCatalog": "a catalog that breaks its own rules: whoever reads the update log tells Corruption",
     "Compacted": "what was asked of a metastore is gone from its history: registry begins with what is there",
+    "Deposed": "what a master is told that another one has followed; its callers are told Unavailable",
     "LeaseExpired": "a lease of the metastore ran out: registry takes another",
     "MessageRefused": "a ProtocolError, which is what users know it by",
     "NotCached": "whoever asked for what is in memory alone takes the long way",

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from stelae.assembly.world import Aside
-from stelae.catalog.value import CatalogVersion
-from stelae.client.remote.asking import Asker
 from stelae.master.master import Master
 from stelae.model.errors import ConnectionLost, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
@@ -27,10 +25,15 @@ from stelae.registry.control_operations import (
     TABLETS_AT_REST,
     TabletsAtRest,
 )
+from stelae.registry.peers import Peer
 from stelae.registry.tablet_records import TabletRecord, read_tablets
+from stelae.service.deadlines import Deadline
 from stelae.tserver.server import TabletServer
 
 _PAUSE_S = 0.05
+
+ANSWER_S = 60.0
+"""How long nothing may be heard of what one process has asked another."""
 
 
 class LocalServerLink:
@@ -80,10 +83,10 @@ class RemoteServerLink:
     A shard that is away is asked again until it has been away for `away_s`: mostly it is being started again, and what
     is asked of it is the second half of a change that is made already."""
 
-    def __init__(self, shard: Asker, catalog: CatalogService, aside: Aside, clock: Clock, away_s: float) -> None:
+    def __init__(self, shard: Peer, catalog: CatalogService, loop: Loop, clock: Clock, away_s: float) -> None:
         self._shard = shard
         self._catalog = catalog
-        self._aside = aside
+        self._loop = loop
         self._clock = clock
         self._away_s = away_s
         self._away_from_s: float | None = None
@@ -101,7 +104,8 @@ class RemoteServerLink:
     async def ask(self, request: ControlRequest) -> TabletReport:
         while True:
             try:
-                return self._heard(await self._aside(self._ask, request, self._catalog.latest.version))
+                version = self._catalog.latest.version
+                return self._heard(await self._shard.ask(CONTROL, self._until(), request, version))
             except ConnectionLost:
                 now_s = self._clock.monotonic_s()
                 if self._away_from_s is None:
@@ -111,23 +115,21 @@ class RemoteServerLink:
             await asyncio.sleep(_PAUSE_S)
 
     async def report(self) -> TabletReport:
-        return self._heard(await self._aside(self._report))
+        return self._heard(await self._shard.ask(REPORT, self._until()))
 
     def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
         """Which tablet of a table to split and where. Blocking."""
-        chosen = self._shard.ask(CHOOSE_SPLIT, None, table, at, tablet, self._catalog.latest.version)
+        asked = self._shard.ask(CHOOSE_SPLIT, self._until(), table, at, tablet, self._catalog.latest.version)
+        chosen = self._loop.run(asked)
         return chosen.tablet, chosen.at
 
     def look_at_sizes(self) -> None:
         """Blocking. A shard that is not there now looks at them when it starts."""
         with suppress(Unavailable):
-            self._shard.ask(LOOK_AT_SIZES, None)
+            self._loop.run(self._shard.ask(LOOK_AT_SIZES, self._until()))
 
-    def _ask(self, request: ControlRequest, catalog: CatalogVersion) -> TabletReport:
-        return self._shard.ask(CONTROL, None, request, catalog)
-
-    def _report(self) -> TabletReport:
-        return self._shard.ask(REPORT, None)
+    def _until(self) -> Deadline:
+        return Deadline(self._clock, ANSWER_S)
 
     def _heard(self, report: TabletReport) -> TabletReport:
         self._server, self._away_from_s = report.server, None
@@ -137,20 +139,24 @@ class RemoteServerLink:
 class RemoteMasterLink:
     """A `MasterLink` over connections; what is recorded is read from the metastore, whoever leads."""
 
-    def __init__(self, master: Asker, metastore: Metastore, loop: Loop) -> None:
+    def __init__(self, master: Peer, metastore: Metastore, loop: Loop, clock: Clock) -> None:
         self._master = master
         self._metastore = metastore
         self._loop = loop
+        self._clock = clock
 
     def split(self, tablet: TabletId, at: Row) -> None:
-        self._master.ask(SPLIT_TABLET, None, tablet, at)
+        self._loop.run(self._master.ask(SPLIT_TABLET, self._until(), tablet, at))
 
     def join(self, left: TabletId, right: TabletId) -> None:
-        self._master.ask(JOIN_TABLETS, None, left, right)
+        self._loop.run(self._master.ask(JOIN_TABLETS, self._until(), left, right))
 
     def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
         return {record.tablet: record for record in self._loop.run(read_tablets(self._metastore, table))}
 
     def tablets_at_rest(self) -> TabletsAtRest:
         """What the master has recorded while it changes nothing."""
-        return self._master.ask(TABLETS_AT_REST, None)
+        return self._loop.run(self._master.ask(TABLETS_AT_REST, self._until()))
+
+    def _until(self) -> Deadline:
+        return Deadline(self._clock, ANSWER_S)

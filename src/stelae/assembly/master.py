@@ -9,7 +9,7 @@ from threading import RLock
 from stelae.assembly.catalogs import follow_catalog
 from stelae.assembly.links import RemoteServerLink
 from stelae.assembly.listening import note_failure
-from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_asker
+from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_peer
 from stelae.master.desk import TableDesk
 from stelae.master.master import Master, MasterSettings
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
@@ -21,6 +21,7 @@ from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, Sh
 from stelae.registry.incarnations import read_lives
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.master_guard import MasterGuard, take_guard
+from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.table import TABLE_OPERATIONS
@@ -61,8 +62,9 @@ class ClusterMaster:
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.name))
         tables = KnownTables(self.catalog)
         self._visits = Visits(f"master {settings.name}", tables.info)
-        self._shard = make_asker(ports, "the shard", self._me, self._find_shard)
-        self._link = link = RemoteServerLink(self._shard, self.catalog, ports.aside, ports.clock, settings.away_s)
+        self._sender = Sender(settings.name, time)
+        self._shard = make_peer(ports, "the shard", self._me, self._find_shard, self._sender)
+        self._link = link = RemoteServerLink(self._shard, self.catalog, ports.loop, ports.clock, settings.away_s)
         self.master = Master(ports.metastore, self.catalog, link, ports.clock, settings.master, tell)
         desk = TableDesk(self.master, tables, ports.loop, self._visits, link.choose_split, link.look_at_sizes)
         self._closing = RLock()
@@ -76,14 +78,17 @@ class ClusterMaster:
     def serve(self, listener: Listening) -> MasterGuard:
         """Say in the metastore that this process leads, and where; from then on it is asked."""
         guard = self._run(take_guard(self._ports.metastore, self._settings.name, str(listener.address)))
-        self._served = Served(self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell)
+        self._sender.note_guard(guard.number)
+        self._served = Served(
+            self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell, self._sender
+        )
         # What is left undone because no shard is there yet is done before the next change, or when it is tended.
         with suppress(Retryable, UnknownOutcome):
             self._run(self.master.start())
         return guard
 
-    def _find_shard(self, _: Deadline | None) -> str:
-        lives = self._run(read_lives(self._ports.metastore))
+    async def _find_shard(self, _: Deadline | None) -> str:
+        lives = await read_lives(self._ports.metastore)
         if not lives:
             raise Unavailable("no shard has been started yet")
         return lives[0].address
@@ -125,5 +130,5 @@ class ClusterMaster:
                     self._served.close()
             finally:
                 self._visits.end()
-                self._shard.lines.close()
+                self._run(self._shard.close())
                 self._run(self.catalog.close())

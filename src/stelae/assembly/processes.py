@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae.assembly.world import Aside
-from stelae.client.remote.asking import Asker
-from stelae.client.remote.finding import Connect, FoundConnector
+from stelae.client.remote.finding import ConnectOnLoop, FindOnLoop, FoundDial
 from stelae.model.events import Listener as EventListener
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
@@ -17,7 +14,8 @@ from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.ports.transport import Listener
-from stelae.service.deadlines import Deadline
+from stelae.registry.peers import Peer
+from stelae.registry.senders import Sender
 from stelae.service.operations import Operation
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.handshake import Introduction
@@ -27,16 +25,15 @@ from stelae.wire.proofs import ClusterToken
 
 @dataclass(frozen=True, slots=True)
 class ProcessPorts:
-    """`connect` makes connectors to other processes; what they ask of this one runs on `serving`. What blocks on the
-    loop is done `aside`. `token`: what they all know, if they have to prove that they belong together."""
+    """`connect` connects the loop to other processes; what they ask of this one runs on `serving`. `token`: what they
+    all know, if they have to prove that they belong together."""
 
     metastore: Metastore
     clock: Clock
     rng: Rng
     loop: Loop
-    connect: Connect
+    connect: ConnectOnLoop
     serving: Executor
-    aside: Aside = asyncio.to_thread
     token: ClusterToken | None = None
 
 
@@ -54,9 +51,9 @@ def introduce_process(ports: ProcessPorts, settings: ProcessSettings, role: str,
     return Introduction(Hello(PROTOCOL_MIN, PROTOCOL_MAX, settings.release, store, role), ports.token, ports.rng)
 
 
-def make_asker(ports: ProcessPorts, what: str, me: Introduction, find: Callable[[Deadline | None], str]) -> Asker:
+def make_peer(ports: ProcessPorts, what: str, me: Introduction, find: FindOnLoop, sender: Sender) -> Peer:
     """Asks a process of the cluster that is found anew whenever a connection to it is made."""
-    return Asker(FoundConnector(what, find, ports.connect, ports.clock), me, ports.clock)
+    return Peer(what, FoundDial(what, find, ports.connect), me, ports.clock, ports.rng, sign=sender.sign)
 
 
 class Served:
@@ -72,9 +69,10 @@ class Served:
         operations: Mapping[str, Operation[Any, Any]],
         listener: Listener,
         tell: EventListener,
+        sender: Sender,
     ) -> None:
         self._loop = ports.loop
-        self._service = ports.loop.run(_start(ports, settings, me, backend, operations, listener, tell))
+        self._service = ports.loop.run(_start(ports, settings, me, backend, operations, listener, tell, sender))
 
     @property
     def connections(self) -> int:
@@ -99,7 +97,8 @@ async def _start(
     operations: Mapping[str, Operation[Any, Any]],
     listener: Listener,
     tell: EventListener,
+    sender: Sender,
 ) -> StoreService:
-    service = StoreService(backend, ports.serving, me, ports.clock, settings.limits, operations, tell)
+    service = StoreService(backend, ports.serving, me, ports.clock, settings.limits, operations, tell, sender.hear)
     await service.start(listener)
     return service

@@ -15,7 +15,7 @@ from typing import Any
 from stelae.assembly.catalogs import CATALOG_VERSIONS_MAX, follow_catalog
 from stelae.assembly.links import RemoteMasterLink
 from stelae.assembly.listening import note_failure
-from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_asker
+from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_peer
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.errors import DeadlineExceeded, Unavailable
 from stelae.model.events import Listener, Listeners, tell_nobody
@@ -29,7 +29,8 @@ from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
 from stelae.registry.incarnations import ShardLife, check_shard, register_shard
 from stelae.registry.known_tables import KnownTables
-from stelae.registry.master_guard import read_guard
+from stelae.registry.master_guard import MasterGuard, read_guard
+from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline, left_of
 from stelae.service.operations import INFO
@@ -120,8 +121,10 @@ class ClusterShard:
         try:
             tables = KnownTables(self.catalog)
             self._visits = Visits(place, tables.info)
-            self._master = make_asker(ports, "the master", self._me, self._find_master)
-            self._to_master = RemoteMasterLink(self._master, ports.metastore, ports.loop)
+            self._sender = Sender(settings.identity.name, time)
+            run(self._find_guard())
+            self._master = make_peer(ports, "the master", self._me, self._find_master, self._sender)
+            self._to_master = RemoteMasterLink(self._master, ports.metastore, ports.loop, ports.clock)
             server_ports = ServerPorts(
                 world.logs, world.blobs, ports.metastore, ports.clock, time, ports.rng, ports.loop, world.reading
             )
@@ -166,11 +169,20 @@ class ClusterShard:
                 str(listener.address),
             )
         )
-        self._served = Served(self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell)
+        self._sender.name = f"{identity.name} ({life.incarnation})"
+        self._served = Served(
+            self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell, self._sender
+        )
         return life
 
-    def _find_master(self, _: Deadline | None) -> str:
-        guard = self._run(read_guard(self._ports.metastore))
+    async def _find_guard(self) -> MasterGuard | None:
+        guard = await read_guard(self._ports.metastore)
+        if guard is not None:
+            self._sender.note_guard(guard.number)
+        return guard
+
+    async def _find_master(self, _: Deadline | None) -> str:
+        guard = await self._find_guard()
         if guard is None:
             raise Unavailable("no master has been started yet")
         return guard.address
@@ -264,7 +276,7 @@ class ClusterShard:
                 try:
                     end_server()
                 finally:
-                    self._master.lines.close()
+                    self._run(self._master.close())
                     self._run(self.catalog.close())
 
     def _close_server(self) -> None:

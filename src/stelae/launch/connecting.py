@@ -75,7 +75,10 @@ class ClusterPlace:
             return shards[0].address
 
         def make_dial() -> FoundDial:
-            return FoundDial(what, find, TcpTransport(tls=self._tls).connect, asyncio.to_thread)
+            return FoundDial(what, find_on_loop, TcpTransport(tls=self._tls).connect)
+
+        async def find_on_loop(until: Deadline | None) -> str:
+            return await asyncio.to_thread(find, until)
 
         what = f"the shard of {self.words}"
         shard = FoundConnector(what, find, self._connector, CLOCK)

@@ -12,7 +12,6 @@ The fragments lie on the store that all processes share, tables and tablets' rec
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from contextlib import AsyncExitStack, ExitStack
@@ -29,7 +28,7 @@ from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.adapters.logfiles.marks import LogMarks
 from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.rng import SystemRng
-from stelae.adapters.sockets.tcp import TcpConnector, TcpTransport
+from stelae.adapters.sockets.tcp import TcpTransport
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.master import ClusterMaster, ClusterMasterSettings
 from stelae.assembly.processes import ProcessPorts
@@ -121,9 +120,8 @@ class _Process:
             clock,
             rng,
             self._loop,
-            self._connector,
+            TcpTransport(tls=options.access.tls).connect,
             serving,
-            asyncio.to_thread,
             options.access.token,
         )
 
@@ -137,9 +135,6 @@ class _Process:
             raise AlreadyExists(f"{options.directory} is in use: {who} has it")
         self._ends.callback(owned.release)
         self._owned = owned
-
-    def _connector(self, address: str) -> TcpConnector:
-        return TcpConnector(address, tls=self._options.access.tls)
 
     def _open_metastore(self, url: str) -> Metastore:
         place = metastore_place(url)

@@ -25,6 +25,7 @@ from stelae.master.plan import behind, check_cuts, corrections, forgettable, in_
 from stelae.model.errors import (
     AlreadyExists,
     DeadlineExceeded,
+    Deposed,
     DiskFailed,
     DiskFull,
     InvalidArgument,
@@ -243,6 +244,8 @@ class Master:
             try:
                 async with asyncio.timeout(self._settings.assignment_timeout_s):
                     report = await self._link.ask(request)
+            except Deposed:
+                raise
             except DiskFull as error:  # other tablets would meet the same disk
                 count = counted(len(creating), "tablet is", "tablets are")
                 raise DiskFull(f"{count} recorded, and made before the next change of tables: {error}") from error

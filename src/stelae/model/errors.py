@@ -133,6 +133,11 @@ class TabletAway(Unavailable):
     clients, which try again; users are told Unavailable at their deadline."""
 
 
+class Deposed(Unavailable):
+    """Another master leads by now: what this one asks is not done. For the processes of a cluster; users are told
+    Unavailable."""
+
+
 class StaleSchema(Unavailable):
     """A block is written, or a scan bound, for another schema version than the tablet is at now: make it anew. For
     clients, which do; users are told Unavailable at their deadline."""

@@ -53,6 +53,13 @@ R = TypeVar("R")
 Dial: TypeAlias = Callable[[Deadline], Awaitable[Connection]]
 """Opens a connection on the running loop, to wherever the peer is now; Unavailable if it cannot be reached."""
 
+Sign: TypeAlias = Callable[[Request], Request]
+
+
+def _unsigned(request: Request) -> Request:
+    return request
+
+
 _UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
 """What a message raises that holds what no message can: a number too large, text that is none."""
 
@@ -82,8 +89,11 @@ class Peer:
         clock: Clock,
         rng: Rng,
         settings: PeerSettings = DEFAULT_PEER_SETTINGS,
+        sign: Sign = _unsigned,
     ) -> None:
+        """`sign`: adds to each request what the sender says of itself."""
         self.name = name
+        self._sign = sign
         self._dial = dial
         self._introduction = introduction
         self._clock = clock
@@ -109,7 +119,7 @@ class Peer:
             wire = self._wire
             if wire is None or wire.is_over:
                 wire = await self._connect(deadline)
-            return await wire.receive(operation, message, body, deadline)
+            return await wire.receive(operation, self._sign(message), body, deadline)
         finally:
             self._room.release()
 

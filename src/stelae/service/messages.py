@@ -26,6 +26,7 @@ _TEXT_MAX = 64 * 1024
 """Of names and rows that are only asked for: the store says more about those that are too long for it."""
 
 _LEFT_MS_MAX = int(SECONDS_MAX * 1_000)
+_SENDER_MAX = 1_024
 
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -37,10 +38,16 @@ _Selector: TypeAlias = tuple[Annotated[str, msgspec.Meta(max_length=_TEXT_MAX)],
 _Columns: TypeAlias = Annotated[tuple[_Selector, ...], msgspec.Meta(max_length=100_000)]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """`left_ms`: how long the caller still waits; None for as long as it takes."""
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`left_ms`: how long the caller still waits; None for as long as it takes.
+
+    What one process of a cluster asks of another says besides who asks (`sender`: its name and how often it was
+    started), what its clock has come to, and the number of the guard that it knows: see `registry.senders`."""
 
     left_ms: Annotated[int, msgspec.Meta(ge=0, le=_LEFT_MS_MAX)] | None = None
+    sender: Annotated[str, msgspec.Meta(max_length=_SENDER_MAX)] = ""
+    clock: _Number = 0
+    guard: _Number = 0
 
 
 class NothingMessage(Request, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
@@ -20,8 +19,8 @@ Find = Callable[[Deadline | None], str]
 ConnectOnLoop = Callable[[Address], Awaitable[Connection]]
 """Connects the running event loop."""
 
-Aside = Callable[..., Awaitable[Any]]
-"""Runs a function that blocks, apart from the loop."""
+FindOnLoop = Callable[[Deadline | None], Awaitable[str]]
+"""As `Find`, awaited."""
 
 
 class FoundConnector:
@@ -57,18 +56,17 @@ class FoundConnector:
 
 
 class FoundDial:
-    """The same for an event loop: a `registry.peers.Dial`. `find` blocks, so it is done `aside`."""
+    """The same for an event loop: a `registry.peers.Dial`."""
 
-    def __init__(self, what: str, find: Find, connect: ConnectOnLoop, aside: Aside) -> None:
+    def __init__(self, what: str, find: FindOnLoop, connect: ConnectOnLoop) -> None:
         self._what = what
         self._find = find
         self._connect = connect
-        self._aside = aside
         self._last = ""
 
     async def __call__(self, deadline: Deadline) -> Connection:
         try:
-            self._last = await self._aside(self._find, _share(deadline, self._last))
+            self._last = await self._find(_share(deadline, self._last))
         except Unavailable as error:
             if not self._last:
                 raise _lost(self._what, error) from error

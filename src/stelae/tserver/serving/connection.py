@@ -112,6 +112,8 @@ class ServedConnection:
                 try:
                     method = self._service.messages.find(frame.method)
                     asked: m.Request = method.read_request(frame)
+                    if self._service.hear is not None:
+                        self._service.hear(asked)
                 except StelaeError as error:
                     await self._send_error(frame.request_id, error)
                     return

@@ -35,6 +35,7 @@ from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.transport import Connection, Listener
 from stelae.service.bundles import Bundle
+from stelae.service.messages import Request
 from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.connection import ServedConnection
@@ -85,8 +86,11 @@ class StoreService:
         limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
         operations: Mapping[str, Operation[Any, Any]] = OPERATIONS,
         tell: EventListener = tell_nobody,
+        hear: Callable[[Request], None] | None = None,
     ) -> None:
+        """`hear` is told each request before it is carried out, and may refuse it."""
         self.backend = backend
+        self.hear = hear
         self.operations = operations
         self.messages = Messages(operation.method for operation in operations.values())
         self.clock = clock

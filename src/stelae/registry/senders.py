@@ -1,0 +1,58 @@
+"""What the processes of a cluster say of themselves in every request, and what they do when they hear it.
+
+Each request carries the sender's clock: whoever hears it gives out no txn below that afterwards, so what happened
+before the request has smaller txns than what comes of it. And it carries the greatest guard that the sender knows
+(`master_guard`): whoever has heard a greater one refuses it, so a master that was followed by another changes nothing
+any more, however late its requests arrive.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TypeVar
+
+import msgspec
+
+from stelae.model.errors import Deposed
+from stelae.model.hybrid import HybridClock
+from stelae.model.ids import Txn
+from stelae.service.messages import Request
+
+Q = TypeVar("Q", bound=Request)
+
+
+class Sender:
+    """One process, as it speaks to the others. Safe for threads."""
+
+    def __init__(self, name: str, clock: HybridClock) -> None:
+        self.name = name
+        """Changed once it is known how often the process was started."""
+        self._clock = clock
+        self._guard = 0
+        self._lock = Lock()
+
+    @property
+    def guard(self) -> int:
+        """The greatest that was heard of; 0: none."""
+        return self._guard
+
+    def note_guard(self, guard: int) -> None:
+        """Some master has begun to lead with that number."""
+        with self._lock:
+            self._guard = max(self._guard, guard)
+
+    def sign(self, request: Q) -> Q:
+        """The same request, with what this process says of itself."""
+        return msgspec.structs.replace(request, sender=self.name, clock=self._clock.last, guard=self._guard)
+
+    def hear(self, request: Request) -> None:
+        """Before anything is done about a request. Deposed if it was sent by, or in the name of, a master that another
+        one has followed; ClockTooFarAhead if its sender's clock cannot be right. Clients say nothing of themselves."""
+        if request.guard:
+            if request.guard < self._guard:
+                raise Deposed(
+                    f"{request.sender} asks by guard {request.guard}, and a master leads with guard {self._guard}"
+                )
+            self.note_guard(request.guard)
+        if request.clock > self._clock.last:
+            self._clock.merge(Txn(request.clock))
