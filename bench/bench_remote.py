@@ -1,11 +1,12 @@
 """A shard behind TCP against Redis, Postgres, etcd and Kudu: gets, durable puts, many rows at once, scans to Arrow.
 
-    bench_remote.py [--seconds 3] [--rounds 2] [--callers 1,8,64] [--rows 1000000] [--peers redis,postgres,etcd,kudu]
+    bench_remote.py [--seconds 1] [--rounds 3] [--callers 1,8,64] [--rows 1000000] [--peers redis,postgres,etcd,kudu]
 
 A master and a shard are processes of their own (`stelae up`), and so is every peer; all traffic is on 127.0.0.1. A put
 has been synced when it returns, by every server. Rows of a 24-byte key and a 100-byte value. Each client is a process
-of its own; callers at once are tasks of asyncio where the client has that, else threads. Contenders take turns, so
-that all meet the same machine.
+of its own; callers at once are tasks of asyncio where the client has that, else threads. Contenders take turns, in
+short loads and several rounds, so that all meet the same machine; where others use that, too, processor time tells more
+than throughput.
 
 Peers are installed by whoever runs this: `redis-server`, `postgres` and `etcd` on PATH; the Python packages `redis`
 (and `hiredis`), `psycopg[binary]`, `adbc-driver-postgresql` and `JPype1`; for Kudu see --kudu. What cannot be run is
@@ -17,6 +18,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -52,6 +55,8 @@ CALLERS_ARE = {
 }
 _BULK = {"embedded": 0.7, "postgres": 5.0, "postgres-arrow": None}
 """Who puts and scans many rows besides ours, and the ratio that we aim at."""
+_SCANNED = (OURS, "stelae-uvloop", "embedded", "postgres")
+"""Who has a table of its own that is scanned."""
 console = Console(width=150)
 
 
@@ -71,6 +76,14 @@ class Cell:
             case _:
                 return f"{'durable ' if self.what == PUT else ''}{self.what}, {self.callers} at once"
 
+    def each_s(self, load: Load) -> float:
+        """What the ratios are of: a run of bulk work, or 1,000 calls."""
+        return load.wall_s / len(load.took_s) if self.is_bulk else 1_000 / load.per_s
+
+    @property
+    def is_bulk(self) -> bool:
+        return self.what in (PUT_MANY, SCAN)
+
 
 class Contender:
     """A server, and a process that asks it."""
@@ -86,13 +99,23 @@ class Contender:
 
     def tell(self, job: Callable[..., Any], *args: Any) -> Any:
         """What it gives, done in the client's process."""
-        return self._asking.submit(job, *args).result()
+        try:
+            return self._asking.submit(job, *args).result()
+        except Exception as error:
+            if self.kind.startswith(OURS):
+                raise
+            raise PeerFailed(f"{type(error).__name__}: {error}") from error
 
     def fill(self, rows: int) -> None:
         if self.takes_calls:
             self.tell(_fill)
-        if rows and self.kind in (OURS, *_BULK) and self.kind != "postgres-arrow":
+        if rows and self.kind in _SCANNED:
             self.tell(_fill_large, rows)
+
+    def takes(self, cell: Cell) -> bool:
+        if cell.is_bulk:
+            return self.kind in (*_SCANNED, *_BULK)
+        return self.takes_calls
 
     def load(self, cell: Cell, round_: int, seconds_: float) -> Load:
         match cell.what:
@@ -112,7 +135,6 @@ _client: Client
 def _connect(kind: str, endpoint: str, servers: Sequence[int]) -> None:
     global _client  # noqa: PLW0603 - there is one client in the process
     _client = CLIENTS[kind](endpoint, servers)
-
 
 
 def _fill() -> None:
@@ -191,22 +213,33 @@ def _asked_by(kind: str, server: Server, ends: ExitStack) -> Contender:
 
 def measure(contenders: list[Contender], options: argparse.Namespace, refusals: list[Refusal]) -> dict[Cell, Any]:
     """By cell and kind of contender, all rounds together."""
+    left = list(contenders)
+
+    def goes_on(contender: Contender, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except PeerFailed as error:
+            refusals.append(Refusal(contender.kind, str(error)))
+            left.remove(contender)
+
     for contender in contenders:
-        contender.fill(options.rows if SCAN in options.only else 0)
+        goes_on(contender, partial(contender.fill, options.rows if SCAN in options.only else 0))
     cells = [Cell(what, callers) for what in (GET, PUT) if what in options.only for callers in options.callers]
     cells += [Cell(what) for what in (PUT_MANY, SCAN) if what in options.only]
     found: dict[Cell, dict[str, Load]] = {cell: {} for cell in cells}
     for round_ in range(options.rounds):
         for cell in cells:
-            is_bulk = cell.what in (PUT_MANY, SCAN)
-            for contender in contenders[:: -1 if round_ % 2 else 1]:
-                if not (contender.kind in (OURS, "stelae-uvloop", *_BULK) if is_bulk else contender.takes_calls):
-                    continue
-                load = contender.load(cell, round_, options.seconds)
-                before = found[cell].get(contender.kind)
-                found[cell][contender.kind] = load if before is None else before + load
+            for contender in left[:: -1 if round_ % 2 else 1]:
+                if contender.takes(cell):
+                    goes_on(contender, partial(_add, found[cell], contender, cell, round_, options.seconds))
             console.print(f"[dim]round {round_ + 1}: {cell.words(options.rows)}[/]")
     return found
+
+
+def _add(loads: dict[str, Load], contender: Contender, cell: Cell, round_: int, seconds_: float) -> None:
+    load = contender.load(cell, round_, seconds_)
+    before = loads.get(contender.kind)
+    loads[contender.kind] = load if before is None else before + load
 
 
 def show(found: dict[Cell, dict[str, Load]], titles: dict[str, str], rows: int) -> None:
@@ -232,15 +265,15 @@ def show(found: dict[Cell, dict[str, Load]], titles: dict[str, str], rows: int) 
 
 
 def ratios(found: dict[Cell, dict[str, Load]], titles: dict[str, str], rows: int) -> list[Row]:
-    """Of the seconds that an operation takes, or a row of many. Redis shows where the limit is: no ratio is aimed at."""
+    """Of the seconds of a run, or of 1,000 calls. Of gets Redis shows where the limit is: no ratio is aimed at."""
     result = []
     for cell, loads in found.items():
         for kind, load in loads.items():
             if kind == OURS or kind.startswith("stelae-"):
                 continue
-            is_bulk = cell.what in (PUT_MANY, SCAN)
-            wanted = _BULK[kind] if is_bulk else None if kind == "redis" and cell.what == GET else 1.0
-            result.append(Row(cell.words(rows), 1 / loads[OURS].per_s, 1 / load.per_s, titles[kind], wanted))
+            wanted = _BULK[kind] if cell.is_bulk else None if kind == "redis" and cell.what == GET else 1.0
+            what = cell.words(rows) if cell.is_bulk else f"1,000 times {cell.words(rows)}"
+            result.append(Row(what, cell.each_s(loads[OURS]), cell.each_s(load), titles[kind], wanted))
     return result
 
 
@@ -267,8 +300,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         return [int(word) for word in words(text)]
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load, and each contender; a third more warms")
-    parser.add_argument("--rounds", type=int, default=2, help="how often all take their turn; a load is all its rounds")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each load, in each round; a third more warms up")
+    parser.add_argument("--rounds", type=int, default=3, help="how often all take their turn")
     parser.add_argument("--callers", type=numbers, default=[1, 8, 64], help="at once: 1,8,64")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table that is scanned")
     parser.add_argument("--peers", type=words, default=list(PEERS), help=f"some of {','.join(PEERS)}; '' for none")
@@ -291,6 +324,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = options_of()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("asked to end: what was started is ended"))
     refusals: list[Refusal] = []
     with start(options, refusals) as contenders:
         titles = {contender.kind: contender.title for contender in contenders}

@@ -259,7 +259,7 @@ class KuduThreads(ThreadClient):
         jpype = self._jpype = client_module("jpype", "JPype1")
         try:
             jpype.startJVM(classpath=said["jars"], convertStrings=False)
-        except Exception as error:  # noqa: BLE001 - whatever Java says, it does not run
+        except Exception as error:
             raise PeerFailed(f"Java does not start: {error}") from error
         self._kudu = jpype.JPackage("org").apache.kudu
         self._client = self._kudu.client.KuduClient.KuduClientBuilder(said["master"]).build()

@@ -177,7 +177,8 @@ def serve_kudu(home: Path | None) -> Iterator[Server]:
     endpoint: the master, and the jars."""
     if home is None:
         raise PeerFailed(
-            "say with --kudu where Maven Central's kudu-binary (linux-x86_64) was unpacked, with the jars of kudu-client"
+            "say with --kudu where Maven Central's kudu-binary (linux-x86_64) was unpacked, and where the jars of its "
+            "kudu-client lie"
         )
     programs = {path.name: path for path in home.rglob("bin/kudu-*") if os.access(path, os.X_OK)}
     jars = sorted(str(path) for path in home.rglob("*.jar") if not path.name.startswith("kudu-binary"))
@@ -190,7 +191,10 @@ def serve_kudu(home: Path | None) -> Iterator[Server]:
     with place("kudu") as directory, _ended() as processes:
         master_port, server_port = choose_free(HOST, 2)
         common = ["--unlock_unsafe_flags", "--unlock_experimental_flags", "--time_source=system_unsync"]
-        common += ["--log_force_fsync_all=true", "--webserver_enabled=false", "--use_hybrid_clock=true"]
+        common += ["--log_force_fsync_all=true", "--webserver_enabled=false"]
+        # It would ask who hosts the machine, to find a clock there: nobody outside is asked.
+        asked = ("aws_instance_id_url", "azure_instance_id_url", "gce_instance_id_url", "openstack_metadata_url")
+        common += [f"--cloud_{each}=http://{HOST}:1/" for each in asked]
         started = []
         for name, port in (("master", master_port), ("tserver", server_port)):
             own = directory / name
@@ -203,7 +207,7 @@ def serve_kudu(home: Path | None) -> Iterator[Server]:
             _wait(process, lambda port=port: _accepts(port), own)  # type: ignore[misc]
             started.append(process.pid)
         said = subprocess.run([programs["kudu-tserver"], "--version"], capture_output=True, text=True, check=False)
-        version = (said.stdout.split() + ["", ""])[1]
+        version = [*said.stdout.split(), "", ""][1]
         endpoint = json.dumps({"master": f"{HOST}:{master_port}", "jars": jars})
         yield Server(f"Kudu {version}, log_force_fsync_all", endpoint, tuple(started))
 
