@@ -134,7 +134,12 @@ _client: Client
 
 def _connect(kind: str, endpoint: str, servers: Sequence[int]) -> None:
     global _client  # noqa: PLW0603 - there is one client in the process
-    _client = CLIENTS[kind](endpoint, servers)
+    try:
+        _client = CLIENTS[kind](endpoint, servers)
+    except Exception as error:
+        if kind.startswith(OURS):
+            raise
+        raise PeerFailed(f"{type(error).__name__}: {error}") from None  # what Java raises does not travel
 
 
 def _fill() -> None:

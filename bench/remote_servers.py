@@ -68,8 +68,8 @@ def serve_stelae(*, uvloop: bool = False) -> Iterator[Server]:
             paths = [str(directory / "loops"), environment.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         words = ["--dir", str(directory / "cluster")]
-        _run_stelae("up", *words, "--port", "0", "--detach", environment=environment)
         try:
+            _run_stelae("up", *words, "--port", "0", "--detach", environment=environment)
             status = json.loads(_run_stelae("up", *words, "--status", "--json", environment=environment))
             shards = [shard for node in status["nodes"] for shard in node["shards"]]
             pids = [each["pid"] for each in (*status["masters"], *shards)]
