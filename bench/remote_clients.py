@@ -5,6 +5,7 @@ What is read and what is written are two tables, or two prefixes where there are
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any
@@ -253,8 +254,6 @@ class KuduThreads(ThreadClient):
 
     def __init__(self, endpoint: str, servers: Sequence[int]) -> None:
         super().__init__(endpoint, servers)
-        import json
-
         said = json.loads(endpoint)
         jpype = self._jpype = client_module("jpype", "JPype1")
         try:

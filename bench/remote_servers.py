@@ -173,8 +173,9 @@ def serve_etcd() -> Iterator[Server]:
 
 @contextmanager
 def serve_kudu(home: Path | None) -> Iterator[Server]:
-    """`home`: where `bin/kudu-master` and `bin/kudu-tserver` are, and the jars of kudu-client anywhere below. The
-    endpoint: the master, and the jars."""
+    """`home`: where `bin/kudu-master` and `bin/kudu-tserver` are, and the jars of kudu-client, anywhere below. The
+    endpoint: the master, and the jars. What it brings of Kerberos may not run on another system than it was built on:
+    without those files it takes the system's."""
     if home is None:
         raise PeerFailed(
             "say with --kudu where Maven Central's kudu-binary (linux-x86_64) was unpacked, and where the jars of its "
@@ -192,9 +193,11 @@ def serve_kudu(home: Path | None) -> Iterator[Server]:
         master_port, server_port = choose_free(HOST, 2)
         common = ["--unlock_unsafe_flags", "--unlock_experimental_flags", "--time_source=system_unsync"]
         common += ["--log_force_fsync_all=true", "--webserver_enabled=false"]
+        common += ["--rpc_encryption=disabled", "--rpc_authentication=disabled"]
         # It would ask who hosts the machine, to find a clock there: nobody outside is asked.
         asked = ("aws_instance_id_url", "azure_instance_id_url", "gce_instance_id_url", "openstack_metadata_url")
         common += [f"--cloud_{each}=http://{HOST}:1/" for each in asked]
+        environment = os.environ | {"SASL_PATH": os.pathsep.join(map(str, home.rglob("sasl2")))}
         started = []
         for name, port in (("master", master_port), ("tserver", server_port)):
             own = directory / name
@@ -203,7 +206,7 @@ def serve_kudu(home: Path | None) -> Iterator[Server]:
             words += [f"--rpc_bind_addresses={HOST}:{port}"]
             if name == "tserver":
                 words.append(f"--tserver_master_addrs={HOST}:{master_port}")
-            process = processes(_begin([str(programs[f"kudu-{name}"]), *common, *words], own))
+            process = processes(_begin([str(programs[f"kudu-{name}"]), *common, *words], own, {"env": environment}))
             _wait(process, lambda port=port: _accepts(port), own)  # type: ignore[misc]
             started.append(process.pid)
         said = subprocess.run([programs["kudu-tserver"], "--version"], capture_output=True, text=True, check=False)
@@ -239,11 +242,9 @@ def _other_user(directory: Path) -> dict[str, Any]:
     return {"user": "postgres", "group": "postgres", "extra_groups": []}
 
 
-def _begin(command: Sequence[str], directory: Path, user: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
+def _begin(command: Sequence[str], directory: Path, how: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
     with (directory / "log.txt").open("wb") as log:
-        return subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory, **(user or {})
-        )
+        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory, **(how or {}))
 
 
 def _wait(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], directory: Path) -> None:
