@@ -15,15 +15,12 @@ import asyncio
 import os
 import re
 import resource
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,47 +33,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from harness import Row as BenchRow
 from harness import best, report, report_growth
+from made_rows import BATCH, batch_of, batches, fields_of, key_of, place, seconds
 from rich.console import Console
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 import stelae
 
-BATCH = 10_000
-VALUE_BYTES = 100
 console = Console(width=140)
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[bytes]).decode
-
-
-def key_of(number: int) -> bytes:
-    return b"user%020d" % number
-
-
-def fields_of(count: int) -> list[str]:
-    return [f"field{number}" for number in range(count)]
-
-
-def batch_of(first: int, count: int, fields: int, seed: int = 0) -> pa.RecordBatch:
-    chance = np.random.default_rng([first, fields, seed])
-    columns = [pa.array([key_of(first + number) for number in range(count)], pa.binary())]
-    offsets = pa.py_buffer(np.arange(0, (count + 1) * VALUE_BYTES, VALUE_BYTES, dtype=np.int32))
-    for _ in range(fields):
-        data = pa.py_buffer(chance.integers(0, 256, count * VALUE_BYTES, dtype=np.uint8).tobytes())
-        columns.append(pa.Array.from_buffers(pa.binary(), count, [None, offsets, data]))
-    return pa.RecordBatch.from_arrays(columns, ["id", *fields_of(fields)])
-
-
-def batches(rows: int, fields: int, seed: int = 0) -> Iterator[pa.RecordBatch]:
-    for first in range(0, rows, BATCH):
-        yield batch_of(first, min(BATCH, rows - first), fields, seed)
-
-
-@contextmanager
-def place(name: str) -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 # -- the contenders
@@ -120,12 +84,6 @@ def sqlite_put_batch(db: sqlite3.Connection, batch: pa.RecordBatch) -> None:
     rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
     db.executemany(f"insert or replace into t values ({marks})", rows)
     db.execute("commit")
-
-
-def seconds(job: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    job()
-    return time.perf_counter() - start
 
 
 # -- what is measured

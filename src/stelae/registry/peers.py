@@ -256,7 +256,7 @@ class _Wire:
         except _UNSENDABLE as error:
             raise InvalidArgument(f"{operation.name}: this cannot be asked: {error}") from None
         limit = asyncio.timeout(left_s)
-        call = _Call[R](operation, self._loop.create_future(), limit, deadline.seconds)
+        call: _Call[R] = _Call(operation, self._loop.create_future(), limit, deadline.seconds)
         try:
             async with limit:
                 data = await self._exchange(request, frame, call)

@@ -74,7 +74,8 @@ def test_a_pin_that_comes_too_late_is_freed_and_the_others_stay(world: StoreWorl
     until(lambda: first.is_held and held(world) == [3, 7], world.loop)
     second.close()
     first.close()
-    assert held(world) == []
+    # An owner that was late is not waited for: it frees them when it comes to it.
+    until(lambda: held(world) == [], world.loop)
     assert remote.connections == 1
 
 

@@ -19,9 +19,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import cast
 
 from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, REFUSAL, TlsSession, looks_like_tls
-from stelae.model.errors import Closed, InvalidArgument, PermissionDenied, StelaeError, Unavailable
+from stelae.model.errors import Closed, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
 from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, WireLimits, encode_frame
@@ -91,9 +92,8 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     # -- what the loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise InvalidArgument(f"{self._place}: not a stream")
-        self._transport = transport
+        # A loop makes streams of its own kind: not every one's are asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=0)
         self.peer = self.prepare(transport.get_extra_info("socket"))
         if self._tls is None:

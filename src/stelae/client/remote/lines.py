@@ -59,15 +59,21 @@ class LineSettings:
 DEFAULT_LINE_SETTINGS = LineSettings()
 
 
-@contextmanager
-def _broken_is_lost() -> Iterator[None]:
-    """Whatever a connection says of its own end is ConnectionLost; a peer that is only slow is DeadlineExceeded."""
-    try:
-        yield
-    except (ConnectionLost, DeadlineExceeded):
-        raise
-    except Unavailable as error:
-        raise ConnectionLost(str(error)) from error
+class _BrokenIsLost:
+    """Whatever a connection says of its own end is ConnectionLost; a peer that is only slow is DeadlineExceeded. No
+    generator: every call goes through it twice."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Unavailable) and not isinstance(error, ConnectionLost | DeadlineExceeded):
+            raise ConnectionLost(str(error)) from error
+
+
+_BROKEN_IS_LOST = _BrokenIsLost()
 
 
 class Line:
@@ -126,7 +132,7 @@ class Line:
 
     def _exchange(self, frame: Frame, deadline: Deadline) -> Frame:
         """What the other side says to it."""
-        with _broken_is_lost():
+        with _BROKEN_IS_LOST:
             self._connection.send(frame, deadline.left_s)
             answer = self._connection.receive(deadline.left_s)
         if answer is None:
@@ -150,7 +156,7 @@ class Line:
     def receive(self, timeout_s: float) -> Frame:
         """The next frame of an answer that is still to come."""
         try:
-            with _broken_is_lost():
+            with _BROKEN_IS_LOST:
                 frame = self._connection.receive(timeout_s)
             if frame is None:
                 raise ConnectionLost(f"{self.peer}: it closed the connection before it answered")
@@ -177,7 +183,7 @@ class Line:
     def _send(self, frame: Frame, timeout_s: float) -> None:
         was_broken, self.is_broken = self.is_broken, True
         try:
-            with _broken_is_lost():
+            with _BROKEN_IS_LOST:
                 self._connection.send(frame, timeout_s)
         except InvalidArgument:
             self.is_broken = was_broken
@@ -285,7 +291,7 @@ class Lines:
 
     def _open_line(self, deadline: Deadline) -> Line:
         until = deadline.within(self._settings.connect_s)
-        with _broken_is_lost():
+        with _BROKEN_IS_LOST:
             line = Line(self._connector.connect(until.check(f"connecting to {self._connector.address}")))
         try:
             line.greet(self._introduction, until)
