@@ -98,3 +98,24 @@ def test_until_it_is_settled_the_file_stays_as_it_was(tmp_path: Path, how: str) 
     assert newest == revision
     assert keys[-2:] == ["new", "z"]
     assert ("b" in keys) == (how == "killed")
+
+
+def test_closed_before_it_looked_for_changes_the_file_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that is busy with other work, that is."""
+
+    async def never(_: SqliteMetastore) -> None:
+        await asyncio.Event().wait()
+
+    path = tmp_path / FILE
+    asyncio.run(fill(path, "a"))
+    kill_with_a_log(tmp_path)
+    before = files_of(tmp_path)
+    monkeypatch.setattr(SqliteMetastore, "_poll", never)
+
+    async def open_and_close() -> None:
+        await (await SqliteMetastore.open(path, SystemClock(), held=True)).close()
+
+    asyncio.run(open_and_close())
+    assert files_of(tmp_path) == before

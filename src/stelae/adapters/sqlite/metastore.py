@@ -193,8 +193,11 @@ class SqliteMetastore:
         workers = [_Worker(place, mark)] if read_only else [_Worker(place, mark), _Worker(place, mark)]
         try:
             carries = await workers[-1].prepare(read_only=read_only, held=held)
-            # SQLite writes its log into the file when the last connection is closed that may write.
+            # SQLite writes its log into the file when the last connection is closed, if that may write. One that has
+            # read nothing yet does not count: so this one, which may not write and is closed last, reads at once.
             await workers[0].open(read_only=read_only or held)
+            if held:
+                await workers[0].read(lambda db: db.execute("SELECT count(*) FROM sqlite_master").fetchone())
             if not read_only:
                 await workers[1].open(read_only=False)
                 if held:
