@@ -1,0 +1,111 @@
+"""A cluster whose processes are forked by one that has imported everything: to kill one and to start it again costs
+tenths of a second, so it can be done often.
+
+Run as a program it is that process: it is told, line by line, what to start, and answers with the new process's id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.cluster_of_threads import NODE
+from tests.effort import HANG_S
+
+ROOT = Path(__file__).parents[2]
+
+
+class ForkedCluster:
+    """`begin` starts what is not there, `kill` ends it with -9. Both wait until that is so."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        self._root = root
+        self.address = address
+        self._pids: dict[str, int] = {}
+        command = [sys.executable, "-m", "tests.cluster.forked", str(root), address]
+        pipe = subprocess.PIPE
+        self._parent = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+
+    def begin(self, what: str) -> None:
+        """ "master" or "shard": it serves when this returns."""
+        self._pids[what] = self._ask("begin", what)
+
+    def kill(self, what: str) -> None:
+        os.kill(self._pids[what], signal.SIGKILL)
+        self._ask("wait", self._pids.pop(what))
+
+    def _ask(self, what: str, about: Any) -> int:
+        parent = self._parent
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write(json.dumps([what, about]) + "\n")
+        answer = parent.stdout.readline()
+        assert answer, "the process that forks has ended"
+        return int(answer)
+
+    def close(self) -> None:
+        for what in tuple(self._pids):
+            self.kill(what)
+        self._parent.communicate(timeout=HANG_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _fork(root: Path, address: str, what: str) -> int:
+    """The id of a process that serves."""
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(tell)
+        said = os.read(ready, 10)
+        os.close(ready)
+        if not said:
+            raise SystemExit(f"the {what} did not start")
+        return pid
+    try:
+        os.close(ready)
+        serving = _serve(root, address, what)
+        os.write(tell, b"ready")
+        signal.pause()
+        del serving
+    finally:
+        os._exit(1)
+
+
+def _serve(root: Path, address: str, what: str) -> object:
+    from stelae.launch.processes import MasterProcess, ProcessOptions, ShardOptions, ShardProcess
+
+    metastore, store = f"sqlite://{root}/metastore", str(root / "store")
+    if what == "master":
+        return MasterProcess(ProcessOptions("master-1", root / "master-1", metastore, store, address))
+    return ShardProcess(ShardOptions("node-1", root / "shard-0", metastore, store, node=NODE))
+
+
+def _main() -> None:
+    import stelae.launch.processes  # noqa: F401 - before the first fork
+    from stelae.launch.local import LocalStore  # noqa: F401 - the same
+
+    root, address = Path(sys.argv[1]), sys.argv[2]
+    for line in sys.stdin:
+        what, about = json.loads(line)
+        if what == "begin":
+            print(_fork(root, address, about), flush=True)
+        else:
+            os.waitpid(about, 0)
+            print(0, flush=True)
+
+
+if __name__ == "__main__":
+    _main()
