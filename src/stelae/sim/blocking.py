@@ -1,10 +1,11 @@
-"""Code that blocks in the simulated world: it runs the loop while it waits, so waiting takes virtual time and everybody
-else goes on meanwhile. In a process that has crashed, calls that block raise SimCrash."""
+"""Code that blocks in the simulated world: waiting takes virtual time, and everybody else goes on meanwhile. In a
+simulated thread (`threads.py`) it waits for the loop; where there is none, it runs the loop while it waits. In a process
+that has crashed, calls that block raise SimCrash."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from stelae.model.errors import Closed, DeadlineExceeded
@@ -13,6 +14,7 @@ from stelae.sim.connections import SimConnection
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop
 from stelae.sim.process import SimProcess, current_process, outside
+from stelae.sim.threads import current_thread
 
 T = TypeVar("T")
 
@@ -81,7 +83,7 @@ class SimConnector:
             if current_process() is not process:  # what is left of it is being collected as garbage
                 raise Closed(f"{doing}: the process {process.name} has crashed")
             raise SimCrash(f"{doing}: the process {process.name} has crashed")
-        if loop.is_running():
+        if loop.is_running() and current_thread() is None:
             job.close()
             raise RuntimeError(f"{doing}: code that the loop runs cannot block; it must await")
         try:
@@ -106,6 +108,9 @@ def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
         job.close()
         raise SimCrash(f"the process {process.name} has crashed")
     task = loop.create_task(job)
+    thread = current_thread()
+    if thread is not None:
+        return thread.wait_for(task)
     if process is None:
         return loop.run_until_complete(task)
     run_outside(loop, _done_or_dead(task, process))
@@ -117,8 +122,25 @@ def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
 def run_outside(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
     """Run the loop until a job is done that belongs to no process, nor does stopping the loop: so it ends although the
     process that this code runs in crashes meanwhile."""
+    thread = current_thread()
+    if thread is not None:
+        return thread.wait_for(outside().run(loop.create_task, job))
     return outside().run(lambda: loop.run_until_complete(loop.create_task(job)))
 
 
 async def _done_or_dead(task: asyncio.Task[Any], process: SimProcess) -> None:
     await asyncio.wait((task, asyncio.ensure_future(process.ended())), return_when=asyncio.FIRST_COMPLETED)
+
+
+class BlockingLoop:
+    """A `ports.loop.Loop`: the simulated one, for code that blocks."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def run(self, job: Awaitable[T]) -> T:
+        return run_blocking(self._loop, _await(job))
+
+
+async def _await(job: Awaitable[T]) -> T:
+    return await job
