@@ -5,7 +5,8 @@ that has crashed, calls that block raise SimCrash."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stelae.model.errors import Closed, DeadlineExceeded
@@ -41,12 +42,11 @@ class SimBlockingConnection:
         return self._connection.peer
 
     def send(self, frame: Frame, timeout_s: float | None) -> None:
-        self._connector.wait(self._process, self._connection.send(frame), timeout_s, f"{self.peer}: sending to it")
+        sending = partial(self._connection.send, frame)
+        self._connector.wait(self._process, sending, timeout_s, f"{self.peer}: sending to it")
 
     def receive(self, timeout_s: float | None) -> Frame | None:
-        return self._connector.wait(
-            self._process, self._connection.receive(), timeout_s, f"{self.peer}: waiting for it"
-        )
+        return self._connector.wait(self._process, self._connection.receive, timeout_s, f"{self.peer}: waiting for it")
 
     def is_quiet(self) -> bool:
         return self._connection.is_quiet()
@@ -68,23 +68,26 @@ class SimConnector:
 
     def connect(self, timeout_s: float | None) -> SimBlockingConnection:
         process = current_process()
-        opening = self._transport.connect_as(process, self._address)
+        opening = partial(self._transport.connect_as, process, self._address)
         connection = self.wait(process, opening, timeout_s, f"{self._address}: connecting")
         return SimBlockingConnection(self, process, connection)
 
-    def wait(self, process: SimProcess | None, job: Coroutine[Any, Any, T], timeout_s: float | None, doing: str) -> T:
+    def wait(
+        self,
+        process: SimProcess | None,
+        job: Callable[[], Coroutine[Any, Any, T]],
+        timeout_s: float | None,
+        doing: str,
+    ) -> T:
         """Run the loop until the job is done. The job itself is nobody's, so it ends although its process crashes."""
         loop = self._transport.loop
         if loop.is_closed():
-            job.close()
             raise Closed(f"{doing}: the world has ended")
         if process is not None and not process.alive:
-            job.close()
             if current_process() is not process:  # what is left of it is being collected as garbage
                 raise Closed(f"{doing}: the process {process.name} has crashed")
             raise SimCrash(f"{doing}: the process {process.name} has crashed")
         if loop.is_running() and current_thread() is None:
-            job.close()
             raise RuntimeError(f"{doing}: code that the loop runs cannot block; it must await")
         try:
             return run_outside(loop, _in_time(job, timeout_s))
@@ -95,9 +98,9 @@ class SimConnector:
                 raise SimCrash(f"{doing}: the process {process.name} has crashed")
 
 
-async def _in_time(job: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+async def _in_time(job: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None) -> T:
     async with asyncio.timeout(timeout_s):
-        return await job
+        return await job()
 
 
 def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
