@@ -7,7 +7,7 @@ SimDeadlock that says where each task waits; too many steps are a SimOverrun. An
 
 A run repeats as far as the code under test does: tasks and futures hash by their number, so sets of them keep their
 order, but sets of text are ordered by Python's own seed (PYTHONHASHSEED). A `Trace` tells whether two runs were the
-same. There are no threads and no real I/O: asking for them raises.
+same. There are no threads but simulated ones (`threads.py`) and no real I/O: asking for them raises.
 
 A *process* (`spawn`) is what can crash: its main task, and every task, callback and timer that comes of it. Crashed, it
 takes no further step; its tasks stay where they wait, and none of their `finally` blocks runs before the world ends.
@@ -41,6 +41,7 @@ from weakref import ref
 
 from stelae.sim.effects import SimCrash
 from stelae.sim.process import ProcessClock, SimProcess, current_process, inside, outside, process_of
+from stelae.sim.threads import SimThread
 from stelae.sim.trace import Trace
 
 T = TypeVar("T")
@@ -120,6 +121,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._generators: list[ref[AsyncGeneratorType[Any, Any]]] = []
         self._trace = trace
         self._thread = get_ident()
+        self.threads: dict[SimThread, None] = {}
         for what in _REAL:
             setattr(self, what, partial(_refuse, what))
 
@@ -134,6 +136,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._own_ns(current_process()) / _NS_PER_S
+
+    def hand_over(self, ident: int) -> int:
+        """From here on that thread of the system runs, and nobody else does (`threads.py`); the one before."""
+        before, self._thread = self._thread, ident
+        return before
 
     def draw(self) -> float:
         """A number from 0 to 1, without 1, from the seed of this run: for what else the simulated world leaves to
@@ -275,6 +282,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _finish(self) -> None:
         """End what still runs as asyncio.run does, then tell of errors that no one took."""
+        self._end_threads()
         running = {task: of for task, of in self._tasks if not task.done() and (of is None or of.alive)}
         for _, process in self._tasks:
             if process is not None and process.is_paused:
@@ -291,8 +299,13 @@ class SimLoop(asyncio.BaseEventLoop):
             if task.done() and _untaken(task) and (process is None or process.alive):
                 raise SimUnhandled(f"in task {task.get_name()}") from task.exception()
 
+    def _end_threads(self) -> None:
+        while self.threads:
+            next(iter(self.threads)).unwind()
+
     def _drop(self) -> None:
         """The end of the world: what never finished is closed, wherever it stands, and says nothing."""
+        self._end_threads()
         for task, _ in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False

@@ -1,0 +1,215 @@
+"""Programs that use a simulated cluster while it is disturbed, one that makes and drops tables, and one that looks at
+what is left when all is healed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import stelae
+from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.sim.nemesis import Nemesis, draw_swarm
+from stelae.sim.threads import current_thread, run_in_thread
+from stelae.sim.world import ProcessPorts, SimWorld
+from tests.cluster.history import History
+from tests.cluster.processes import connect, run_master, run_shard
+
+ROWS = ("a", "c", "m", "x")
+COUNTERS = ("b", "z")
+CLIENTS = 2
+CALLS = 14
+CHANGES = 5
+FAULTS_MAX = 10
+PROGRESS_S = 900.0
+BEGIN_S = 300.0
+
+
+def sleep(seconds: float) -> None:
+    thread = current_thread()
+    assert thread is not None
+    thread.sleep(seconds)
+
+
+@dataclass
+class Cluster:
+    history: History = field(default_factory=History)
+    outcome: str = ""
+
+    async def disturbed(self, world: SimWorld, kinds: Sequence[str]) -> History:
+        """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
+        world.add("master", run_master)
+        world.add("shard", run_shard)
+        names = [f"client-{number}" for number in range(CLIENTS)]
+        for name in names:
+            world.add(name, partial(self._run, work=self._use, calls=CALLS))
+        world.add("operator", partial(self._run, work=self._operate, calls=CHANGES))
+        world.add("first", partial(self._run, work=self._make, calls=1), restarts=False)
+        world.add("judge", partial(self._run, work=self._judge, calls=1), restarts=False)
+        for name in ("master", "shard", "first"):
+            world.start(name)
+        await self._until_done(["first"], BEGIN_S)
+        world.story.tell("the table is there")
+        for name in (*names, "operator"):
+            world.start(name)
+        aims_at = ["master", "shard", *names, "operator"]
+        nemesis = Nemesis(world, draw_swarm(world.rng("swarm"), kinds, faults_max=FAULTS_MAX), aims_at)
+        await nemesis.run()
+        nemesis.end()
+        world.story.tell("all is healed")
+        await self._until_done([*names, "operator"], PROGRESS_S)
+        world.story.tell("all programs are done")
+        world.start("judge")
+        await self._until_done(["judge"], PROGRESS_S)
+        self.history.check()
+        return self.history
+
+    async def _until_done(self, names: Sequence[str], within_s: float) -> None:
+        left = self.history.calls_left
+        try:
+            async with asyncio.timeout(within_s):
+                while any(left.get(name, 1) for name in names):
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            raise AssertionError(f"no progress within {within_s} s: {left}") from None
+
+    async def _run(self, ports: ProcessPorts, work: Any, calls: int) -> None:
+        self.history.calls_left.setdefault(ports.name, calls)
+        await run_in_thread(ports.loop, self._call_all, ports, work)
+        await asyncio.Event().wait()
+
+    def _call_all(self, ports: ProcessPorts, work: Any) -> None:
+        left = self.history.calls_left
+        while left[ports.name]:
+            try:
+                db = connect(ports)
+                break
+            except Retryable:
+                sleep(1.0)
+        else:
+            return
+        while left[ports.name]:
+            if work == self._use or work == self._operate:
+                left[ports.name] -= 1  # though it is killed in the middle
+                with suppress(Retryable, UnknownOutcome, SnapshotTooOld):
+                    work(ports, db)
+            else:
+                work(ports, db)
+                left[ports.name] -= 1
+            sleep(ports.rng.fraction() * 1.0)
+
+    # -- programs
+
+    def _make(self, _: ProcessPorts, db: stelae.Database) -> None:
+        groups = [stelae.columns("g", {"v": "int64"}), stelae.columns("h", {"w": "int64"})]
+        while True:
+            with suppress(Retryable, UnknownOutcome):
+                db.create_table("t", key={"k": "string"}, groups=groups, splits=["m"], if_not_exists=True)
+                return
+
+    def _use(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        rng, history, who = ports.rng, self.history, ports.name
+        table = db.table("t")
+        row = ROWS[rng.below(len(ROWS))]
+        value = history.value()
+        match rng.below(12):
+            case 0 | 1 | 2:
+                history.record(who, "put", {row: value}, lambda: table.put({"k": row, "v": value}))
+            case 3:
+                history.record(who, "erase", {row: None}, lambda: table.erase(row))
+            case 4:
+                job = partial(table.put, {"k": row, "v": value}, if_absent=True)
+                history.record(who, "absent", {row: value}, job)
+            case 5:
+                found = history.record(who, "get", {row: None}, lambda: _get(table, row))
+                if found is not None and found[0].get(row) is not None:
+                    values, txn = found
+                    job = partial(table.put, {"k": row, "v": value}, if_unchanged_since=txn)
+                    history.record(who, "swap", {row: (values[row], value)}, job)
+            case 6 | 7:
+                counter = COUNTERS[rng.below(len(COUNTERS))]
+                history.record(who, "add", {counter: 1}, lambda: table.increment(counter, {"v": 1})["v"])
+            case 8:
+                history.record(who, "get", {row: None}, lambda: _get(table, row))
+            case 9:
+                history.record(who, "get", dict.fromkeys(ROWS), lambda: (dict(_scan(table)), None))
+            case 10:
+                given = {each: history.value() for each in ROWS}
+                rows = [{"k": each, "v": put} for each, put in given.items()]
+                history.record(who, "put", given, lambda: table.put_many(rows) and None)
+            case _:
+                self._look_back(ports, db, table)
+
+    def _look_back(self, ports: ProcessPorts, db: stelae.Database, table: stelae.Table) -> None:
+        """Snapshots, one's own and those of others, stay as they are."""
+        with db.snapshot() as snapshot:
+            self.history.keep_snapshot(snapshot.txn, _scan(table, snapshot))
+            if ports.rng.below(2):
+                table.flush()
+            sleep(ports.rng.fraction() * 3)
+            self.history.keep_snapshot(snapshot.txn, _scan(table, snapshot))
+        known = list(self.history.snapshots)
+        txn = known[ports.rng.below(len(known))]
+        self.history.keep_snapshot(txn, _scan(table, txn))
+
+    def _operate(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        rng, history = ports.rng, self.history
+        there = [name for name, made in history.tables.items() if made.is_there]
+        match rng.below(6):
+            case 0 | 1:
+                name = f"d{len(history.tables)}"
+                groups = [stelae.columns("g", {"v": "int64"})]
+                job = partial(db.create_table, name, key={"k": "string"}, groups=groups, splits=["m"])
+                history.change(history.tables, name, is_there=True, job=job)
+            case 2 if there:
+                name = there[rng.below(len(there))]
+                history.change(history.tables, name, is_there=False, job=partial(db.drop_table, name))
+            case 3:
+                name = f"x{len(history.columns)}"
+                job = partial(db.alter_table, "t", add={"g": {name: "int64"}})
+                history.change(history.columns, name, is_there=True, job=job)
+            case 4:
+                db.table("t").split("fhpt"[rng.below(4)])
+            case _:
+                db.table("t").compact()
+        history.see(history.tables, db.tables(), "table")
+        history.see(history.columns, _columns(db), "column")
+
+    def _judge(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        """All is healed: everything must go well."""
+        history, table = self.history, db.table("t")
+        for row in (*ROWS, *COUNTERS):
+            assert history.record(ports.name, "get", {row: None}, partial(_get, table, row)) is not None
+        rows = _scan(table)
+        assert history.record(ports.name, "get", dict.fromkeys(ROWS), lambda: (dict(rows), None)) is not None
+        for txn in list(history.snapshots):
+            try:
+                history.keep_snapshot(txn, _scan(table, txn))
+            except SnapshotTooOld:
+                continue
+        history.see(history.tables, db.tables(), "table")
+        history.see(history.columns, _columns(db), "column")
+        for name in [name for name in db.tables() if name in history.tables]:
+            made = db.table(name)
+            for key in ("a", "z"):
+                made.put({"k": key, "v": 1})
+                assert made.get(key) is not None, f"table {name}"
+        report = db.check()
+        assert not report.problems, report.problems
+
+
+def _get(table: stelae.Table, row: str) -> tuple[dict[str, Any], int | None]:
+    found = table.get(row, columns=["v"])
+    return ({}, None) if found is None else ({row: found["v"]}, found.txn)
+
+
+def _scan(table: stelae.Table, at: Any = None) -> tuple[tuple[str, Any], ...]:
+    with table.scan(columns=["v"], at=at) as scan:
+        return tuple((row["k"], row["v"]) for row in scan)
+
+
+def _columns(db: stelae.Database) -> list[str]:
+    return [column.name for group in db.table("t").schema.groups for column in group.columns]
