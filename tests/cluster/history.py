@@ -48,7 +48,6 @@ class Made:
     """Something of the catalog. `is_there`: None if nobody knows."""
 
     is_there: bool | None
-    seen: bool = False
 
 
 @dataclass
@@ -107,15 +106,13 @@ class History:
 
     def change(self, of: dict[str, Made], name: str, *, is_there: bool, job: Callable[[], object]) -> None:
         """Do what makes something, or takes it away."""
-        before = of.setdefault(name, Made(False)).is_there
-        of[name].is_there = None
+        of.setdefault(name, Made(False)).is_there = None
         try:
             job()
-        except UnknownOutcome:
+        except (UnknownOutcome, Retryable):
+            # Of a change of tables Retryable does not say that nothing happened: what the catalog has may have failed
+            # at the shard, and is done before the next change.
             self.outcomes["ddl info"] += 1
-        except Retryable:
-            self.outcomes["ddl none"] += 1
-            of[name].is_there = before
         else:
             self.outcomes["ddl ok"] += 1
             of[name].is_there = is_there

@@ -42,7 +42,6 @@ from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 MASTER = Address("master:1")
-SHARD = Address("shard:1")
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
 SHARD_SETTINGS = ShardSettings(
     cache_bytes=2**20,
@@ -130,7 +129,8 @@ def _serve_shard(ports: sim.ProcessPorts) -> None:
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
     shard = ClusterShard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
     start_steps(shard)
-    shard.serve(own.loop.run(ports.transport.listen(SHARD)))
+    port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
+    shard.serve(own.loop.run(ports.transport.listen(Address(f"shard:{port}"))))
 
 
 class Connected:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
@@ -305,6 +306,13 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _drop(self) -> None:
         """The end of the world: what never finished is closed, wherever it stands, and says nothing."""
+        told, sys.unraisablehook = sys.unraisablehook, _say_nothing
+        try:
+            self._close_all()
+        finally:
+            sys.unraisablehook = told
+
+    def _close_all(self) -> None:
         self._end_threads()
         for task, _ in self._tasks:
             if not task.done():
@@ -368,6 +376,10 @@ def simulate(
 
 def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(f"{what}: the simulation has no threads, processes or real I/O; use what `stelae.sim` offers")
+
+
+def _say_nothing(_: object) -> None:
+    """Of what a coroutine does that is closed where it waits: its process has long crashed."""
 
 
 def _ns(seconds: float) -> int:
