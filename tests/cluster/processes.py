@@ -167,8 +167,8 @@ class Connected:
             raise
         return remote
 
-    def owner_words(self) -> str:
-        return "the simulated cluster"
+    def away_words(self) -> str:
+        return "the simulated cluster cannot be reached"
 
 
 class Watched(AttachedStore):

@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import stelae
 from stelae.launch.steps import TEND_S
 from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
-from stelae.sim.nemesis import Nemesis, draw_swarm
+from stelae.sim.links import USUAL_DELAYS
+from stelae.sim.metastore import NO_FAULTS
+from stelae.sim.nemesis import Nemesis, Swarm, draw_swarm
 from stelae.sim.threads import current_thread, run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld
 from tests.cluster.history import History
@@ -22,10 +24,14 @@ from tests.cluster.processes import connect, run_master, run_shard
 ROWS = ("a", "c", "m", "x")
 COUNTERS = ("b", "z")
 CLIENTS = 2
-CALLS = 14
-CHANGES = 5
+CALLS = 6
+CHANGES = 2
 FAULTS_MAX = 10
+GAP_S_MAX = 1.0
+LASTING_S_MAX = 10.0
+PAUSE_S_MAX = 0.4
 PROGRESS_S = 900.0
+START_S = 0.5
 BEGIN_S = 300.0
 CHECKS_MAX = 4
 
@@ -34,6 +40,18 @@ def sleep(seconds: float) -> None:
     thread = current_thread()
     assert thread is not None
     thread.sleep(seconds)
+
+
+def _pacify(world: SimWorld) -> None:
+    """Nothing between processes is late or lost."""
+    world.transport.links.delays, world.metastore.faults = USUAL_DELAYS, NO_FAULTS
+
+
+def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
+    """Faults while the programs work, which is not for long."""
+    swarm = draw_swarm(world.rng("swarm"), kinds, faults_max=FAULTS_MAX)
+    gap_s, lasting_s = min(swarm.gap_s_max, GAP_S_MAX), min(swarm.lasting_s_max, LASTING_S_MAX)
+    return replace(swarm, gap_s_max=gap_s, lasting_s_max=lasting_s)
 
 
 @dataclass
@@ -51,16 +69,13 @@ class Cluster:
         world.add("operator", partial(self._run, work=self._operate, calls=CHANGES))
         world.add("first", partial(self._run, work=self._make, calls=1), restarts=False)
         world.add("judge", partial(self._run, work=self._judge, calls=1), restarts=False)
-        for name in ("master", "shard", "first"):
-            world.start(name)
-        await self._until_done(["first"], BEGIN_S)
-        world.story.tell("the table is there")
+        await self._begin(world)
         for name in (*names, "operator"):
             world.start(name)
-        aims_at = ["master", "shard", *names, "operator"]
-        nemesis = Nemesis(world, draw_swarm(world.rng("swarm"), kinds, faults_max=FAULTS_MAX), aims_at)
+        nemesis = Nemesis(world, _draw_dense(world, kinds), ["master", "shard", *names, "operator"])
         await nemesis.run()
         nemesis.end()
+        _pacify(world)
         world.story.tell("all is healed")
         await self._until_done([*names, "operator"], PROGRESS_S)
         world.story.tell("all programs are done")
@@ -69,12 +84,23 @@ class Cluster:
         self.history.check()
         return self.history
 
+    async def _begin(self, world: SimWorld) -> None:
+        """In peace: it is not the first start that is tried, there are many more."""
+        _pacify(world)
+        world.start("master")
+        world.start("shard")
+        await asyncio.sleep(START_S)
+        world.start("first")
+        await self._until_done(["first"], BEGIN_S)
+        world.story.tell("the table is there")
+        world.transport.links.delays, world.metastore.faults = world.settings.delays, world.settings.metastore
+
     async def _until_done(self, names: Sequence[str], within_s: float) -> None:
         left = self.history.calls_left
         try:
             async with asyncio.timeout(within_s):
                 while any(left.get(name, 1) for name in names):
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"no progress within {within_s} s: {left}") from None
 
@@ -101,7 +127,7 @@ class Cluster:
             else:
                 work(ports, db)
                 left[ports.name] -= 1
-            sleep(ports.rng.fraction() * 1.0)
+            sleep(ports.rng.fraction() * PAUSE_S_MAX)
 
     # -- programs
 
