@@ -4,6 +4,7 @@ connected to them. Each is started again when it ends. What blocks in them runs 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -24,39 +25,34 @@ from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, attach_patiently
 from stelae.launch.steps import TEND_S, start_steps
 from stelae.master.master import MasterSettings
-from stelae.model.errors import Unavailable
+from stelae.model.errors import Corruption, Unavailable
+from stelae.ports.rng import Rng
 from stelae.ports.transport import Address
 from stelae.registry.control_operations import PLACES
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.sim import world as sim
-from stelae.sim.blocking import BlockingLoop
-from stelae.sim.locks import simulated_locks
 from stelae.sim.loop import SimLoop
-from stelae.sim.paced import PacedLogFiles
-from stelae.sim.threads import SimThread, ThreadsExecutor, current_thread, run_in_thread
+from stelae.sim.threads.blocking import BlockingLoop
+from stelae.sim.threads.executor import ThreadsExecutor
+from stelae.sim.threads.locks import simulated_locks
+from stelae.sim.threads.paced import PacedLogFiles
+from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
 from stelae.storage.log.wal import WalSettings
 from stelae.storage.shard import ShardSettings
-from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 MASTER = Address("master:1")
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
-SHARD_SETTINGS = ShardSettings(
-    cache_bytes=2**20,
-    log=WalSettings(segment_bytes_max=2_000),
-    serializer=SerializerSettings(seal_bytes=3_000, memory_bytes=12_000, log_bytes=20_000),
-    picker=PickerSettings(),
-)
-PATIENCE_S = 20.0
+PATIENCE_S_MIN, PATIENCE_S_MAX = 1.0, 20.0
 _WATCH_S = 1.0
 
 
 class LoopsThread:
     """A `threading.Thread` as the adapters use it, in the simulated world."""
 
-    def __init__(self, target: Callable[[], object], name: str, daemon: bool) -> None:  # noqa: ARG002, FBT001
+    def __init__(self, target: Callable[[], object], name: str, daemon: bool) -> None:
         loop = asyncio.get_running_loop() if (here := current_thread()) is None else here._loop
         assert isinstance(loop, SimLoop)
         self._thread = SimThread(loop, target, name)
@@ -74,9 +70,27 @@ class LoopsThread:
 
 @contextmanager
 def simulated_threads() -> Iterator[None]:
-    """Threads and locks are simulated meanwhile."""
-    with simulated_locks(), mock.patch("stelae.adapters.threads.Thread", LoopsThread):
-        yield
+    """Threads and locks are simulated meanwhile. What a thread of the product fails with, other than what it expects,
+    is raised at the end: in the real world it would only be logged."""
+    heard = _Failures()
+    logger = logging.getLogger("stelae")
+    logger.addHandler(heard)
+    try:
+        with simulated_locks(), mock.patch("stelae.adapters.threads.Thread", LoopsThread):
+            yield
+    finally:
+        logger.removeHandler(heard)
+    assert not heard.failures, f"a thread failed: {heard.failures[0]!r}"
+
+
+class _Failures(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], Exception):
+            self.failures.append(record.exc_info[1])
 
 
 def process_ports(ports: sim.ProcessPorts) -> ProcessPorts:
@@ -117,15 +131,26 @@ def _serve_master(ports: sim.ProcessPorts) -> None:
 
 
 async def run_shard(ports: sim.ProcessPorts) -> None:
-    await run_in_thread(ports.loop, _serve_shard, ports)
+    try:
+        await run_in_thread(ports.loop, _serve_shard, ports)
+    except Corruption as error:
+        raise AssertionError(f"the shard does not come up, and no byte of it was touched: {error}") from error
     await asyncio.Event().wait()
+
+
+def _draw_settings(rng: Rng) -> ShardSettings:
+    """Small, so that flushes, compactions and new segments come soon; in each life others."""
+    seal_bytes = int(2_000 * 15 ** rng.fraction())
+    serializer = SerializerSettings(seal_bytes, memory_bytes=4 * seal_bytes, log_bytes=8 * seal_bytes)
+    log = WalSettings(segment_bytes_max=int(1_000 * 10 ** rng.fraction()))
+    return ShardSettings(cache_bytes=2**20, log=log, serializer=serializer)
 
 
 def _serve_shard(ports: sim.ProcessPorts) -> None:
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
     identity = ShardIdentity("node-1", "n1", 0, "log-1")
-    settings = ClusterShardSettings(identity, "", SHARD_SETTINGS)
+    settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
     shard = ClusterShard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
     start_steps(shard)
@@ -187,7 +212,12 @@ class Watched(AttachedStore):
         return False
 
 
-def connect(ports: sim.ProcessPorts, patience_s: float = PATIENCE_S) -> Database:
+def draw_patience_s(rng: Rng) -> float:
+    """Some programs give up soon, and do not know then what became of their calls."""
+    return float(PATIENCE_S_MIN * (PATIENCE_S_MAX / PATIENCE_S_MIN) ** rng.fraction())
+
+
+def connect(ports: sim.ProcessPorts, patience_s: float = PATIENCE_S_MAX) -> Database:
     """Blocking, for a simulated thread."""
     place = Connected(ports)
     patience = Patience(ports.clock, ports.rng, patience_s)

@@ -1,4 +1,4 @@
-"""A whole cluster in the simulated world: the master, the shard and the clients that users run, and everything fails."""
+"""A whole cluster in the simulated world: the master, the shard and the clients that users run, while all fails."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.cluster.workload import Cluster
 from tests.sim.seeds import repeat, seeds
 
 SEEDS = 200
+STEPS_MAX = 100_000
+"""Ten times what a run takes."""
 
 
 def run_cluster(seed: int, kinds: tuple[str, ...] = SAFE) -> WorldRun[History]:
@@ -23,6 +25,7 @@ def run_cluster(seed: int, kinds: tuple[str, ...] = SAFE) -> WorldRun[History]:
             seed,
             repeat=repeat(seed),
             settings=draw_settings(SimRng(seed)),
+            steps_max=STEPS_MAX,
         )
 
 

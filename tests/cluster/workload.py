@@ -4,8 +4,8 @@ what is left when all is healed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,26 +13,29 @@ from typing import Any
 import stelae
 from stelae.launch.steps import TEND_S
 from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.schema import ColumnsGroup
 from stelae.sim.links import USUAL_DELAYS
 from stelae.sim.metastore import NO_FAULTS
 from stelae.sim.nemesis import Nemesis, Swarm, draw_swarm
-from stelae.sim.threads import current_thread, run_in_thread
+from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld
 from tests.cluster.history import History
-from tests.cluster.processes import connect, run_master, run_shard
+from tests.cluster.processes import PATIENCE_S_MAX, connect, draw_patience_s, run_master, run_shard
 
 ROWS = ("a", "c", "m", "x")
 COUNTERS = ("b", "z")
 CLIENTS = 2
-CALLS = 6
+THREADS = 2
+CALLS = 10
 CHANGES = 2
 FAULTS_MAX = 10
-GAP_S_MAX = 1.0
-LASTING_S_MAX = 10.0
-PAUSE_S_MAX = 0.4
-PROGRESS_S = 900.0
+GAP_S_MAX = 0.4
+LASTING_S_MAX = 4.0
+PAUSE_S_MAX = 0.1
+SYNC_S_MAX = 0.2
+PROGRESS_S = 300.0
 START_S = 0.5
-BEGIN_S = 300.0
+BEGIN_S = 60.0
 CHECKS_MAX = 4
 
 
@@ -43,8 +46,9 @@ def sleep(seconds: float) -> None:
 
 
 def _pacify(world: SimWorld) -> None:
-    """Nothing between processes is late or lost."""
+    """Nothing is late or lost between processes, nor on the way to the disk."""
     world.transport.links.delays, world.metastore.faults = USUAL_DELAYS, NO_FAULTS
+    world.disk("shard").pace.slow_s_max = 0.0
 
 
 def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
@@ -54,10 +58,17 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
     return replace(swarm, gap_s_max=gap_s, lasting_s_max=lasting_s)
 
 
+def _draw_aims(world: SimWorld, others: Sequence[str]) -> list[str]:
+    """Whom the faults concern: always the shard, of the others some."""
+    rng = world.rng("aims")
+    share = rng.fraction()
+    return ["shard", *(name for name in others if rng.fraction() < share)]
+
+
 @dataclass
 class Cluster:
     history: History = field(default_factory=History)
-    outcome: str = ""
+    _busy: dict[str, int] = field(default_factory=dict)
 
     async def disturbed(self, world: SimWorld, kinds: Sequence[str]) -> History:
         """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
@@ -72,7 +83,7 @@ class Cluster:
         await self._begin(world)
         for name in (*names, "operator"):
             world.start(name)
-        nemesis = Nemesis(world, _draw_dense(world, kinds), ["master", "shard", *names, "operator"])
+        nemesis = Nemesis(world, _draw_dense(world, kinds), _draw_aims(world, ["master", *names, "operator"]))
         await nemesis.run()
         nemesis.end()
         _pacify(world)
@@ -94,12 +105,13 @@ class Cluster:
         await self._until_done(["first"], BEGIN_S)
         world.story.tell("the table is there")
         world.transport.links.delays, world.metastore.faults = world.settings.delays, world.settings.metastore
+        world.disk("shard").pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction() ** 2
 
     async def _until_done(self, names: Sequence[str], within_s: float) -> None:
         left = self.history.calls_left
         try:
             async with asyncio.timeout(within_s):
-                while any(left.get(name, 1) for name in names):
+                while any(left.get(name, 1) or self._busy.get(name) for name in names):
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"no progress within {within_s} s: {left}") from None
@@ -110,24 +122,41 @@ class Cluster:
         await asyncio.Event().wait()
 
     def _call_all(self, ports: ProcessPorts, work: Any) -> None:
-        left = self.history.calls_left
-        while left[ports.name]:
+        db = self._connect(ports, is_hasty=work in (self._use, self._operate))
+        if work == self._use:
+            for number in range(1, THREADS):
+                SimThread(ports.loop, partial(self._work, ports, db, work), f"{ports.name}/{number}").start()
+        self._work(ports, db, work)
+
+    @staticmethod
+    def _connect(ports: ProcessPorts, *, is_hasty: bool) -> stelae.Database:
+        while True:
             try:
-                db = connect(ports)
-                break
+                return connect(ports, draw_patience_s(ports.rng) if is_hasty else PATIENCE_S_MAX)
             except Retryable:
                 sleep(1.0)
-        else:
-            return
+
+    def _work(self, ports: ProcessPorts, db: stelae.Database, work: Any) -> None:
+        left = self.history.calls_left
+        is_hasty = work in (self._use, self._operate)
         while left[ports.name]:
-            if work == self._use or work == self._operate:
+            if is_hasty:
                 left[ports.name] -= 1  # though it is killed in the middle
-                with suppress(Retryable, UnknownOutcome, SnapshotTooOld):
+                with self._counted(ports.name), suppress(Retryable, UnknownOutcome, SnapshotTooOld):
                     work(ports, db)
             else:
                 work(ports, db)
                 left[ports.name] -= 1
             sleep(ports.rng.fraction() * PAUSE_S_MAX)
+
+    @contextmanager
+    def _counted(self, name: str) -> Iterator[None]:
+        """A call under way; whoever is killed leaves here, too."""
+        self._busy[name] = self._busy.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._busy[name] -= 1
 
     # -- programs
 
@@ -253,4 +282,5 @@ def _scan(table: stelae.Table, at: Any = None) -> tuple[tuple[str, Any], ...]:
 
 
 def _columns(db: stelae.Database) -> list[str]:
-    return [column.name for group in db.table("t").schema.groups for column in group.columns]
+    groups = db.table("t").schema.groups
+    return [column.name for group in groups if isinstance(group, ColumnsGroup) for column in group.columns]

@@ -7,7 +7,7 @@ SimDeadlock that says where each task waits; too many steps are a SimOverrun. An
 
 A run repeats as far as the code under test does: tasks and futures hash by their number, so sets of them keep their
 order, but sets of text are ordered by Python's own seed (PYTHONHASHSEED). A `Trace` tells whether two runs were the
-same. There are no threads but simulated ones (`threads.py`) and no real I/O: asking for them raises.
+same. There are no threads but simulated ones (`threads`) and no real I/O: asking for them raises.
 
 A *process* (`spawn`) is what can crash: its main task, and every task, callback and timer that comes of it. Crashed, it
 takes no further step; its tasks stay where they wait, and none of their `finally` blocks runs before the world ends.
@@ -42,7 +42,7 @@ from weakref import ref
 
 from stelae.sim.effects import SimCrash
 from stelae.sim.process import ProcessClock, SimProcess, current_process, inside, outside, process_of
-from stelae.sim.threads import SimThread
+from stelae.sim.threads.thread import SimThread
 from stelae.sim.trace import Trace
 
 T = TypeVar("T")
@@ -55,16 +55,9 @@ _REAL = (
     *("run_in_executor", "set_default_executor", "subprocess_exec", "subprocess_shell", "add_signal_handler"),
     *("getaddrinfo", "getnameinfo", "create_connection", "create_server", "create_datagram_endpoint", "sendfile"),
     *("create_unix_connection", "create_unix_server", "connect_accepted_socket", "connect_read_pipe"),
-    *(
-        "connect_write_pipe",
-        "add_reader",
-        "add_writer",
-        "remove_reader",
-        "remove_writer",
-        "sock_recv",
-        "sock_recv_into",
-    ),
-    *("sock_recvfrom", "sock_sendall", "sock_sendto", "sock_connect", "sock_accept", "sock_sendfile", "start_tls"),
+    *("connect_write_pipe", "add_reader", "add_writer", "remove_reader", "remove_writer", "sock_recv"),
+    *("sock_recv_into", "sock_recvfrom", "sock_sendall", "sock_sendto", "sock_connect", "sock_accept"),
+    *("sock_sendfile", "start_tls"),
 )
 
 
@@ -139,7 +132,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._own_ns(current_process()) / _NS_PER_S
 
     def hand_over(self, ident: int) -> int:
-        """From here on that thread of the system runs, and nobody else does (`threads.py`); the one before."""
+        """From here on that thread of the system runs, and nobody else does (`threads`); the one before."""
         before, self._thread = self._thread, ident
         return before
 
@@ -328,27 +321,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def _check_thread(self) -> None:
         if get_ident() != self._thread:
             raise RuntimeError("a thread reached into the simulation: it has none of its own, and no real I/O")
-
-
-class Bell:
-    """Wakes all who wait for something that may have changed, in the order they came."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], None] = {}
-
-    async def wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiting.pop(waiter, None)
-
-    def ring(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def simulate(

@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from stelae.model.errors import Closed, Overloaded
 from stelae.sim.effects import SimCrash
 from stelae.sim.process import SimProcess, current_process, inside, outside
 
@@ -147,11 +145,10 @@ class SimThread:
         """In the thread itself: until it is woken from the wait that was begun, or the time is up; whether it was
         woken."""
         self._check_alive()
-        worker, timer = self._worker, None
-        assert worker is not None
+        timer = None
         if timeout_s is not None:
             timer = self._loop.call_later(max(timeout_s, 0.0), self._enter, self._wait, context=self._steps_in)
-        worker.come_back()
+        self._own_worker().come_back()
         self._check_alive()
         if timer is not None:
             timer.cancel()
@@ -194,6 +191,11 @@ class SimThread:
         else:
             self._run(None)
 
+    def _own_worker(self) -> _Worker:
+        if self._worker is None:
+            raise RuntimeError(f"the thread {self.name} does not run")
+        return self._worker
+
     def _check_alive(self) -> None:
         if self._dies:
             raise SimCrash(f"the thread {self.name} is at its end")
@@ -208,8 +210,7 @@ class SimThread:
             self._run(None)
 
     def _run(self, job: Callable[[], None] | None) -> None:
-        worker = self._worker
-        assert worker is not None
+        worker = self._own_worker()
         before = self._loop.hand_over(worker.ident)
         _running[worker.ident] = self
         worker.enter(job)
@@ -263,66 +264,3 @@ async def run_in_thread(loop: ThreadedLoop, job: Callable[P, T], /, *args: P.arg
 
     SimThread(loop, run, getattr(job, "__name__", "job")).start()
     return await found
-
-
-class ThreadsExecutor:
-    """An `Executor` whose jobs may block: each has a thread, at most `threads_max` at once. See `ports.executor`."""
-
-    def __init__(self, loop: ThreadedLoop, threads_max: int, queued_max: int, delay_s_max: float = 0.002) -> None:
-        self._loop = loop
-        self._threads_max = threads_max
-        self._queued_max = queued_max
-        self._delay_s_max = delay_s_max
-        self._queued: list[tuple[Future[Any], Callable[[], Any], Any]] = []
-        self._running: dict[SimThread, None] = {}
-        self._is_closed = False
-
-    def submit(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        if self._is_closed:
-            raise Closed("the executor is closed")
-        self._queued = [each for each in self._queued if not each[0].cancelled()]
-        if len(self._queued) >= self._queued_max:
-            raise Overloaded(f"all {self._queued_max} places of the executor are taken")
-        future: Future[T] = Future()
-        self._queued.append((future, lambda: job(*args, **kwargs), copy_context()))
-        self._begin()
-        return future
-
-    def close(self) -> None:
-        self._is_closed = True
-        while self._queued or self._running:
-            thread = current_thread()
-            if thread is None or not self._running:
-                return
-            next(iter(self._running)).join()
-
-    def _begin(self) -> None:
-        while self._queued and len(self._running) < self._threads_max:
-            future, job, context = self._queued.pop(0)
-            context.run(self._start, future, job)
-
-    def _start(self, future: Future[Any], job: Callable[[], Any]) -> None:
-        def run() -> None:
-            me = current_thread()
-            assert me is not None
-            me.sleep(self._loop.draw() * self._delay_s_max)
-            try:
-                if future.set_running_or_notify_cancel():
-                    _complete(future, job)
-            finally:
-                self._running.pop(me, None)
-                if not me.dies:
-                    self._begin()
-
-        thread = SimThread(self._loop, run, "job")
-        self._running[thread] = None
-        thread.start()
-
-
-def _complete(future: Future[Any], job: Callable[[], Any]) -> None:
-    try:
-        result = job()
-    except Exception as error:  # noqa: BLE001 - it is the caller's
-        future.set_exception(error)
-    else:
-        future.set_result(result)

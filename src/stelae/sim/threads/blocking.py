@@ -1,6 +1,7 @@
 """Code that blocks in the simulated world: waiting takes virtual time, and everybody else goes on meanwhile. In a
-simulated thread (`threads.py`) it waits for the loop; where there is none, it runs the loop while it waits. In a process
-that has crashed, calls that block raise SimCrash."""
+simulated thread (`thread.py`) it waits for the loop; where there is none, it runs the loop while it waits. In a process
+that has crashed, calls that block raise SimCrash.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from stelae.sim.connections import SimConnection
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop
 from stelae.sim.process import SimProcess, current_process, outside
-from stelae.sim.threads import current_thread
+from stelae.sim.threads.thread import current_thread
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 from stelae.ports.logfiles import LogFile, LogFileInfo, LogFiles
 from stelae.sim.effects import Pace
 from stelae.sim.loop import SimLoop
-from stelae.sim.threads import current_thread
+from stelae.sim.threads.thread import current_thread
 
 SYNC_S_MAX = 0.005
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop
-from stelae.sim.threads import SimThread, current_thread
+from stelae.sim.threads.thread import SimThread, current_thread
 
 _REAL_LOCK = threading.Lock
 _REAL_RLOCK = threading.RLock
@@ -30,7 +30,7 @@ class StepLock:
         self._real = allocate_lock()
         self._waiting: list[tuple[SimThread, int]] = []
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as the real one
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._real.acquire(False):
             return True
         if not blocking:
@@ -38,7 +38,8 @@ class StepLock:
         thread = current_thread()
         if thread is not None:
             return self._wait(thread, None if timeout < 0 else timeout)
-        if isinstance(asyncio._get_running_loop(), SimLoop):
+        is_on_loop = isinstance(asyncio._get_running_loop(), SimLoop)
+        if is_on_loop:
             raise RuntimeError("the loop would wait for a lock that a waiting thread holds")
         return self._real.acquire(blocking, timeout)
 
@@ -82,7 +83,7 @@ class StepRLock:
         self._owner: int | None = None
         self._count = 0
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as the real one
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         me = get_ident()
         if self._owner == me:
             self._count += 1
