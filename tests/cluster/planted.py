@@ -6,19 +6,22 @@ cluster fails with it; the table in `README.md` is the record.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 from stelae.client.remote.answers import ItemStream
+from stelae.client.remote.finding import FoundConnector
 from stelae.client.remote.lines import Line
 from stelae.master.master import Master
 from stelae.model.hybrid import HybridClock
+from stelae.storage.log.replay import LogRun
 from stelae.storage.log.segments import WalSegments
 from stelae.storage.read.points.conditions import check_unchanged
 from stelae.storage.shard import Shard
+from stelae.storage.tablet import opening
 from stelae.storage.upkeep.collecting import Collecting
 from stelae.storage.upkeep.upkeep import Upkeep
 
@@ -56,13 +59,17 @@ def _ack_before_sync() -> AbstractContextManager[Any]:
     return mock.patch.object(WalSegments, "_append_synced", append)
 
 
-def _failed_group_stays() -> AbstractContextManager[Any]:
-    def abandon(self: WalSegments) -> bool:
-        self._retire()
-        self._is_vouched = False
-        return True
+def _failed_bytes_stay() -> AbstractContextManager[Any]:
+    return mock.patch.object(WalSegments, "abandon", return_value=True)
 
-    return mock.patch.object(WalSegments, "abandon", abandon)
+
+def _last_record_is_dropped() -> AbstractContextManager[Any]:
+    right = opening._replay_plain
+
+    def replay(runs: Iterable[LogRun], table: Any) -> None:
+        right([run._replace(records=run.records[:-1]) for run in runs], table)
+
+    return mock.patch.object(opening, "_replay_plain", replay)
 
 
 def _failed_is_kept_in_memory() -> AbstractContextManager[Any]:
@@ -117,6 +124,17 @@ def _line_is_lent_with_answers_to_come() -> AbstractContextManager[Any]:
     return mock.patch.object(Line, "is_fit", property(lambda self: not self.is_broken and self.is_quiet))
 
 
+def _address_is_kept() -> AbstractContextManager[Any]:
+    right = FoundConnector.connect
+
+    def connect(self: FoundConnector, timeout_s: float | None) -> Any:
+        known = self.__dict__.setdefault("known", self._find(None))
+        with mock.patch.object(self, "_find", return_value=known):
+            return right(self, timeout_s)
+
+    return mock.patch.object(FoundConnector, "connect", connect)
+
+
 def _flush_of_undecided() -> AbstractContextManager[Any]:
     right = Upkeep.flush
 
@@ -138,15 +156,17 @@ def _half_done_is_forgotten() -> AbstractContextManager[Any]:
 
 PLANTED = [
     Planted("ack-before-sync", "", _ack_before_sync),
-    Planted("failed-group-stays", "", _failed_group_stays),
-    Planted("failed-in-memory", "", _failed_is_kept_in_memory),
-    Planted("log-goes-early", "", _log_goes_early),
-    Planted("time-goes-back", "", _time_goes_back),
-    Planted("reads-see-undecided", "", _reads_see_undecided),
-    Planted("snapshot-waits-for-nothing", "", _snapshot_waits_for_nothing),
+    Planted("last-record-is-dropped", "", _last_record_is_dropped),
     Planted("condition-checked-once", "", _condition_checked_once),
     Planted("lost-answer-is-repeated", "", _lost_answer_is_repeated),
+    Planted("failed-bytes-stay", "", _failed_bytes_stay),
+    Planted("reads-see-undecided", "", _reads_see_undecided),
     Planted("line-is-lent", "", _line_is_lent_with_answers_to_come),
-    Planted("flush-of-undecided", "", _flush_of_undecided),
     Planted("half-done-is-forgotten", "", _half_done_is_forgotten),
+    Planted("log-goes-early", "", _log_goes_early),
+    Planted("time-goes-back", "", _time_goes_back),
+    Planted("address-is-kept", "", _address_is_kept),
+    Planted("failed-in-memory", "", _failed_is_kept_in_memory),
+    Planted("snapshot-waits-for-nothing", "", _snapshot_waits_for_nothing),
+    Planted("flush-of-undecided", "", _flush_of_undecided),
 ]

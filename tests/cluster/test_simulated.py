@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stelae.sim.nemesis import SAFE, draw_settings
-from stelae.sim.rng import SimRng
-from stelae.sim.world import WorldRun, run_world
-from tests.cluster.history import History
-from tests.cluster.processes import simulated_threads
-from tests.cluster.workload import Cluster
+import pytest
+
+from tests.cluster.simulated import run_cluster
 from tests.sim.seeds import repeat, seeds
 
 SEEDS = 200
-STEPS_MAX = 100_000
-"""Ten times what a run takes."""
+SHARES = 8
 
 
-def run_cluster(seed: int, kinds: tuple[str, ...] = SAFE) -> WorldRun[History]:
-    cluster = Cluster()
-    with simulated_threads():
-        return run_world(
-            lambda world: cluster.disturbed(world, kinds),
-            seed,
-            repeat=repeat(seed),
-            settings=draw_settings(SimRng(seed)),
-            steps_max=STEPS_MAX,
-        )
+def _share(number: int) -> list[int]:
+    """So many seeds as are promised, in parts that can run side by side."""
+    found = seeds(2 * SEEDS)
+    return found if len(found) == 1 else found[number::SHARES]
 
 
-def test_everything_holds_whatever_is_disturbed() -> None:
+@pytest.mark.parametrize("number", range(SHARES))
+def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_twice(number: int) -> None:
     outcomes: Counter[str] = Counter()
-    for seed in seeds(2 * SEEDS):
-        outcomes.update(run_cluster(seed).result.outcomes)
-    assert outcomes
+    for seed in _share(number):
+        first, second = run_cluster(seed), run_cluster(seed)
+        assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
+        outcomes.update(first.result.outcomes)
+    assert outcomes["put ok"], outcomes

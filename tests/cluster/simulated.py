@@ -1,0 +1,28 @@
+"""One run of the simulated cluster, by its seed."""
+
+from __future__ import annotations
+
+from stelae.sim.nemesis import SAFE, draw_settings
+from stelae.sim.rng import SimRng
+from stelae.sim.world import WorldRun, run_world
+from tests.cluster.history import History
+from tests.cluster.processes import simulated_threads
+from tests.cluster.workload import Cluster
+from tests.sim.seeds import repeat
+
+STEPS_MAX = 100_000
+"""Ten times what a run takes."""
+
+
+def run_cluster(seed: int, trace_lines_max: int = 0) -> WorldRun[History]:
+    """Raises what is wrong, with the story and the command that repeats it."""
+    cluster = Cluster()
+    with simulated_threads():
+        return run_world(
+            lambda world: cluster.disturbed(world, SAFE),
+            seed,
+            repeat=repeat(seed),
+            settings=draw_settings(SimRng(seed)),
+            steps_max=STEPS_MAX,
+            trace_lines_max=trace_lines_max,
+        )
