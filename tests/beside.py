@@ -27,7 +27,7 @@ class Beside:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.beside"]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
@@ -51,7 +51,7 @@ class Beside:
         self._ask("end", directory)
 
     def _ask(self, what: str, directory: Path) -> Any:
-        process = self._process
+        process = self.process
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps([what, str(directory)]) + "\n")
@@ -61,7 +61,7 @@ class Beside:
         return answer["done"]
 
     def close(self) -> None:
-        self._process.communicate(timeout=HANG_S)
+        self.process.communicate(timeout=HANG_S)
 
 
 class _Stores:

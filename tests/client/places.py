@@ -30,16 +30,12 @@ _NO_TIME = "a store of other processes cannot be asked anything in no time at al
 _NOT_CACHED = "nothing of a store of other processes is cached here, so nothing is read without asking"
 _INSIDE = "it changes what the store itself is made of, which is in this process only here"
 
-_BOUND_AGAIN = "a server binds a scan once more, and may refuse it before it sees that the column is another"
-
 DIFFERENT: Mapping[str, Mapping[str, str]] = {
     "attached": {
         "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
-        "test_a_column_of_the_same_name_is_not_the_same_column": _BOUND_AGAIN,
         "test_what_is_not_cached_is_read_elsewhere": _NOT_CACHED,
     },
     "cluster": {
-        "test_a_column_of_the_same_name_is_not_the_same_column": _BOUND_AGAIN,
         "test_a_conflict_that_does_not_end_is_raised": _NO_TIME,
         "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
         "test_files_that_others_are_merging_are_waited_for": _INSIDE,

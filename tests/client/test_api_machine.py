@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import stelae
 from stelae.launch.local import LocalStore
+from tests.cluster_of_threads import Cluster
 from tests.effort import tries
 
 KEYS = st.sampled_from(["", "a", "ab", "b", "c", "ca", "d"])
@@ -31,16 +32,27 @@ class ApiMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.database = stelae.open(self.directory)
+        self.begin()
+        self.database = self.connect()
         groups = [stelae.columns("data", {"n": "int64", "text": "string"}), stelae.cells("cells", ["f", "g"])]
         self.table = self.database.create_table("t", {"k": "string"}, groups, splits=["b"])
         self.model: dict[str, dict[str, Any]] = {}
         self.past: list[tuple[int, dict[str, dict[str, Any]]]] = []
         self.column = "text"
 
+    def begin(self) -> None:
+        """Whatever has to be there before the store can be opened."""
+
+    def connect(self) -> stelae.Database:
+        return stelae.open(self.directory)
+
     def teardown(self) -> None:
         self.database.close()
+        self.end()
         shutil.rmtree(self.directory)
+
+    def end(self) -> None:
+        """Of what `begin` began."""
 
     def shown(self, key: str, model: dict[str, dict[str, Any]] | None = None) -> dict[str, Any] | None:
         """A row as it must be read."""
@@ -205,7 +217,7 @@ class ApiMachine(RuleBasedStateMachine):
             self.open_again()
 
     def open_again(self) -> None:
-        self.database = stelae.open(self.directory)
+        self.database = self.connect()
         self.table = self.database.table("t")
 
     @rule(start=st.none() | KEYS, stop=st.none() | KEYS, reverse=st.booleans(), limit=st.none() | st.integers(0, 9))
@@ -332,3 +344,38 @@ class AttachedMachine(ApiMachine):
 
 AttachedMachine.TestCase.settings = settings(max_examples=tries(3), stateful_step_count=20)
 TestAttachedMachine = AttachedMachine.TestCase
+
+
+class ClusterMachine(ApiMachine):
+    """The same over TCP. Master and shard begin anew now and then, the shard without an orderly end, and the database
+    that is connected to them goes on."""
+
+    cluster: Cluster
+
+    def begin(self) -> None:
+        self.cluster = Cluster(self.directory)
+
+    def connect(self) -> stelae.Database:
+        return stelae.connect(self.cluster.address)
+
+    def end(self) -> None:
+        self.cluster.close()
+
+    @rule()
+    def restart_the_shard(self) -> None:
+        self.cluster.end_shard()
+        self.cluster.begin_shard()
+
+    @rule()
+    def kill_the_shard(self) -> None:
+        self.cluster.abandon_shard()
+        self.cluster.begin_shard()
+
+    @rule()
+    def restart_the_master(self) -> None:
+        self.cluster.end_master()
+        self.cluster.begin_master()
+
+
+ClusterMachine.TestCase.settings = settings(max_examples=tries(8), stateful_step_count=20)
+TestClusterMachine = ClusterMachine.TestCase

@@ -1,13 +1,15 @@
-"""The same concurrent script on a store of this process and on one that is attached to another: the same answers, the
-same rows, which are those of the calls one by one, in the order in which they were begun; when the other process is
-killed in the middle, nothing is different but for what nobody can know."""
+"""The same concurrent script on a store of this process, on one that is attached to another, and on a cluster: the same
+answers, the same rows, which are those of the calls one by one, in the order in which they were begun; when the other
+process is killed in the middle, nothing is different but for what nobody can know."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,34 @@ import pytest
 
 import stelae
 import stelae.aio
+from stelae.client.api.aio.database import Opening
+from tests.beside import Beside
 from tests.effort import HANG_S, tries
-from tests.launch.both import make_table, owner_of, store_at
+from tests.launch.both import create_table, make_table, owner_of, store_at
 from tests.processes import stop
 
 KEYS = ["a", "b", "c"]
 KINDS = ("put", "put", "erase", "many", "batch", "absent", "absent", "increment", "increment", "update")
+
+
+@pytest.fixture(scope="module")
+def beside() -> Iterator[Beside]:
+    process = Beside()
+    yield process
+    process.close()
+
+
+@contextmanager
+def cluster_of(path: Path, beside: Beside) -> Iterator[str]:
+    """Where another process serves a cluster with the table."""
+    address = beside.serve(path)
+    try:
+        with stelae.connect(address, timeout_s=HANG_S) as db:
+            create_table(db)
+        yield address
+    finally:
+        beside.process.send_signal(signal.SIGCONT)
+        beside.end(path)
 
 
 class Script:
@@ -84,9 +108,9 @@ def expected(rows: dict[str, dict[str, Any]], kind: str, key: str, value: int) -
     return {"absent": "new", "update": dict(rows[key])}.get(kind, True)
 
 
-async def play(path: Path, seed: int) -> None:
+async def play(opening: Opening, seed: int) -> None:
     script, rows = Script(seed), dict[str, dict[str, Any]]()
-    async with stelae.aio.open(path, timeout_s=HANG_S) as db:
+    async with opening as db:
         table = await db.table("t")
         for _ in range(4):
             calls = script.calls(25)
@@ -99,11 +123,13 @@ async def play(path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(tries(6)))
-def test_a_concurrent_script_gives_the_same(tmp_path: Path, seed: int) -> None:
+def test_a_concurrent_script_gives_the_same(tmp_path: Path, beside: Beside, seed: int) -> None:
     make_table(tmp_path / "local")
-    asyncio.run(play(tmp_path / "local", seed))
+    asyncio.run(play(stelae.aio.open(tmp_path / "local", timeout_s=HANG_S), seed))
     with owner_of(tmp_path / "shared"):
-        asyncio.run(play(tmp_path / "shared", seed))
+        asyncio.run(play(stelae.aio.open(tmp_path / "shared", timeout_s=HANG_S), seed))
+    with cluster_of(tmp_path / "cluster", beside) as address:
+        asyncio.run(play(stelae.aio.connect(address, timeout_s=HANG_S), seed))
 
 
 async def race(table: stelae.aio.AsyncTable, number: int) -> None:
@@ -191,30 +217,42 @@ def test_an_owner_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> Non
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("what", ["get", "put", "scan", "count", "get_many", "snapshot", "flush", "tables"])
+CALLS: dict[str, Callable[[stelae.Database, stelae.Table], object]] = {
+    "get": lambda _, table: table.get("a"),
+    "put": lambda _, table: table.put({"k": "a", "v": 2}),
+    "scan": lambda _, table: list(table.scan()),
+    "count": lambda _, table: table.count(),
+    "get_many": lambda _, table: table.get_many(["a"]),
+    "snapshot": lambda db, _: db.snapshot(),
+    "flush": lambda _, table: table.flush(),
+    "tables": lambda db, _: db.tables(),
+}
+
+
+def check_deadline(db: stelae.Database, other: subprocess.Popen[str], what: str) -> None:
+    """A process that answers nothing and is not dead: the call ends with an error of its own, by its own deadline."""
+    table = db.table("t")
+    table.put({"k": "a", "v": 1})
+    stop(other)
+    patient, db.session.patience = db.session.patience, replace(db.session.patience, timeout_s=0.3)
+    with pytest.raises((stelae.Unavailable, stelae.UnknownOutcome)) as caught:
+        CALLS[what](db, table)
+    assert isinstance(caught.value, stelae.UnknownOutcome) == (what == "put")
+    db.session.patience = patient
+    other.send_signal(signal.SIGCONT)
+    assert table.get("a", columns=["v"]) is not None
+
+
+@pytest.mark.parametrize("what", CALLS)
 def test_a_stopped_owner_costs_no_more_than_the_deadline(tmp_path: Path, what: str) -> None:
-    """It answers nothing and is not dead: every call ends with an error of its own, by its own deadline."""
     with owner_of(tmp_path) as owner, stelae.open(tmp_path, timeout_s=HANG_S) as db:
-        table = db.table("t")
-        table.put({"k": "a", "v": 1})
-        calls: dict[str, Callable[[], object]] = {
-            "get": lambda: table.get("a"),
-            "put": lambda: table.put({"k": "a", "v": 2}),
-            "scan": lambda: list(table.scan()),
-            "count": table.count,
-            "get_many": lambda: table.get_many(["a"]),
-            "snapshot": db.snapshot,
-            "flush": table.flush,
-            "tables": db.tables,
-        }
-        stop(owner)
-        patient, db.session.patience = db.session.patience, replace(db.session.patience, timeout_s=0.3)
-        with pytest.raises((stelae.Unavailable, stelae.UnknownOutcome)) as caught:
-            calls[what]()
-        assert isinstance(caught.value, stelae.UnknownOutcome) == (what == "put")
-        db.session.patience = patient
-        owner.send_signal(signal.SIGCONT)
-        assert table.get("a", columns=["v"]) is not None
+        check_deadline(db, owner, what)
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_stopped_cluster_costs_no_more_than_the_deadline(tmp_path: Path, beside: Beside, what: str) -> None:
+    with cluster_of(tmp_path, beside) as address, stelae.connect(address, timeout_s=HANG_S) as db:
+        check_deadline(db, beside.process, what)
 
 
 def test_opening_beside_a_stopped_owner_ends_at_the_deadline(tmp_path: Path) -> None:

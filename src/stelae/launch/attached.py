@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from threading import Lock
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
+from stelae.adapters.rng import SystemRng
 from stelae.adapters.threads import StepThread
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore
 from stelae.ports.blocking import BlockingConnector
+from stelae.registry.peers import Dial, Peer
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.wire.handshake import Introduction
-from stelae.wire.hello import Hello
 
 CLOCK = SystemClock()
 _WRITERS = 16
@@ -28,10 +30,21 @@ class ConnectedStore(RemoteStore):
     """With the threads that submitted writes run on, which end with it."""
 
     def __init__(
-        self, connector: BlockingConnector, hello: Hello | Introduction, place: str, *, tables: Asker | None = None
+        self,
+        connector: BlockingConnector,
+        me: Introduction,
+        place: str,
+        make_dial: Callable[[], Dial],
+        *,
+        tables: Asker | None = None,
     ) -> None:
+        """`make_dial`: for the running event loop."""
+
+        def open_peer() -> Peer:
+            return Peer(connector.address, make_dial(), me, CLOCK, SystemRng())
+
         self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX)
-        super().__init__(connector, self._threads, hello, CLOCK, tables=tables)
+        super().__init__(connector, self._threads, me, CLOCK, tables=tables, open_peer=open_peer)
         self.place = place
         _connected.add(self)
 

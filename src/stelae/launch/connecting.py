@@ -6,6 +6,7 @@ A program that connects is attached to a store that other processes have, as one
 
 from __future__ import annotations
 
+import asyncio
 import os
 import weakref
 from threading import Event
@@ -13,12 +14,12 @@ from threading import Event
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
-from stelae.adapters.sockets.tcp import TcpConnector
+from stelae.adapters.sockets.tcp import TcpConnector, TcpTransport
 from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
-from stelae.client.remote.finding import AnyConnector, FoundConnector
+from stelae.client.remote.finding import AnyConnector, FoundConnector, FoundDial
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import attach_patiently
 from stelae.launch.access import NO_ACCESS, Access
@@ -73,8 +74,12 @@ class ClusterPlace:
                 raise Unavailable(f"{self.words}: no shard has been started yet")
             return shards[0].address
 
-        shard = FoundConnector(f"the shard of {self.words}", find, self._connector, CLOCK)
-        return ConnectedStore(shard, self._me, ",".join(self.addresses), tables=masters)
+        def make_dial() -> FoundDial:
+            return FoundDial(what, find, TcpTransport(tls=self._tls).connect, asyncio.to_thread)
+
+        what = f"the shard of {self.words}"
+        shard = FoundConnector(what, find, self._connector, CLOCK)
+        return ConnectedStore(shard, self._me, ",".join(self.addresses), make_dial, tables=masters)
 
     def away_words(self) -> str:
         return f"{self.words} cannot be reached"

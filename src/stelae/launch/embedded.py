@@ -39,9 +39,11 @@ from stelae.model.errors import (
 )
 from stelae.model.events import Attached
 from stelae.ports.transport import Address
+from stelae.registry.peers import Dial
 from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
 from stelae.service.read_only import read_only as only_read
+from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 if TYPE_CHECKING:
@@ -118,9 +120,15 @@ class Opener:
 
     def attach(self, deadline: Deadline | None) -> RemoteStore:
         """Connected to whoever has the store: ConnectionLost if nobody answers there."""
-        hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client")
+        me = Introduction(Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client"))
         began = CLOCK.monotonic_s()
-        remote = ConnectedStore(UnixConnector(str(self.directory / SOCKET_FILE)), hello, str(self.directory))
+        path = str(self.directory / SOCKET_FILE)
+
+        def make_dial() -> Dial:
+            transport = UnixTransport()
+            return lambda _: transport.connect(Address(path))
+
+        remote = ConnectedStore(UnixConnector(path), me, str(self.directory), make_dial)
         with _closed_on_error(remote):
             remote.attach(deadline)
         self.tell(Attached(CLOCK.monotonic_s() - began))

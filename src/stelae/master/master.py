@@ -20,7 +20,8 @@ from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.master.maps import TabletMaps
-from stelae.master.plan import behind, corrections, forgettable, in_phase, overdue, prepared
+from stelae.master.outcomes import made_already
+from stelae.master.plan import behind, check_cuts, corrections, forgettable, in_phase, overdue, prepared
 from stelae.model.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -199,7 +200,7 @@ class Master:
     async def create(self, command: CreateTable, cuts: Sequence[Row], *, deadline: Deadline | None = None) -> Table:
         begun_s = self._clock.monotonic_s()
         async with self._change(deadline):
-            self._check_cuts(command, cuts)
+            check_cuts(command.table, cuts, self._settings.tablets_per_table_max)
             catalog = self._catalog.latest
             # A name that begins with a namespace makes it, if it is not there.
             commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
@@ -217,24 +218,17 @@ class Master:
             except BaseException:
                 await self._record((), records)
                 raise
-            if made.id != table:
-                # Another process changed the catalog in between.
-                others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
-                await self._record(records, others)
-            await self._assign(records, deadline)
+            with made_already(f"table {str(command.table)!r} is created"):
+                if made.id != table:
+                    # Another process changed the catalog in between.
+                    others, records = records, prepared(ids, made.id, cut_ranges(cuts), self._clock.wall_ms())
+                    await self._record(records, others)
+                await self._assign(records, deadline)
         self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
         return made
 
     def _name(self, table: Table) -> str:
         return self._catalog.latest.qualified_name(table)
-
-    def _check_cuts(self, command: CreateTable, cuts: Sequence[Row]) -> None:
-        if len(cuts) + 1 > self._settings.tablets_per_table_max:
-            raise InvalidArgument(
-                f"table {str(command.table)!r}: {len(cuts) + 1} tablets; at most {self._settings.tablets_per_table_max}"
-            )
-        if not all(low < high for low, high in zip((Row(b""), *cuts), cuts, strict=False)):
-            raise InvalidArgument(f"table {str(command.table)!r}: splits must ascend, each be given once, none empty")
 
     async def _assign(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> None:
         """Create tablets on the server; those that are not reported in time are replaced by others."""
@@ -300,7 +294,8 @@ class Master:
             catalog = await self._catalog.execute(*commands, deadline=deadline)
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
-                await self._link.ask(AlterTable(before.id))
+                with made_already(f"table {str(name)!r} is altered"):
+                    await self._link.ask(AlterTable(before.id))
         seconds = self._clock.monotonic_s() - begun_s
         self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
         return after
@@ -313,7 +308,8 @@ class Master:
                 return
             table = found(catalog, name)
             await self._catalog.execute(DropTable(name), deadline=deadline)
-            await self._link.ask(UnloadTable(table.id))
+            with made_already(f"table {str(name)!r} is dropped"):
+                await self._link.ask(UnloadTable(table.id))
         self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
         with suppress(Retryable, UnknownOutcome):  # this one is dropped; what else is due is done at the next look
             await self.clean(deadline=deadline)
@@ -326,7 +322,8 @@ class Master:
                 await self._link.ask(ProveTable(entry.table))
             catalog = await self._catalog.execute(command, deadline=deadline)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
-            await self._link.ask(LoadTable(id_))
+            with made_already(f"table {str(name)!r} is recalled"):
+                await self._link.ask(LoadTable(id_))
         made = catalog.tables[id_]
         self._tell(TableRecalled(id_, self._name(made), self._clock.monotonic_s() - begun_s))
         return made

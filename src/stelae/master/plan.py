@@ -7,12 +7,22 @@ from dataclasses import dataclass
 
 import msgspec
 
+from stelae.catalog.commands.tables import TableName
 from stelae.catalog.value import Catalog
+from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import millis_of
-from stelae.model.ids import SchemaVersion, TableId, TabletId
+from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.registry.control import SERVING, TabletReport
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
+
+
+def check_cuts(name: TableName, cuts: Sequence[Row], tablets_max: int) -> None:
+    """InvalidArgument if a table cannot be made with these cuts between its tablets."""
+    if len(cuts) + 1 > tablets_max:
+        raise InvalidArgument(f"table {str(name)!r}: {len(cuts) + 1} tablets; at most {tablets_max}")
+    if not all(low < high for low, high in zip((Row(b""), *cuts), cuts, strict=False)):
+        raise InvalidArgument(f"table {str(name)!r}: splits must ascend, each be given once, none empty")
 
 
 def prepared(ids: Sequence[TabletId], table: TableId, ranges: Sequence[RowRange], now_ms: int) -> list[TabletRecord]:

@@ -134,8 +134,8 @@ class TabletAway(Unavailable):
 
 
 class StaleSchema(Unavailable):
-    """A block is written for another schema version than the tablet is at now: make it anew. For clients, which do;
-    users are told Unavailable at their deadline."""
+    """A block is written, or a scan bound, for another schema version than the tablet is at now: make it anew. For
+    clients, which do; users are told Unavailable at their deadline."""
 
 
 class WouldBeHidden(StelaeError):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -247,4 +247,27 @@ class Backend(TableService, TabletService, Protocol):
 
     def close(self) -> None:
         """Wait for writes under way, end scans with Closed. Closing twice is no error."""
+        ...
+
+
+class RowsOnLoop(Protocol):
+    """Single rows for the tasks of one event loop: as `Backend`, awaited, without a thread."""
+
+    async def newest(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline
+    ) -> tuple[Txn, Values | None]: ...
+
+    async def write(
+        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, deadline: Deadline
+    ) -> Txn: ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class HasRowsOnLoop(Protocol):
+    """A backend that may have them."""
+
+    def open_rows(self) -> RowsOnLoop | None:
+        """For the running loop; whoever opens them closes them. None: there is no such way to the store."""
         ...

@@ -27,7 +27,7 @@ from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.format.fragment.footer import FragmentFile
 from stelae.format.packing import pack_value, unpack_extension
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Micros, Row, TableId, Txn
+from stelae.model.ids import Micros, Row, SchemaVersion, TableId, Txn
 from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import ScanPredicate, plan
@@ -256,7 +256,8 @@ def scan_parts(table: TableId, ask: ScanAsk) -> tuple[ScanMessage, bytes]:
     rest = replace(ask.predicate, rows=EVERYTHING)
     text = None if rest == ScanPredicate() else rest.to_text()
     rows = _ENCODER.encode([(each.start, each.stop) for each in ask.predicate.rows])
-    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit, ask.having), rows
+    version = None if ask.binding is None else ask.binding.schema.version
+    return ScanMessage(table, text, ask.at, ask.reverse, ask.limit, ask.having, version), rows
 
 
 def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
@@ -267,7 +268,10 @@ def scan_from(message: ScanMessage, data: Bytes) -> ScanAsk:
         raise MessageRefused("ranges of rows that are not sorted and apart") from None
     said = ScanPredicate() if message.text is None else plan(parse(message.text))
     predicate = replace(said, rows=said.rows.intersect(rows))
-    return ScanAsk(predicate, Txn(message.at), message.reverse, message.limit, having=message.having)
+    version = None if message.schema is None else SchemaVersion(message.schema)
+    return ScanAsk(
+        predicate, Txn(message.at), message.reverse, message.limit, having=message.having, schema_version=version
+    )
 
 
 def schema_bytes(schema: pa.Schema) -> memoryview:

@@ -120,7 +120,7 @@ class HistoryMessage(Request, frozen=True):
 
 class ScanMessage(Request, frozen=True):
     """`text`: the predicate but for its rows, which are in the body; None if it says nothing else. `having`: only rows
-    that have one of the columns."""
+    that have one of the columns. `schema`: the version of the schema that whoever asks has bound it to."""
 
     table: _Number
     text: str | None
@@ -128,6 +128,7 @@ class ScanMessage(Request, frozen=True):
     reverse: bool
     limit: _Number | None
     having: bool = False
+    schema: _Number | None = None
 
 
 class PinMessage(Request, frozen=True):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import Row, SchemaVersion, Txn
 from stelae.model.keys.vector import encode_arrays
 from stelae.model.predicate.binding import WILDCARD_CELLS, check_types
 from stelae.model.predicate.expr import Expr
@@ -37,8 +37,9 @@ class ScanAsk:
     Every row that exists and the predicate is true of, with what it has of `predicate.columns`. `having`: only those
     that have one of the columns.
 
-    `binding` None: the predicate is as it was said, and the store binds it. `predicate.where` stays as it was said in
-    either case; it is what goes over a connection.
+    `binding` None: the predicate is as it was said, and the store binds it, if its schema is still of the version
+    `schema_version`, to which whoever asks has bound it: names may mean other columns in another one. `predicate.where`
+    stays as it was said in either case; it is what goes over a connection.
     """
 
     predicate: ScanPredicate
@@ -47,6 +48,7 @@ class ScanAsk:
     limit: int | None = None
     binding: Binding | None = None
     having: bool = False
+    schema_version: SchemaVersion | None = None
 
     @property
     def is_done(self) -> bool:

@@ -13,7 +13,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from stelae.model.errors import Corruption, InvalidArgument, NotFound, Overloaded, StelaeError, Unavailable
+from stelae.model.errors import (
+    Corruption,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    StaleSchema,
+    StelaeError,
+    Unavailable,
+)
 from stelae.model.hybrid import micros_of, millis_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
@@ -173,7 +181,13 @@ class TableReader:
             self._shard.check_snapshot(table, ask.at)
         predicate, binding = ask.predicate, ask.binding
         if binding is None:
-            predicate, binding = bind(predicate, schema_of(table))
+            schema = schema_of(table)
+            if ask.schema_version is not None and ask.schema_version != schema.version:
+                raise StaleSchema(
+                    f"the scan is bound to version {ask.schema_version} of the table's schema, which is at version "
+                    f"{schema.version}"
+                )
+            predicate, binding = bind(predicate, schema)
         asking = Asking(ask.at, _NO_FLOOR, micros_of(ask.at), predicate.time)
         request = ScanRequest(
             predicate.rows,

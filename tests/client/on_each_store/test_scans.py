@@ -438,14 +438,15 @@ def test_a_scan_of_a_column_that_was_changed_says_so(letters: stelae.Table, db: 
     assert "full_name" in next(iter(letters.scan()))
 
 
+@pytest.mark.parametrize("type_", ["string", "int32"])
 @pytest.mark.parametrize("asks", [{}, {"columns": ["name"], "where": stelae.col("age") > 1}], ids=["reads", "asks for"])
 def test_a_column_of_the_same_name_is_not_the_same_column(
-    letters: stelae.Table, db: stelae.Database, asks: dict[str, Any]
+    letters: stelae.Table, db: stelae.Database, asks: dict[str, Any], type_: str
 ) -> None:
     """What a scan is bound to is gone, though its name is there again."""
     scan = letters.scan(**asks)
     db.alter_table("users", drop=["age"])
-    db.alter_table("users", add={"profile": {"age": "string"}})
+    db.alter_table("users", add={"profile": {"age": type_}})
     with pytest.raises(stelae.SchemaChanged, match="scan again"):
         list(scan)
     with pytest.raises(stelae.SchemaChanged, match="scan again"):

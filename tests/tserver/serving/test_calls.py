@@ -579,7 +579,7 @@ def test_closing_waits_for_what_was_submitted(world: StoreWorld) -> None:
     future = remote.submit(TABLE, USERS_BLOCKS)
     begun.wait()
     closing = world.threads.submit(remote.close)
-    until(remote._ended.is_set, world.loop)
+    until(remote._changes.ended.is_set, world.loop)
     with pytest.raises(Closed):
         remote.submit(TABLE, USERS_BLOCKS)
     assert not future.done()

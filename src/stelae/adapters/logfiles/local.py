@@ -44,6 +44,7 @@ class LocalLogFile:
     def __init__(self, file: FileIO, name: str, directory: str, note: Callable[[int], None] | None = None) -> None:
         """`note` is told the size after each sync."""
         self._file = file
+        self._fd = file.fileno()
         self._note = note
         self._name = name
         self._directory = directory
@@ -68,10 +69,10 @@ class LocalLogFile:
 
     def append(self, *data: Buffer) -> int:
         with self._lock:
-            fd = self._fd()
+            fd = self._checked_fd()
             offset = self._size_bytes
-            parts = [memoryview(part).cast("B") for part in data]
-            more_bytes = sum([len(part) for part in parts])
+            parts = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
+            more_bytes = len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])
             if self._takes_ahead and offset + more_bytes > self._taken_bytes and more_bytes < _LARGE_BYTES:
                 self._take_ahead(fd)
             try:
@@ -81,12 +82,14 @@ class LocalLogFile:
                 raise stelae_error(error, self._name) from error
             return offset
 
-    def _write(self, fd: int, rest: memoryview) -> None:
+    def _write(self, fd: int, part: bytes | memoryview) -> None:
         """Every byte, however few the system takes at a time."""
-        while rest:
-            written = os.pwrite(fd, rest, self._size_bytes)
+        written = os.pwrite(fd, part, self._size_bytes)
+        self._size_bytes += written
+        while written < len(part):
+            part = memoryview(part)[written:]
+            written = os.pwrite(fd, part, self._size_bytes)
             self._size_bytes += written
-            rest = rest[written:]
 
     def _take_ahead(self, fd: int) -> None:
         try:
@@ -97,7 +100,7 @@ class LocalLogFile:
 
     def sync(self) -> None:
         with self._lock:
-            fd = self._fd()
+            fd = self._checked_fd()
             try:
                 _sync_data(fd)
                 if not self._name_durable:
@@ -115,12 +118,13 @@ class LocalLogFile:
                     if self._taken_bytes > self._size_bytes:
                         os.ftruncate(self._file.fileno(), self._size_bytes)
                 finally:
+                    self._fd = -1
                     self._file.close()
 
-    def _fd(self) -> int:
-        if self._file.closed:
+    def _checked_fd(self) -> int:
+        if self._fd < 0:
             raise Closed(f"log file {self._name} is closed")
-        return self._file.fileno()
+        return self._fd
 
 
 def _sync_data(fd: int) -> None:

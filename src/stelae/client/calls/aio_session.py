@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.order import ANY_ROWS, Span, Turn, WriteOrder, span_of, span_of_row
@@ -30,7 +30,7 @@ from stelae.model.errors import (
 )
 from stelae.model.ids import TableId, Txn
 from stelae.ports.executor import Executor
-from stelae.service.backend import Backend
+from stelae.service.backend import Backend, HasRowsOnLoop, RowsOnLoop
 from stelae.service.deadlines import Deadline
 
 P = ParamSpec("P")
@@ -42,6 +42,10 @@ class AsyncSession:
         self.session = session
         self.order = WriteOrder()
         self._executor = executor
+        self._asked: Backend | None = None
+        self._rows: RowsOnLoop | None = None
+        """Of the store that was asked last, if it can be asked without a thread."""
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def work(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """On one of the threads. DeadlineExceeded if it could not begin in time."""
@@ -113,6 +117,8 @@ class AsyncSession:
             case Read(table, row, columns, at) if backend.is_local:
                 with suppress(NotCached):
                     return backend.newest_cached(table, row, columns, at)
+            case Read(table, row, columns, at) if (rows := self.rows_of(backend)) is not None:
+                return await rows.newest(table, row, columns, at, deadline)
         return await self.work_by(deadline, step.carry_out, backend, deadline)
 
     async def _wait_to_repeat(
@@ -148,12 +154,31 @@ class AsyncSession:
             except Overloaded as error:
                 await asyncio.sleep(attempts.delay_s(error))
 
+    def rows_of(self, backend: Backend) -> RowsOnLoop | None:
+        """Single rows of a store that another process has, without a thread; None if there is no such way."""
+        if backend is not self._asked:
+            self._close_rows()
+            self._asked = backend
+            if not backend.is_local and isinstance(backend, HasRowsOnLoop):
+                self._rows = backend.open_rows()
+        return self._rows
+
+    def _close_rows(self) -> None:
+        rows, self._rows, self._asked = self._rows, None, None
+        if rows is not None:
+            task = asyncio.create_task(rows.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
     def _attempts(self, deadline: Deadline) -> Attempts:
         return Attempts(deadline, self.session.patience.rng)
 
     async def close(self) -> None:
         """Closing twice is no error."""
         await asyncio.to_thread(self._end)
+        self._close_rows()
+        if self._closing:
+            await asyncio.wait(set(self._closing))
 
     def _end(self) -> None:
         self.session.close()
@@ -170,7 +195,7 @@ class _Writing:
         self._is_large = False
         self._reads_first = False
         self._turn: Turn | None = None
-        self._last: Future[Any] | None = None
+        self._last: _Under[Any] | None = None
 
     async def claim(self, step: Claim, deadline: Deadline) -> None:
         """Take the turn of a row that is read first, and wait until it has come and what was written before can be
@@ -210,10 +235,10 @@ class _Writing:
             self._turn = turn or order.take(step.table, span)
             raise
         if not backend.is_local:
-            txn = await wait_for(future)
+            txn: Txn = await wait_for(future)
         else:
             # Whoever reads first keeps the turn until others can read what it wrote: the next one most likely does.
-            if is_row and not self._reads_first:
+            if is_row and not self._reads_first and isinstance(future, Future):
                 order.note_let_in(step.table, step.blocks, future)
                 if turn is not None:
                     turn.end()
@@ -231,7 +256,13 @@ class _Writing:
             self.end()
         return self._turn
 
-    async def _submit(self, step: Write, backend: Backend, deadline: Deadline) -> Future[Txn]:
+    async def _submit(self, step: Write, backend: Backend, deadline: Deadline) -> _Under[Txn]:
+        rows = self._session.rows_of(backend)
+        if rows is not None:
+            writing = rows.write(step.table, step.blocks, step.max_txn, step.must_show, deadline)
+            task = self._last = asyncio.create_task(writing)
+            return task
+
         def submit() -> Future[Txn]:
             return backend.submit(step.table, step.blocks, step.max_txn, must_show=step.must_show, deadline=deadline)
 
@@ -249,30 +280,34 @@ class _Writing:
             _end_with(turn, self._last)
 
 
-def was_refused(future: Future[Any]) -> bool:
+_Under: TypeAlias = Future[T] | asyncio.Future[T]
+"""Work under way: on another thread, or in this loop."""
+
+
+def was_refused(future: _Under[Any]) -> bool:
     """Whether what was submitted just now has failed at once, as it does where a local store refuses it."""
     return future.done() and future.exception() is not None
 
 
-def _end_with(turn: Turn, future: Future[Any] | None) -> None:
+def _end_with(turn: Turn, future: _Under[Any] | None) -> None:
     """When the work itself is over, also if nobody waits for it any more."""
     if future is None or future.done():
         turn.end()
         return
 
-    def end(_: Future[Any]) -> None:
+    def end(_: _Under[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed, and with it the order
             turn.loop.call_soon_threadsafe(turn.end)
 
     future.add_done_callback(end)
 
 
-async def wait_for(future: Future[T]) -> T:
+async def wait_for(future: _Under[T]) -> T:
     """The result; the work itself is not cancelled with whoever waits for it."""
     return await asyncio.shield(_waiting(future))
 
 
-async def wait_until_durable(future: Future[Txn], deadline: Deadline) -> Txn:
+async def wait_until_durable(future: _Under[Txn], deadline: Deadline) -> Txn:
     """Of a write that a local store has let in; UnknownOutcome if it is not durable in time."""
     if not future.done():
         waiting = _waiting(future)
@@ -282,7 +317,7 @@ async def wait_until_durable(future: Future[Txn], deadline: Deadline) -> Txn:
     return future.result()
 
 
-async def result_of(future: Future[T], deadline: Deadline) -> T:
+async def result_of(future: _Under[T], deadline: Deadline) -> T:
     """Of a job on a thread. What has begun by the deadline is waited for: it keeps a deadline itself."""
     waiting = _waiting(future)
     await asyncio.wait((waiting,), timeout=deadline.left_s)
@@ -291,7 +326,7 @@ async def result_of(future: Future[T], deadline: Deadline) -> T:
     return await asyncio.shield(waiting)
 
 
-def _waiting(future: Future[T]) -> asyncio.Future[T]:
+def _waiting(future: _Under[T]) -> asyncio.Future[T]:
     waiting = asyncio.wrap_future(future)
     waiting.add_done_callback(_look_at_error)
     return waiting

@@ -27,7 +27,7 @@ from stelae.client.calls.session import Session
 from stelae.client.calls.tokens import PageToken, read_token
 from stelae.client.calls.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
 from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
-from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged
+from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged, StaleSchema
 from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row, Txn
 from stelae.model.keys.scalar import KeyCodec
@@ -35,7 +35,7 @@ from stelae.model.keys.vector import encode_arrays
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.values import show
 from stelae.service.scans import Binding, ScanAsk
-from stelae.storage.read.scans.shapes import output_schema
+from stelae.storage.read.scans.shapes import fixed, output_schema, read_shape
 
 _SORT_KEY = "_row"
 _SORTED_BATCH_ROWS = 65_536
@@ -241,8 +241,20 @@ class ScanRun:
                     deadline = session.patience.deadline()
                     attempts = Attempts(deadline, session.patience.rng)
                 session.wait_to_repeat(attempts, error, backend, deadline)
+                if isinstance(error, StaleSchema):
+                    ask = self._bound_anew(ask)
             finally:
                 _close(stream)
+
+    def _bound_anew(self, ask: ScanAsk) -> ScanAsk:
+        """By the schema that the table has now: SchemaChanged if what is scanned is something else there."""
+        plan = self._plan
+        then = plan.view.schema
+        now = self._session.ask(lambda backend, until: backend.info(plan.view.id, deadline=until)).schema
+        columns, where = fixed(then, plan.predicate.columns), plan.binding.condition
+        if read_shape(now, columns, where) != read_shape(then, columns, where):
+            raise _changed(plan)
+        return replace(ask, binding=replace(plan.binding, schema=now))
 
     def _sorted(self) -> Batches:
         plan, codec = self._plan, _plain_codec(self._plan.view)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.clock import Clock
+from stelae.ports.transport import Address, Connection
 from stelae.service.deadlines import Deadline
 
 Connect = Callable[[str], BlockingConnector]
 """Makes a connector to an address."""
+
+Find = Callable[[Deadline | None], str]
+"""Gives the address of somebody who moves, within a deadline, or raises Unavailable. Blocking."""
+
+ConnectOnLoop = Callable[[Address], Awaitable[Connection]]
+"""Connects the running event loop."""
+
+Aside = Callable[..., Awaitable[Any]]
+"""Runs a function that blocks, apart from the loop."""
 
 
 class FoundConnector:
     """To whoever is found, each time anew. `find` gives the address, within a deadline, or raises Unavailable: then the
     one that was found last is tried, since whoever knows where it is may be away while it is there."""
 
-    def __init__(self, what: str, find: Callable[[Deadline | None], str], connect: Connect, clock: Clock) -> None:
+    def __init__(self, what: str, find: Find, connect: Connect, clock: Clock) -> None:
         self._what = what
         self._find = find
         self._connect = connect
@@ -31,27 +42,52 @@ class FoundConnector:
     def connect(self, timeout_s: float | None) -> BlockingConnection:
         deadline = None if timeout_s is None else Deadline(self._clock, timeout_s)
         try:
-            self._last = self._find(self._share(deadline))
+            self._last = self._find(_share(deadline, self._last))
         except Unavailable as error:
             if not self._last:
-                raise self._lost(error) from error
+                raise _lost(self._what, error) from error
             try:
                 return self._connect_last(deadline)
             except Unavailable:
-                raise self._lost(error) from error
+                raise _lost(self._what, error) from error
         return self._connect_last(deadline)
-
-    def _share(self, deadline: Deadline | None) -> Deadline | None:
-        """Of the time, if some is needed in case that nobody is found."""
-        return deadline if deadline is None or not self._last else deadline.within(deadline.left_s / 2)
 
     def _connect_last(self, deadline: Deadline | None) -> BlockingConnection:
         return self._connect(self._last).connect(None if deadline is None else deadline.left_s)
 
-    def _lost(self, error: Unavailable) -> Unavailable:
-        if isinstance(error, DeadlineExceeded | ConnectionLost):
-            return error
-        return ConnectionLost(f"{self._what}: {error}")
+
+class FoundDial:
+    """The same for an event loop: a `registry.peers.Dial`. `find` blocks, so it is done `aside`."""
+
+    def __init__(self, what: str, find: Find, connect: ConnectOnLoop, aside: Aside) -> None:
+        self._what = what
+        self._find = find
+        self._connect = connect
+        self._aside = aside
+        self._last = ""
+
+    async def __call__(self, deadline: Deadline) -> Connection:
+        try:
+            self._last = await self._aside(self._find, _share(deadline, self._last))
+        except Unavailable as error:
+            if not self._last:
+                raise _lost(self._what, error) from error
+            try:
+                return await self._connect(Address(self._last))
+            except Unavailable:
+                raise _lost(self._what, error) from error
+        return await self._connect(Address(self._last))
+
+
+def _share(deadline: Deadline | None, last: str) -> Deadline | None:
+    """Of the time, if some is needed in case that nobody is found: then the last one is tried."""
+    return deadline if deadline is None or not last else deadline.within(deadline.left_s / 2)
+
+
+def _lost(what: str, error: Unavailable) -> Unavailable:
+    if isinstance(error, DeadlineExceeded | ConnectionLost):
+        return error
+    return ConnectionLost(f"{what}: {error}")
 
 
 class AnyConnector:

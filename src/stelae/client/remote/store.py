@@ -14,27 +14,28 @@ Nothing is cached here, so `newest_cached` always raises NotCached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from itertools import chain
-from threading import Condition, Event
 from typing import Any, ParamSpec, TypeVar
 
 from stelae.client.remote.asking import Asker
+from stelae.client.remote.changes import ChangesUnderWay
 from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
+from stelae.client.remote.on_loop import RemoteRowsOnLoop
 from stelae.client.remote.pins import RemotePin, RemotePins
 from stelae.client.remote.reads import row_groups
 from stelae.client.remote.scans import RemoteScan
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order
 from stelae.format.fragment.footer import FragmentFile
-from stelae.model.errors import Closed, NotCached
+from stelae.model.errors import NotCached
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
+from stelae.registry.peers import Peer
 from stelae.service import job_operations as jobs
 from stelae.service import operations as ops
 from stelae.service.backend import Values
@@ -59,7 +60,8 @@ R = TypeVar("R")
 class RemoteStore:
     """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
     deadline has that of `settings.answer_s`. `tables`: asks about tables as a whole, if that is another process than
-    the one that has the rows. Safe for threads; not after a fork: attach again in the child."""
+    the one that has the rows. `open_peer`: connects the running event loop to the one that has the rows. Safe for
+    threads; not after a fork: attach again in the child."""
 
     is_local = False
 
@@ -72,17 +74,16 @@ class RemoteStore:
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
         *,
         tables: Asker | None = None,
+        open_peer: Callable[[], Peer] | None = None,
     ) -> None:
         self.place = connector.address
+        self._open_peer = open_peer
         self._executor = executor
         self._rows = Asker(connector, hello, clock, settings)
         self._tables = self._rows if tables is None else tables
         self._lines = self._rows.lines
         self._pins = RemotePins(self._lines, clock)
-        self._change = Condition()
-        self._changes = 0
-        self._ended = Event()
-        self._abandoned: str | None = None
+        self._changes = ChangesUnderWay(self.place)
 
     @property
     def connections(self) -> int:
@@ -105,19 +106,23 @@ class RemoteStore:
 
     def abandon(self, why: str) -> None:
         """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""
-        self._abandoned = why
+        self._changes.abandoned = why
         for lines in self._all_lines():
             lines.abandon()
         self._pins.abandon()
 
     def close(self) -> None:
-        if self._abandoned is not None:
+        if self._changes.abandoned is not None:
             return
-        with self._change:
-            self._ended.set()
-            self._change.wait_for(lambda: not self._changes)
+        self._changes.close()
         for lines in self._all_lines():
             lines.close()
+
+    def open_rows(self) -> RemoteRowsOnLoop | None:
+        """For the tasks of the running event loop; None if it has no way to the store but threads."""
+        if self._open_peer is None:
+            return None
+        return RemoteRowsOnLoop(self._open_peer(), self._changes.check, self._changes.counted)
 
     # -- tables
 
@@ -167,12 +172,12 @@ class RemoteStore:
         must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Txn:
-        with self._counted():
+        with self._changes.counted():
             return self._write(write_groups(table, blocks, max_txn, must_show), self._rows.until(deadline))
 
     def _write(self, groups: Iterator[WriteGroup], deadline: Deadline) -> Txn:
         def write_group(group: WriteGroup) -> Txn:
-            self._check_usable()
+            self._changes.check()
             return self._rows.receive(ops.WRITE, group.message, group.body, deadline)
 
         return write_in_order(groups, write_group)
@@ -186,19 +191,19 @@ class RemoteStore:
         must_show: bool = False,
         deadline: Deadline | None = None,
     ) -> Future[Txn]:
-        self._begin_change()
+        self._changes.begin()
         try:
             groups = write_groups(table, blocks, max_txn, must_show)
             future = self._executor.submit(self._write, groups, self._rows.until(deadline))
         except BaseException:
-            self._end_change()
+            self._changes.end()
             raise
-        future.add_done_callback(lambda _: self._end_change())
+        future.add_done_callback(lambda _: self._changes.end())
         return future
 
     def wait_for_room(self, seconds: float) -> None:
         """How the owner fares is not known here: it is asked again after that time."""
-        self._ended.wait(seconds)
+        self._changes.ended.wait(seconds)
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         return self._ask(ops.TRUNCATE, deadline, table)
@@ -266,13 +271,13 @@ class RemoteStore:
         return self._ask(ops.HISTORY, deadline, table, row, columns, limit, at, time)
 
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> RemoteScan:
-        self._check_usable()
+        self._changes.check()
         message, body = ops.SCAN.ask(table, ask)
         until = self._rows.until(deadline)
         return RemoteScan(self._rows.open_stream(ops.SCAN, message, body, until, each_anew=True))
 
     def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> RemotePin:
-        self._check_usable()
+        self._changes.check()
         return self._pins.pin(at, self._rows.until(deadline))
 
     # -- upkeep
@@ -359,41 +364,16 @@ class RemoteStore:
         **kwargs: P.kwargs,
     ) -> R:
         if operation.changes:
-            with self._counted():
+            with self._changes.counted():
                 return self._rows.watch(operation, deadline, progress, *args, **kwargs)
-        self._check_usable()
+        self._changes.check()
         return self._rows.watch(operation, deadline, progress, *args, **kwargs)
 
     def _ask_tables(
         self, operation: Operation[P, R], deadline: Deadline | None, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         if operation.changes:
-            with self._counted():
+            with self._changes.counted():
                 return self._tables.ask(operation, deadline, *args, **kwargs)
-        self._check_usable()
+        self._changes.check()
         return self._tables.ask(operation, deadline, *args, **kwargs)
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """A change under way, which closing waits for."""
-        self._begin_change()
-        try:
-            yield
-        finally:
-            self._end_change()
-
-    def _check_usable(self) -> None:
-        if self._abandoned is not None:
-            raise Closed(self._abandoned)
-
-    def _begin_change(self) -> None:
-        self._check_usable()
-        with self._change:
-            if self._ended.is_set():
-                raise Closed(f"{self.place}: the store was closed here; open it again")
-            self._changes += 1
-
-    def _end_change(self) -> None:
-        with self._change:
-            self._changes -= 1
-            self._change.notify_all()

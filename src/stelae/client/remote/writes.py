@@ -7,7 +7,7 @@ bytes that the owner logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stelae.format.block import encode_block
@@ -57,22 +57,50 @@ def write_groups(
     yield group()
 
 
+class GroupsWritten:
+    """What became of the groups of one call so far, and what an error then means for the whole call."""
+
+    def __init__(self) -> None:
+        self.newest = Txn(0)
+        self._durable = 0
+
+    def take(self, group: WriteGroup, txn: Txn) -> None:
+        self.newest = max(self.newest, txn)
+        self._durable += group.count
+
+    def tell(self, error: StelaeError) -> StelaeError:
+        """What to raise for the error of the group that came next."""
+        if not self._durable or isinstance(error, StaleSchema):
+            return error
+        if isinstance(error, UnknownOutcome):
+            return UnknownOutcome(f"{error}; the first {self._durable} records are durable")
+        durable = self._durable + (error.durable if isinstance(error, PartialWrite) else 0)
+        return PartialWrite(f"the first {durable} records are durable; then: {error}", durable)
+
+
 def write_in_order(groups: Iterator[WriteGroup], write: Callable[[WriteGroup], Txn]) -> Txn:
-    """Group after group; what an error means for the whole call."""
-    newest, durable = Txn(0), 0
+    """Group after group."""
+    written = GroupsWritten()
     for group in groups:
         try:
-            newest = max(newest, write(group))
-        except StaleSchema:
-            raise
-        except UnknownOutcome as error:
-            if not durable:
-                raise
-            raise UnknownOutcome(f"{error}; the first {durable} records are durable") from error
+            written.take(group, write(group))
         except StelaeError as error:
-            if not durable:
+            told = written.tell(error)
+            if told is error:
                 raise
-            durable += error.durable if isinstance(error, PartialWrite) else 0
-            raise PartialWrite(f"the first {durable} records are durable; then: {error}", durable) from error
-        durable += group.count
-    return newest
+            raise told from error
+    return written.newest
+
+
+async def write_in_order_on_loop(groups: Iterator[WriteGroup], write: Callable[[WriteGroup], Awaitable[Txn]]) -> Txn:
+    """The same in an event loop."""
+    written = GroupsWritten()
+    for group in groups:
+        try:
+            written.take(group, await write(group))
+        except StelaeError as error:
+            told = written.tell(error)
+            if told is error:
+                raise
+            raise told from error
+    return written.newest

@@ -55,6 +55,7 @@ class WalSegments:
         self._segment_bytes_max = segment_bytes_max
         self._active: _Active | None = None
         self._end: SegmentEnd | None = replayed.end
+        """Up to where the log is durable, while no segment is active."""
         self.end: Position = replayed.segments[-1].end if replayed.segments else POSITION_MIN
         """Up to where the log is durable: what is written later lies at or behind it. For all threads."""
         self._number = len(replayed.segments)
@@ -82,7 +83,8 @@ class WalSegments:
 
     def abandon(self) -> bool:
         """After a failed write, put its bytes out of reach of every replay; whether that is certain."""
-        active, end = self._active, self._end
+        active = self._active
+        end = None if active is None else active.writer.durable_end
         if active is None or end is None:
             return True  # no segment could be begun
         self._retire()
@@ -136,7 +138,6 @@ class WalSegments:
         active.file.append(*active.writer.group_parts(records))
         active.file.sync()
         active.writer.mark_synced()
-        self._end = active.writer.durable_end
         size_bytes = active.file.size_bytes
         self.end = Position(active.begin + size_bytes)
         if records:
@@ -161,7 +162,6 @@ class WalSegments:
             self._discard(file)
             raise
         writer.mark_synced()
-        self._end = writer.durable_end
         self._is_vouched = True
         self._number += 1
         begin = position_at(self._number, 0)
@@ -182,6 +182,7 @@ class WalSegments:
             active, self._active = self._active, None
             if active is None:
                 return
+            self._end = active.writer.durable_end
             last = replace(_synced_info(self._infos[-1], active), is_active=False)
             self._infos = (*self._infos[:-1], last)
         with suppress(*DISK_ERRORS):  # all of it that counts is synced

@@ -135,7 +135,8 @@ class Wal:
         that. With no time left, give up after the group under way: the log's own thread is called to write the rest.
         Errors go to the futures."""
         with self._lock:
-            last = next(self._undecided(), None)
+            newest = self._queue or self._in_flight
+            last = newest[-1] if newest else None
         if not self._take_turn(last, until):
             return
         try:
