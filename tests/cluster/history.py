@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from stelae.model.errors import AlreadyExists, Conflict, PartialWrite, Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.errors import (
+    AlreadyExists,
+    Conflict,
+    DiskFailed,
+    DiskFull,
+    PartialWrite,
+    Retryable,
+    SnapshotTooOld,
+    UnknownOutcome,
+)
 from tests.histories.checker import NEVER, Call, is_linearizable
 
 T = TypeVar("T")
@@ -106,16 +115,19 @@ class History:
 
     def change(self, of: dict[str, Made], name: str, *, is_there: bool, job: Callable[[], object]) -> None:
         """Do what makes something, or takes it away."""
-        of.setdefault(name, Made(False)).is_there = None
+        made = of.setdefault(name, Made(False))
+        before, made.is_there = made.is_there, None
         try:
             job()
-        except (UnknownOutcome, Retryable):
-            # Of a change of tables Retryable does not say that nothing happened: what the catalog has may have failed
-            # at the shard, and is done before the next change.
+        except (UnknownOutcome, DiskFull, DiskFailed):
+            # A disk that fails or is full is told as it is, though the catalog has the change.
             self.outcomes["ddl info"] += 1
+        except Retryable:
+            self.outcomes["ddl none"] += 1
+            made.is_there = before
         else:
             self.outcomes["ddl ok"] += 1
-            of[name].is_there = is_there
+            made.is_there = is_there
 
     def see(self, of: dict[str, Made], there: list[str], what: str) -> None:
         for name, made in of.items():

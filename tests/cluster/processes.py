@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.threads import StepThread
@@ -38,6 +39,7 @@ from stelae.sim.threads.executor import ThreadsExecutor
 from stelae.sim.threads.locks import simulated_locks
 from stelae.sim.threads.paced import PacedLogFiles
 from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
+from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.log.wal import WalSettings
 from stelae.storage.shard import ShardSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
@@ -45,7 +47,8 @@ from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 MASTER = Address("master:1")
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
-PATIENCE_S_MIN, PATIENCE_S_MAX = 1.0, 20.0
+PATIENCE_S_MIN, PATIENCE_S_MAX = 0.3, 20.0
+PREEMPTION_MAX = 0.1
 _WATCH_S = 1.0
 
 
@@ -69,14 +72,19 @@ class LoopsThread:
 
 
 @contextmanager
-def simulated_threads() -> Iterator[None]:
+def simulated_threads(rng: Rng) -> Iterator[None]:
     """Threads and locks are simulated meanwhile. What a thread of the product fails with, other than what it expects,
     is raised at the end: in the real world it would only be logged."""
     heard = _Failures()
     logger = logging.getLogger("stelae")
     logger.addHandler(heard)
     try:
-        with simulated_locks(), mock.patch("stelae.adapters.threads.Thread", LoopsThread):
+        preemption = PREEMPTION_MAX * rng.fraction() if rng.below(2) else 0.0
+        with (
+            simulated_locks(preemption),
+            mock.patch("stelae.adapters.threads.Thread", LoopsThread),
+            mock.patch.object(OPEN_FILES, "_users", WeakKeyDictionary()),  # those of other runs are not of this one
+        ):
             yield
     finally:
         logger.removeHandler(heard)

@@ -17,7 +17,7 @@ STEPS_MAX = 100_000
 def run_cluster(seed: int, trace_lines_max: int = 0) -> WorldRun[History]:
     """Raises what is wrong, with the story and the command that repeats it."""
     cluster = Cluster()
-    with simulated_threads():
+    with simulated_threads(SimRng(seed)):
         return run_world(
             lambda world: cluster.disturbed(world, SAFE),
             seed,

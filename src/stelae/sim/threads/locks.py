@@ -24,18 +24,23 @@ _REAL_RLOCK = threading.RLock
 
 
 class StepLock:
-    """A `threading.Lock`."""
+    """A `threading.Lock`. `preemption`: how often a thread that asks for a lock, held or not, lets others go first; from
+    0 to 1. Without it threads change only where they have to wait."""
+
+    preemption = 0.0
 
     def __init__(self) -> None:
         self._real = allocate_lock()
         self._waiting: list[tuple[SimThread, int]] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        thread = current_thread()
+        if thread is not None and blocking and self.preemption and not thread.dies:
+            self._let_others_go(thread)
         if self._real.acquire(False):
             return True
         if not blocking:
             return False
-        thread = current_thread()
         if thread is not None:
             return self._wait(thread, None if timeout < 0 else timeout)
         is_on_loop = isinstance(asyncio._get_running_loop(), SimLoop)
@@ -61,12 +66,17 @@ class StepLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def _let_others_go(self, thread: SimThread) -> None:
+        if thread.draw() < self.preemption:
+            thread.wake(thread.begin_wait())
+            thread.wait()
+
     def _wait(self, thread: SimThread, timeout_s: float | None) -> bool:
-        until = None if timeout_s is None else thread._loop.time() + timeout_s
+        until = None if timeout_s is None else thread.time() + timeout_s
         while True:
             entry = (thread, thread.begin_wait())
             self._waiting.append(entry)
-            woken = thread.wait(None if until is None else until - thread._loop.time())
+            woken = thread.wait(None if until is None else until - thread.time())
             if entry in self._waiting:
                 self._waiting.remove(entry)
             if self._real.acquire(False):
@@ -131,9 +141,9 @@ class StepRLock:
 
 
 @contextmanager
-def simulated_locks() -> Iterator[None]:
+def simulated_locks(preemption: float = 0.0) -> Iterator[None]:
     """Whatever the rooms make meanwhile has these locks. Modules that took the names of the real ones when they were
-    imported get these for so long."""
+    imported get these for so long. `preemption`: see `StepLock`."""
     changed: list[tuple[Any, str, Any]] = [
         (threading, "Lock", _REAL_LOCK),
         (threading, "_allocate_lock", threading._allocate_lock),  # type: ignore[attr-defined]
@@ -146,8 +156,10 @@ def simulated_locks() -> Iterator[None]:
                     changed.append((module, key, value))
     for module, key, value in changed:
         setattr(module, key, StepRLock if value is _REAL_RLOCK else StepLock)
+    StepLock.preemption = preemption
     try:
         yield
     finally:
+        StepLock.preemption = 0.0
         for module, key, value in changed:
             setattr(module, key, value)

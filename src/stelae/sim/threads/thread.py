@@ -173,6 +173,12 @@ class SimThread:
         self.wait()
         return task.result()
 
+    def time(self) -> float:
+        return self._loop.time()
+
+    def draw(self) -> float:
+        return self._loop.draw()
+
     # -- its end
 
     def die(self) -> None:
