@@ -1,4 +1,4 @@
-"""The simulated cluster finds bugs: each of those that are planted makes it fail within the number of seeds on record."""
+"""The simulated cluster finds bugs: each that is planted makes it fail within the number of seeds on record."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from stelae.sim.world import ProcessPorts, SimWorld
 from tests.cluster.history import History
 from tests.cluster.processes import PATIENCE_S_MAX, connect, draw_patience_s, run_master, run_shard
 
-ROWS = ("a", "c", "m", "x")
+ROWS = ("a", "m", "x")
 COUNTERS = ("b", "z")
 CLIENTS = 2
 THREADS = 2
@@ -172,7 +172,7 @@ class Cluster:
         table = db.table("t")
         row = ROWS[rng.below(len(ROWS))]
         value = history.value()
-        match rng.below(12):
+        match rng.below(16):
             case 0 | 1 | 2:
                 history.record(who, "put", {row: value}, lambda: table.put({"k": row, "v": value}))
             case 3:
@@ -180,20 +180,20 @@ class Cluster:
             case 4:
                 job = partial(table.put, {"k": row, "v": value}, if_absent=True)
                 history.record(who, "absent", {row: value}, job)
-            case 5:
+            case 5 | 6:
                 found = history.record(who, "get", {row: None}, lambda: _get(table, row))
                 if found is not None and found[0].get(row) is not None:
                     values, txn = found
                     job = partial(table.put, {"k": row, "v": value}, if_unchanged_since=txn)
                     history.record(who, "swap", {row: (values[row], value)}, job)
-            case 6 | 7:
+            case 7 | 8 | 9 | 10:
                 counter = COUNTERS[rng.below(len(COUNTERS))]
                 history.record(who, "add", {counter: 1}, lambda: table.increment(counter, {"v": 1})["v"])
-            case 8:
+            case 11 | 12:
                 history.record(who, "get", {row: None}, lambda: _get(table, row))
-            case 9:
+            case 13:
                 history.record(who, "get", dict.fromkeys(ROWS), lambda: (dict(_scan(table)), None))
-            case 10:
+            case 14:
                 given = {each: history.value() for each in ROWS}
                 rows = [{"k": each, "v": put} for each, put in given.items()]
                 history.record(who, "put", given, lambda: table.put_many(rows) and None)
