@@ -24,8 +24,8 @@ _REAL_RLOCK = threading.RLock
 
 
 class StepLock:
-    """A `threading.Lock`. `preemption`: how often, from 0 to 1, a thread that asks for a lock, held or not, lets others go
-    first. Without it threads change only where they have to wait."""
+    """A `threading.Lock`. `preemption`: how often, from 0 to 1, a thread that asks for a lock, held or not, lets others
+    go first. Without it threads change only where they have to wait."""
 
     preemption = 0.0
 

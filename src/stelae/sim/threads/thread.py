@@ -10,6 +10,7 @@ that, and every effect.
 from __future__ import annotations
 
 import asyncio
+import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
@@ -59,6 +60,7 @@ class _Worker:
         self._back.acquire()
         self._job: Callable[[], None] | None = None
         self.ident = start_new_thread(self._work, ())
+        self._back.acquire()
 
     def enter(self, job: Callable[[], None] | None) -> None:
         """Let it run until it comes back; with a job, from its beginning."""
@@ -72,6 +74,8 @@ class _Worker:
         self._go.acquire()
 
     def _work(self) -> None:
+        threading.current_thread()  # known to Python from here on: else whoever asks first takes locks for it
+        self._back.release()
         while True:
             self._go.acquire()
             job, self._job = self._job, None
