@@ -197,7 +197,10 @@ class SimLoop(asyncio.BaseEventLoop):
         task = _SimTask(guarded, number, loop=self, name=str(named), context=context)
         task.inner = coro
         if len(self._tasks) >= self._tasks_kept_max:
+            over = [task for task, _ in self._tasks if task.done() and not _untaken(task)]
             self._tasks = [(task, of) for task, of in self._tasks if not task.done() or _untaken(task)]
+            for each in over:
+                each.inner.close()  # one that was cancelled before its first step
             self._tasks_kept_max = max(64, 2 * len(self._tasks))
         self._tasks.append((task, process))
         return task
