@@ -143,7 +143,7 @@ class BlockingLoop:
         self._loop = loop
 
     def run(self, job: Awaitable[T]) -> T:
-        return run_blocking(self._loop, _await(job))
+        return run_blocking(self._loop, job if isinstance(job, Coroutine) else _await(job))
 
 
 async def _await(job: Awaitable[T]) -> T:
