@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from stelae.sim.nemesis import SAFE, draw_settings
 from stelae.sim.rng import SimRng
 from stelae.sim.world import WorldRun, run_world
@@ -12,6 +17,22 @@ from tests.sim.seeds import repeat
 
 STEPS_MAX = 100_000
 """Ten times what a run takes."""
+
+
+@contextmanager
+def silent_remains() -> Iterator[None]:
+    """What is left of crashed processes is collected as garbage, here or at the end of this, and says nothing: no
+    `finally` of it counts, as the simulation itself has it when a world ends."""
+    told, sys.unraisablehook = sys.unraisablehook, _say_nothing
+    try:
+        yield
+    finally:
+        gc.collect()
+        sys.unraisablehook = told
+
+
+def _say_nothing(_: object) -> None:
+    """Of what a coroutine raises that is closed where it waits."""
 
 
 def run_cluster(seed: int, trace_lines_max: int = 0) -> WorldRun[History]:

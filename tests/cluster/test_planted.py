@@ -6,7 +6,7 @@ import pytest
 
 from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
 from tests.cluster.planted import PLANTED, Planted
-from tests.cluster.simulated import run_cluster
+from tests.cluster.simulated import run_cluster, silent_remains
 from tests.effort import long_run
 
 FOUND = (AssertionError, SimDeadlock, SimOverrun, SimUnhandled)
@@ -14,7 +14,7 @@ FOUND = (AssertionError, SimDeadlock, SimOverrun, SimUnhandled)
 
 
 def _first_found(planted: Planted, seeds: range) -> int | None:
-    with planted.patch():
+    with silent_remains(), planted.patch():
         for seed in seeds:
             try:
                 run_cluster(seed)
