@@ -79,7 +79,7 @@ class GroupsWritten:
 
 
 def write_in_order(groups: Iterator[WriteGroup], write: Callable[[WriteGroup], Txn]) -> Txn:
-    """Write each group when the one before it is durable; the greatest txn."""
+    """Write group after group, each when the one before it is durable; return the newest txn."""
     written = GroupsWritten()
     for group in groups:
         try:
