@@ -16,13 +16,13 @@ from stelae.model.errors import StelaeError, UnknownOutcome
 from stelae.ports.metastore import Change, Compare, Entry, LeaseId, RangeRead, Revision, TxnOutcome, WatchBatch
 from stelae.ports.metastore_rules import check_txn_request
 from stelae.sim.blobs import SimBlobStore
-from stelae.sim.blocking import run_blocking
 from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effect, Effects, Faults
 from stelae.sim.loop import SimLoop
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
 from stelae.sim.rng import SimRng
+from stelae.sim.threads.blocking import run_blocking
 from stelae.storage.files.trash import TRASH
 
 T = TypeVar("T")

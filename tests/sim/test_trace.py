@@ -16,8 +16,8 @@ from tests.effort import HANG_S
 from tests.sim.seeds import seeds
 from tests.sim.traces import RUNS, trace_of
 
-COUNTS = {"ledger": 40, "catalog": 4, "takeover": 3}
-ELSEWHERE = {"ledger": 8, "catalog": 2, "takeover": 2}
+COUNTS = {"ledger": 40, "catalog": 4, "takeover": 3, "cluster": 2}
+ELSEWHERE = {"ledger": 8, "catalog": 2, "takeover": 2, "cluster": 6}
 
 
 @pytest.mark.parametrize("what", RUNS)

@@ -14,6 +14,7 @@ from stelae.sim.rng import SimRng
 from stelae.sim.trace import Trace
 from stelae.sim.world import run_world
 from tests.client.remote import test_takeover
+from tests.cluster.simulated import run_cluster, silent_remains
 from tests.registry import test_simulated
 from tests.sim.ledger import Ledger
 
@@ -52,7 +53,20 @@ def _takeover(seed: int, trace: Trace) -> None:
         story.world.end()
 
 
-RUNS: dict[str, Callable[[int, Trace], None]] = {"ledger": _ledger, "catalog": _catalog, "takeover": _takeover}
+def _cluster(seed: int, trace: Trace) -> None:
+    """A master, a shard and programs, of the parts that users run."""
+    with silent_remains():
+        run = run_cluster(seed, LINES_MAX)
+    trace.add("run", run.trace.encode())
+    trace.lines.extend(run.trace_lines)
+
+
+RUNS: dict[str, Callable[[int, Trace], None]] = {
+    "ledger": _ledger,
+    "catalog": _catalog,
+    "takeover": _takeover,
+    "cluster": _cluster,
+}
 
 
 def trace_of(what: str, seed: int) -> Trace:

@@ -33,8 +33,8 @@ def clock_or_chance(source: Source) -> list[str]:
 
 
 def threads(source: Source) -> list[str]:
-    """Only adapters start threads and processes; locks are for everyone."""
-    if source.room == "adapters":
+    """Only adapters start threads and processes, and the simulation those it simulates by; locks are for everyone."""
+    if source.room == "adapters" or source.path.startswith("sim/threads/"):
         return []
     return [
         f"{source.path}:{line}: {name}: take an Executor as a parameter; only adapters start threads"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stelae.model.errors import StelaeError
+from stelae.sim.process import current_process
 
 
 class SimCrash(BaseException):
@@ -46,6 +47,9 @@ class Effects:
     def check_alive(self) -> None:
         if self._dead:
             raise SimCrash(f"the process died at effect {self._crash_at}")
+        process = current_process()
+        if process is not None and not process.alive:
+            raise SimCrash(f"the process {process.name} is dead, and what is left of it has no effect")
 
     def happen(self, kind: str, name: str) -> None:
         self.check_alive()

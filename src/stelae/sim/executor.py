@@ -11,10 +11,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from stelae.model.errors import Closed, Overloaded
 from stelae.ports.rng import Rng
-from stelae.sim.blocking import run_blocking
 from stelae.sim.effects import Pace, SimCrash
 from stelae.sim.loop import SimLoop
 from stelae.sim.process import SimProcess, current_process
+from stelae.sim.threads.blocking import run_blocking
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from stelae.sim.loop import Bell
+from stelae.sim.bell import Bell
 
 NOBODY = "outside"
 """The host of code that belongs to no process."""

@@ -7,7 +7,7 @@ SimDeadlock that says where each task waits; too many steps are a SimOverrun. An
 
 A run repeats as far as the code under test does: tasks and futures hash by their number, so sets of them keep their
 order, but sets of text are ordered by Python's own seed (PYTHONHASHSEED). A `Trace` tells whether two runs were the
-same. There are no threads and no real I/O: asking for them raises.
+same. There are no threads but simulated ones (`threads`) and no real I/O: asking for them raises.
 
 A *process* (`spawn`) is what can crash: its main task, and every task, callback and timer that comes of it. Crashed, it
 takes no further step; its tasks stay where they wait, and none of their `finally` blocks runs before the world ends.
@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
@@ -41,6 +42,7 @@ from weakref import ref
 
 from stelae.sim.effects import SimCrash
 from stelae.sim.process import ProcessClock, SimProcess, current_process, inside, outside, process_of
+from stelae.sim.threads.thread import SimThread
 from stelae.sim.trace import Trace
 
 T = TypeVar("T")
@@ -53,16 +55,9 @@ _REAL = (
     *("run_in_executor", "set_default_executor", "subprocess_exec", "subprocess_shell", "add_signal_handler"),
     *("getaddrinfo", "getnameinfo", "create_connection", "create_server", "create_datagram_endpoint", "sendfile"),
     *("create_unix_connection", "create_unix_server", "connect_accepted_socket", "connect_read_pipe"),
-    *(
-        "connect_write_pipe",
-        "add_reader",
-        "add_writer",
-        "remove_reader",
-        "remove_writer",
-        "sock_recv",
-        "sock_recv_into",
-    ),
-    *("sock_recvfrom", "sock_sendall", "sock_sendto", "sock_connect", "sock_accept", "sock_sendfile", "start_tls"),
+    *("connect_write_pipe", "add_reader", "add_writer", "remove_reader", "remove_writer", "sock_recv"),
+    *("sock_recv_into", "sock_recvfrom", "sock_sendall", "sock_sendto", "sock_connect", "sock_accept"),
+    *("sock_sendfile", "start_tls"),
 )
 
 
@@ -120,6 +115,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._generators: list[ref[AsyncGeneratorType[Any, Any]]] = []
         self._trace = trace
         self._thread = get_ident()
+        self.threads: dict[SimThread, None] = {}
         for what in _REAL:
             setattr(self, what, partial(_refuse, what))
 
@@ -134,6 +130,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._own_ns(current_process()) / _NS_PER_S
+
+    def hand_over(self, ident: int) -> int:
+        """From here on that thread of the system runs, and nobody else does (`threads`); the one before."""
+        before, self._thread = self._thread, ident
+        return before
 
     def draw(self) -> float:
         """A number from 0 to 1, without 1, from the seed of this run: for what else the simulated world leaves to
@@ -196,7 +197,10 @@ class SimLoop(asyncio.BaseEventLoop):
         task = _SimTask(guarded, number, loop=self, name=str(named), context=context)
         task.inner = coro
         if len(self._tasks) >= self._tasks_kept_max:
+            over = [task for task, _ in self._tasks if task.done() and not _untaken(task)]
             self._tasks = [(task, of) for task, of in self._tasks if not task.done() or _untaken(task)]
+            for each in over:
+                each.inner.close()  # one that was cancelled before its first step
             self._tasks_kept_max = max(64, 2 * len(self._tasks))
         self._tasks.append((task, process))
         return task
@@ -275,6 +279,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _finish(self) -> None:
         """End what still runs as asyncio.run does, then tell of errors that no one took."""
+        self._end_threads()
         running = {task: of for task, of in self._tasks if not task.done() and (of is None or of.alive)}
         for _, process in self._tasks:
             if process is not None and process.is_paused:
@@ -291,8 +296,20 @@ class SimLoop(asyncio.BaseEventLoop):
             if task.done() and _untaken(task) and (process is None or process.alive):
                 raise SimUnhandled(f"in task {task.get_name()}") from task.exception()
 
+    def _end_threads(self) -> None:
+        while self.threads:
+            next(iter(self.threads)).unwind()
+
     def _drop(self) -> None:
         """The end of the world: what never finished is closed, wherever it stands, and says nothing."""
+        told, sys.unraisablehook = sys.unraisablehook, _say_nothing
+        try:
+            self._close_all()
+        finally:
+            sys.unraisablehook = told
+
+    def _close_all(self) -> None:
+        self._end_threads()
         for task, _ in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False
@@ -307,27 +324,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def _check_thread(self) -> None:
         if get_ident() != self._thread:
             raise RuntimeError("a thread reached into the simulation: it has none of its own, and no real I/O")
-
-
-class Bell:
-    """Wakes all who wait for something that may have changed, in the order they came."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], None] = {}
-
-    async def wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiting.pop(waiter, None)
-
-    def ring(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def simulate(
@@ -355,6 +351,10 @@ def simulate(
 
 def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(f"{what}: the simulation has no threads, processes or real I/O; use what `stelae.sim` offers")
+
+
+def _say_nothing(_: object) -> None:
+    """Of what a coroutine does that is closed where it waits: its process has long crashed."""
 
 
 def _ns(seconds: float) -> int:

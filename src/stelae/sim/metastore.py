@@ -24,7 +24,8 @@ from stelae.ports.metastore_rules import (
     prefix_bytes,
 )
 from stelae.ports.rng import Rng
-from stelae.sim.loop import Bell, SimLoop
+from stelae.sim.bell import Bell
+from stelae.sim.loop import SimLoop
 from stelae.sim.metastore_state import MetastoreState
 from stelae.sim.process import outside
 

@@ -27,11 +27,11 @@ from collections.abc import AsyncIterator, Callable
 
 from stelae.model.errors import AlreadyExists, InvalidArgument, Unavailable
 from stelae.ports.transport import Address
-from stelae.sim.blocking import SimConnector
 from stelae.sim.connections import SimConnection, Way
 from stelae.sim.links import NOBODY, Delays, Links
 from stelae.sim.loop import SimLoop
 from stelae.sim.process import SimProcess, current_process, outside
+from stelae.sim.threads.blocking import SimConnector
 from stelae.wire.frames import DEFAULT_WIRE_LIMITS, WireLimits
 
 DELAY_S_MAX = 0.01

@@ -27,13 +27,13 @@ from stelae.model.errors import StelaeError
 from stelae.model.events import Event
 from stelae.ports.transport import Address
 from stelae.service.deadlines import Deadline
-from stelae.sim.blocking import run_blocking
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
 from stelae.sim.process import SimProcess, inside
 from stelae.sim.rng import SimRng
+from stelae.sim.threads.blocking import run_blocking
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from tests.assembly.worlds import SETTINGS, Machine, inline

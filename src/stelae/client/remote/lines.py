@@ -200,7 +200,7 @@ class Lines:
         self._settings = settings
         self._change = Condition()
         self._idle: list[Line] = []
-        self._lines: set[Line] = set()
+        self._lines: dict[Line, None] = {}
         self._opening = 0
         self.made = 0
         """How many were ever opened."""
@@ -239,7 +239,7 @@ class Lines:
             line = self._open_line(deadline)
             with self._change:
                 self._check_open(line)
-                self._lines.add(line)
+                self._lines[line] = None
                 self.made += 1
         finally:
             with self._change:
@@ -307,5 +307,5 @@ class Lines:
             raise Closed(f"the connection to {self._connector.address} was closed")
 
     def _forget(self, line: Line) -> None:
-        self._lines.discard(line)
+        self._lines.pop(line, None)
         line.close()

@@ -101,8 +101,8 @@ class RemoteStore:
         for lines in self._all_lines():
             lines.give(lines.take(until))
 
-    def _all_lines(self) -> set[Lines]:
-        return {self._rows.lines, self._tables.lines}
+    def _all_lines(self) -> list[Lines]:
+        return list(dict.fromkeys((self._rows.lines, self._tables.lines)))
 
     def abandon(self, why: str) -> None:
         """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""

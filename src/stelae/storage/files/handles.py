@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import AbstractContextManager
 from threading import Lock, local
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from typing_extensions import Buffer
 
@@ -29,7 +29,7 @@ class OpenFiles:
 
     def __init__(self, files_max: int) -> None:
         self._files_max = files_max
-        self._users: WeakSet[Handles] = WeakSet()
+        self._users: WeakKeyDictionary[Handles, None] = WeakKeyDictionary()  # in the order in which they came
         self._lock = Lock()
 
     @property
@@ -48,14 +48,14 @@ class OpenFiles:
     def join(self, user: Handles) -> None:
         """One user more: the others have a smaller part now."""
         with self._lock:
-            self._users.add(user)
+            self._users[user] = None
             users = list(self._users)
         for other in users:
             other.close_down_to(self.each_max)
 
     def leave(self, user: Handles) -> None:
         with self._lock:
-            self._users.discard(user)
+            self._users.pop(user, None)
 
 
 OPEN_FILES = OpenFiles(_FILES_MAX)

@@ -1,10 +1,13 @@
-"""Code that blocks in the simulated world: it runs the loop while it waits, so waiting takes virtual time and everybody
-else goes on meanwhile. In a process that has crashed, calls that block raise SimCrash."""
+"""Code that blocks in the simulated world: waiting takes virtual time, and everybody else goes on meanwhile. In a
+simulated thread (`thread.py`) it waits for the loop; where there is none, it runs the loop while it waits. In a process
+that has crashed, calls that block raise SimCrash.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stelae.model.errors import Closed, DeadlineExceeded
@@ -13,6 +16,7 @@ from stelae.sim.connections import SimConnection
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop
 from stelae.sim.process import SimProcess, current_process, outside
+from stelae.sim.threads.thread import current_thread
 
 T = TypeVar("T")
 
@@ -39,12 +43,11 @@ class SimBlockingConnection:
         return self._connection.peer
 
     def send(self, frame: Frame, timeout_s: float | None) -> None:
-        self._connector.wait(self._process, self._connection.send(frame), timeout_s, f"{self.peer}: sending to it")
+        sending = partial(self._connection.send, frame)
+        self._connector.wait(self._process, sending, timeout_s, f"{self.peer}: sending to it")
 
     def receive(self, timeout_s: float | None) -> Frame | None:
-        return self._connector.wait(
-            self._process, self._connection.receive(), timeout_s, f"{self.peer}: waiting for it"
-        )
+        return self._connector.wait(self._process, self._connection.receive, timeout_s, f"{self.peer}: waiting for it")
 
     def is_quiet(self) -> bool:
         return self._connection.is_quiet()
@@ -66,23 +69,26 @@ class SimConnector:
 
     def connect(self, timeout_s: float | None) -> SimBlockingConnection:
         process = current_process()
-        opening = self._transport.connect_as(process, self._address)
+        opening = partial(self._transport.connect_as, process, self._address)
         connection = self.wait(process, opening, timeout_s, f"{self._address}: connecting")
         return SimBlockingConnection(self, process, connection)
 
-    def wait(self, process: SimProcess | None, job: Coroutine[Any, Any, T], timeout_s: float | None, doing: str) -> T:
+    def wait(
+        self,
+        process: SimProcess | None,
+        job: Callable[[], Coroutine[Any, Any, T]],
+        timeout_s: float | None,
+        doing: str,
+    ) -> T:
         """Run the loop until the job is done. The job itself is nobody's, so it ends although its process crashes."""
         loop = self._transport.loop
         if loop.is_closed():
-            job.close()
             raise Closed(f"{doing}: the world has ended")
         if process is not None and not process.alive:
-            job.close()
             if current_process() is not process:  # what is left of it is being collected as garbage
                 raise Closed(f"{doing}: the process {process.name} has crashed")
             raise SimCrash(f"{doing}: the process {process.name} has crashed")
-        if loop.is_running():
-            job.close()
+        if loop.is_running() and current_thread() is None:
             raise RuntimeError(f"{doing}: code that the loop runs cannot block; it must await")
         try:
             return run_outside(loop, _in_time(job, timeout_s))
@@ -93,9 +99,9 @@ class SimConnector:
                 raise SimCrash(f"{doing}: the process {process.name} has crashed")
 
 
-async def _in_time(job: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+async def _in_time(job: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None) -> T:
     async with asyncio.timeout(timeout_s):
-        return await job
+        return await job()
 
 
 def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
@@ -106,6 +112,9 @@ def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
         job.close()
         raise SimCrash(f"the process {process.name} has crashed")
     task = loop.create_task(job)
+    thread = current_thread()
+    if thread is not None:
+        return thread.wait_for(task)
     if process is None:
         return loop.run_until_complete(task)
     run_outside(loop, _done_or_dead(task, process))
@@ -117,8 +126,25 @@ def run_blocking(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
 def run_outside(loop: SimLoop, job: Coroutine[Any, Any, T]) -> T:
     """Run the loop until a job is done that belongs to no process, nor does stopping the loop: so it ends although the
     process that this code runs in crashes meanwhile."""
+    thread = current_thread()
+    if thread is not None:
+        return thread.wait_for(outside().run(loop.create_task, job))
     return outside().run(lambda: loop.run_until_complete(loop.create_task(job)))
 
 
 async def _done_or_dead(task: asyncio.Task[Any], process: SimProcess) -> None:
     await asyncio.wait((task, asyncio.ensure_future(process.ended())), return_when=asyncio.FIRST_COMPLETED)
+
+
+class BlockingLoop:
+    """A `ports.loop.Loop`: the simulated one, for code that blocks."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def run(self, job: Awaitable[T]) -> T:
+        return run_blocking(self._loop, job if isinstance(job, Coroutine) else _await(job))
+
+
+async def _await(job: Awaitable[T]) -> T:
+    return await job

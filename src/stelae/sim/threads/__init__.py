@@ -1,0 +1,1 @@
+"""Threads, locks and disks for code that blocks, in the simulated world."""

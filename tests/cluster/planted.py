@@ -1,0 +1,202 @@
+"""Bugs that are planted in the product, one at a time, to see that the simulation finds them.
+
+Each is a patch of one function, of the kind that a slip of the pen makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from stelae.client.remote.answers import ItemStream
+from stelae.client.remote.finding import FoundConnector
+from stelae.client.remote.lines import Line
+from stelae.master.master import Master
+from stelae.model.hybrid import HybridClock
+from stelae.model.ids import TabletId
+from stelae.storage.log.replay import LogRun
+from stelae.storage.log.segments import WalSegments
+from stelae.storage.read.points.conditions import UndecidedConflict, check_unchanged
+from stelae.storage.shard import Commit, Shard
+from stelae.storage.tablet import opening
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """`seed`: the first that finds it. `seeds_max`: it is found by one below, though other code draws other numbers."""
+
+    name: str
+    words: str
+    seed: int
+    seeds_max: int
+    patch: Callable[[], AbstractContextManager[Any]]
+
+
+class _Unsynced:
+    """A file of the log whose sync does nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        """Nothing: that is the bug."""
+
+
+def _ack_before_sync() -> AbstractContextManager[Any]:
+    right = WalSegments._append_synced
+
+    def append(self: WalSegments, active: Any, records: Any) -> None:
+        file, active.file = active.file, _Unsynced(active.file)
+        try:
+            right(self, active, records)
+        finally:
+            active.file = file
+
+    return mock.patch.object(WalSegments, "_append_synced", append)
+
+
+def _failed_bytes_stay() -> AbstractContextManager[Any]:
+    return mock.patch.object(WalSegments, "abandon", return_value=True)
+
+
+def _last_record_is_dropped() -> AbstractContextManager[Any]:
+    right = opening._replay_plain
+
+    def replay(runs: Iterable[LogRun], table: Any) -> None:
+        right([run._replace(records=run.records[:-1]) for run in runs], table)
+
+    return mock.patch.object(opening, "_replay_plain", replay)
+
+
+def _failed_is_kept_in_memory() -> AbstractContextManager[Any]:
+    def take_failed(self: Shard, entries: Any, error: Any) -> None:
+        self.refused.append(error)
+        self.commits.take_failed(entries)
+
+    return mock.patch.object(Shard, "take_failed", take_failed)
+
+
+def _time_goes_back() -> AbstractContextManager[Any]:
+    return mock.patch.object(HybridClock, "resume", return_value=None)
+
+
+def _reads_see_undecided() -> AbstractContextManager[Any]:
+    right = Shard.apply
+
+    def apply(self: Shard, tablet: TabletId, *args: Any, **options: Any) -> Commit:
+        commit = right(self, tablet, *args, **options)
+        self.state(tablet).commits.visible = commit.txn
+        return commit
+
+    return mock.patch.object(Shard, "apply", apply)
+
+
+def _condition_overlooks_undecided() -> AbstractContextManager[Any]:
+    def check(*args: Any) -> None:
+        with suppress(UndecidedConflict):
+            check_unchanged(*args)
+
+    return mock.patch("stelae.storage.shard.check_unchanged", check)
+
+
+def _lost_answer_is_repeated() -> AbstractContextManager[Any]:
+    return mock.patch.object(ItemStream, "_lost", lambda _, error: error)
+
+
+def _line_is_lent_with_answers_to_come() -> AbstractContextManager[Any]:
+    return mock.patch.object(Line, "is_fit", property(lambda self: not self.is_broken and self.is_quiet))
+
+
+def _address_is_kept() -> AbstractContextManager[Any]:
+    right = FoundConnector.connect
+
+    def connect(self: FoundConnector, timeout_s: float | None) -> Any:
+        known = self.__dict__.setdefault("known", self._find(None))
+        with mock.patch.object(self, "_find", return_value=known):
+            return right(self, timeout_s)
+
+    return mock.patch.object(FoundConnector, "connect", connect)
+
+
+def _half_done_is_forgotten() -> AbstractContextManager[Any]:
+    @asynccontextmanager
+    async def change(self: Master, deadline: Any = None) -> AsyncIterator[None]:
+        async with self._turn(deadline):
+            yield
+
+    return mock.patch.object(Master, "_change", change)
+
+
+PLANTED = [
+    Planted("ack-before-sync", "a record is acknowledged before the log is synced", 4, 20, _ack_before_sync),
+    Planted(
+        "last-record-is-dropped",
+        "a replay gives out all records of a segment but the last",
+        1,
+        10,
+        _last_record_is_dropped,
+    ),
+    Planted(
+        "failed-bytes-stay",
+        "after a failed sync the log goes on behind the bytes that failed",
+        2,
+        20,
+        _failed_bytes_stay,
+    ),
+    Planted(
+        "failed-in-memory",
+        "a write that has failed is taken out of the log, but not out of memory",
+        2,
+        20,
+        _failed_is_kept_in_memory,
+    ),
+    Planted(
+        "reads-see-undecided",
+        "a write is visible when it is queued, not when it is durable",
+        12,
+        60,
+        _reads_see_undecided,
+    ),
+    Planted(
+        "condition-overlooks-undecided",
+        "a condition is judged without the writes that are not durable yet",
+        0,
+        10,
+        _condition_overlooks_undecided,
+    ),
+    Planted(
+        "time-goes-back",
+        "txns of a shard that is started again may lie below those it gave out before",
+        38,
+        200,
+        _time_goes_back,
+    ),
+    Planted(
+        "lost-answer-is-repeated",
+        "a write whose answer was lost is sent again, as if it had not happened",
+        7,
+        40,
+        _lost_answer_is_repeated,
+    ),
+    Planted(
+        "line-is-lent",
+        "a connection on which an answer is still to come is used by the next caller",
+        26,
+        130,
+        _line_is_lent_with_answers_to_come,
+    ),
+    Planted("address-is-kept", "whoever moved is looked for where it was first", 18, 90, _address_is_kept),
+    Planted(
+        "half-done-is-forgotten",
+        "a master forgets that a change of tables was left half done",
+        9,
+        50,
+        _half_done_is_forgotten,
+    ),
+]

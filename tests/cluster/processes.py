@@ -1,0 +1,239 @@
+"""The processes of a cluster in the simulated world: the master and the shard that users run, and programs that are
+connected to them. Each is started again when it ends. What blocks in them runs in simulated threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+from stelae.adapters.logfiles.deferred import DeferredLogFiles
+from stelae.adapters.threads import StepThread
+from stelae.assembly.master import ClusterMaster, ClusterMasterSettings
+from stelae.assembly.processes import ProcessPorts
+from stelae.assembly.shard import ClusterShard, ClusterShardSettings, ShardIdentity, ShardWorld
+from stelae.client.api.database import Database
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.session import Session
+from stelae.client.remote.asking import Asker
+from stelae.client.remote.finding import AnyConnector, FoundConnector
+from stelae.client.remote.store import RemoteStore
+from stelae.client.remote.takeover import AttachedStore, attach_patiently
+from stelae.launch.steps import TEND_S, start_steps
+from stelae.master.master import MasterSettings
+from stelae.model.errors import Corruption, Unavailable
+from stelae.ports.rng import Rng
+from stelae.ports.transport import Address
+from stelae.registry.control_operations import PLACES
+from stelae.service.backend import Backend, Pin
+from stelae.service.deadlines import Deadline
+from stelae.sim import world as sim
+from stelae.sim.loop import SimLoop
+from stelae.sim.threads.blocking import BlockingLoop
+from stelae.sim.threads.executor import ThreadsExecutor
+from stelae.sim.threads.locks import simulated_locks
+from stelae.sim.threads.paced import PacedLogFiles
+from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
+from stelae.storage.files.handles import OPEN_FILES
+from stelae.storage.log.wal import WalSettings
+from stelae.storage.shard import ShardSettings
+from stelae.storage.upkeep.serializer import SerializerSettings
+from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+
+MASTER = Address("master:1")
+CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
+PATIENCE_S_MIN, PATIENCE_S_MAX = 0.3, 20.0
+PREEMPTION_MAX = 0.1
+_WATCH_S = 1.0
+
+
+class LoopsThread:
+    """A `threading.Thread` as the adapters use it, in the simulated world."""
+
+    def __init__(self, target: Callable[[], object], name: str, daemon: bool) -> None:
+        loop = asyncio.get_running_loop() if (here := current_thread()) is None else here._loop
+        assert isinstance(loop, SimLoop)
+        self._thread = SimThread(loop, target, name)
+        self.name = name
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def is_alive(self) -> bool:
+        return not self._thread.is_over
+
+
+@contextmanager
+def simulated_threads(rng: Rng) -> Iterator[None]:
+    """Threads and locks are simulated meanwhile. What a thread of the product fails with, other than what it expects,
+    is raised at the end: in the real world it would only be logged."""
+    heard = _Failures()
+    logger = logging.getLogger("stelae")
+    logger.addHandler(heard)
+    try:
+        preemption = PREEMPTION_MAX * rng.fraction() if rng.below(2) else 0.0
+        with (
+            simulated_locks(preemption),
+            mock.patch("stelae.adapters.threads.Thread", LoopsThread),
+            mock.patch.object(OPEN_FILES, "_users", WeakKeyDictionary()),  # those of other runs are not of this one
+        ):
+            yield
+    finally:
+        logger.removeHandler(heard)
+    assert not heard.failures, f"a thread failed: {heard.failures[0]!r}"
+
+
+class _Failures(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], Exception):
+            self.failures.append(record.exc_info[1])
+
+
+def process_ports(ports: sim.ProcessPorts) -> ProcessPorts:
+    loop = ports.loop
+    asides = ThreadsExecutor(loop, 16, 1_000)
+
+    def aside(job: Callable[..., Any], /, *args: object) -> Any:
+        future: Future[Any] = asides.submit(job, *args)
+        return asyncio.wrap_future(future, loop=loop)
+
+    serving = ThreadsExecutor(loop, 16, 1_000)
+    return ProcessPorts(
+        ports.metastore,
+        ports.clock,
+        ports.rng,
+        BlockingLoop(loop),
+        lambda address: ports.transport.connector(Address(address)),
+        serving,
+        aside,
+    )
+
+
+async def run_master(ports: sim.ProcessPorts) -> None:
+    await run_in_thread(ports.loop, _serve_master, ports)
+    await asyncio.Event().wait()
+
+
+def _serve_master(ports: sim.ProcessPorts) -> None:
+    own = process_ports(ports)
+    master = ClusterMaster(own, ClusterMasterSettings("m1", MasterSettings(grace_s=3600.0)))
+    master.serve(own.loop.run(ports.transport.listen(MASTER)))
+
+    def tend() -> bool:
+        master.tend()
+        return False
+
+    StepThread("stelae-tend", tend, TEND_S)
+
+
+async def run_shard(ports: sim.ProcessPorts) -> None:
+    try:
+        await run_in_thread(ports.loop, _serve_shard, ports)
+    except Corruption as error:
+        raise AssertionError(f"the shard does not come up, and no byte of it was touched: {error}") from error
+    await asyncio.Event().wait()
+
+
+def _draw_settings(rng: Rng) -> ShardSettings:
+    """Small, so that flushes, compactions and new segments come soon; in each life others."""
+    seal_bytes = int(2_000 * 15 ** rng.fraction())
+    serializer = SerializerSettings(seal_bytes, memory_bytes=4 * seal_bytes, log_bytes=8 * seal_bytes)
+    log = WalSettings(segment_bytes_max=int(1_000 * 10 ** rng.fraction()))
+    return ShardSettings(cache_bytes=2**20, log=log, serializer=serializer)
+
+
+def _serve_shard(ports: sim.ProcessPorts) -> None:
+    own = process_ports(ports)
+    logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
+    identity = ShardIdentity("node-1", "n1", 0, "log-1")
+    settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng))
+    reading = ThreadsExecutor(ports.loop, 2, 1_000)
+    shard = ClusterShard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
+    start_steps(shard)
+    port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
+    shard.serve(own.loop.run(ports.transport.listen(Address(f"shard:{port}"))))
+
+
+class Connected:
+    """A `StorePlace`: the cluster, as a program is connected to it."""
+
+    def __init__(self, ports: sim.ProcessPorts) -> None:
+        self._ports = ports
+
+    def own(self) -> None:
+        return None
+
+    def attach(self, deadline: Deadline | None) -> RemoteStore:
+        ports = self._ports
+
+        def connect(address: str) -> Any:
+            return ports.transport.connector(Address(address))
+
+        masters = Asker(AnyConnector([MASTER], connect, ports.clock), CLIENT, ports.clock)
+
+        def find(until: Deadline | None) -> str:
+            shards = masters.ask(PLACES, until).shards
+            if not shards:
+                raise Unavailable("no shard has been started yet")
+            return shards[0].address
+
+        writers = ThreadsExecutor(ports.loop, 4, 1_000)
+        remote = RemoteStore(
+            FoundConnector("the shard", find, connect, ports.clock), writers, CLIENT, ports.clock, tables=masters
+        )
+        try:
+            remote.attach(deadline)
+        except BaseException:
+            remote.close()
+            raise
+        return remote
+
+    def away_words(self) -> str:
+        return "the simulated cluster cannot be reached"
+
+
+class Watched(AttachedStore):
+    """As `launch.attached.WatchedStore`, by the process's own clock."""
+
+    _watching: StepThread | None = None
+
+    def keep(self, pin: Pin, store: Backend, deadline: Deadline | None) -> Pin:
+        kept = super().keep(pin, store, deadline)
+        if self._watching is None:
+            self._watching = StepThread("stelae-pins", self._watch, _WATCH_S)
+        return kept
+
+    def _watch(self) -> bool:
+        self.watch_pins(Deadline(self._clock, _WATCH_S * 2))
+        return False
+
+
+def draw_patience_s(rng: Rng) -> float:
+    """Some programs give up soon, and do not know then what became of their calls."""
+    return float(PATIENCE_S_MIN * (PATIENCE_S_MAX / PATIENCE_S_MIN) ** rng.fraction())
+
+
+def connect(ports: sim.ProcessPorts, patience_s: float = PATIENCE_S_MAX) -> Database:
+    """Blocking, for a simulated thread."""
+    place = Connected(ports)
+    patience = Patience(ports.clock, ports.rng, patience_s)
+
+    def nap(seconds: float) -> None:
+        thread = current_thread()
+        assert thread is not None
+        thread.sleep(seconds)
+
+    opened = attach_patiently(place, patience.deadline(), nap)
+    return Database(Session(opened, patience, Watched(place, opened, ports.clock, ThreadsExecutor(ports.loop, 1, 1))))

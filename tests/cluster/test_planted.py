@@ -1,0 +1,37 @@
+"""The simulated cluster finds bugs: each that is planted makes it fail within the number of seeds on record."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
+from tests.cluster.planted import PLANTED, Planted
+from tests.cluster.simulated import run_cluster, silent_remains
+from tests.effort import long_run
+
+FOUND = (AssertionError, SimDeadlock, SimOverrun, SimUnhandled)
+"""What is wrong with a history or a thread; who cannot go on, or goes round in circles; an error that nobody took."""
+
+
+def _first_found(planted: Planted, seeds: range) -> int | None:
+    with silent_remains(), planted.patch():
+        for seed in seeds:
+            try:
+                run_cluster(seed)
+            except FOUND:
+                return seed
+    return None
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_bug_is_found(planted: Planted) -> None:
+    """From the seed on that found it first: code that was changed since draws other numbers, so a few more are tried,
+    up to the bound."""
+    found = _first_found(planted, range(planted.seed, planted.seeds_max))
+    assert found is not None, f"{planted.words}: not found by seeds {planted.seed} to {planted.seeds_max}"
+
+
+@long_run
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_bug_is_found_by_the_first_seeds(planted: Planted) -> None:
+    assert _first_found(planted, range(planted.seeds_max)) is not None, planted.words

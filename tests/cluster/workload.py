@@ -1,0 +1,286 @@
+"""Programs that use a simulated cluster while it is disturbed, one that makes and drops tables, and one that looks at
+what is left when all is healed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import stelae
+from stelae.launch.steps import TEND_S
+from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.schema import ColumnsGroup
+from stelae.sim.links import USUAL_DELAYS
+from stelae.sim.metastore import NO_FAULTS
+from stelae.sim.nemesis import Nemesis, Swarm, draw_swarm
+from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
+from stelae.sim.world import ProcessPorts, SimWorld
+from tests.cluster.history import History
+from tests.cluster.processes import PATIENCE_S_MAX, connect, draw_patience_s, run_master, run_shard
+
+ROWS = ("a", "m", "x")
+COUNTERS = ("b", "z")
+CLIENTS = 2
+THREADS = 2
+CALLS = 10
+CHANGES = 2
+FAULTS_MAX = 16
+GAP_S_MAX = 0.3
+LASTING_S_MAX = 4.0
+PAUSE_S_MAX = 0.1
+SYNC_S_MAX = 0.2
+PROGRESS_S = 300.0
+START_S = 0.5
+BEGIN_S = 60.0
+CHECKS_MAX = 4
+
+
+def sleep(seconds: float) -> None:
+    thread = current_thread()
+    assert thread is not None
+    thread.sleep(seconds)
+
+
+def _pacify(world: SimWorld) -> None:
+    """Nothing is late or lost between processes, nor on the way to the disk."""
+    world.transport.links.delays, world.metastore.faults = USUAL_DELAYS, NO_FAULTS
+    world.disk("shard").pace.slow_s_max = 0.0
+
+
+def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
+    """Faults while the programs work, which is not for long."""
+    swarm = draw_swarm(world.rng("swarm"), kinds, faults_max=FAULTS_MAX)
+    gap_s, lasting_s = min(swarm.gap_s_max, GAP_S_MAX), min(swarm.lasting_s_max, LASTING_S_MAX)
+    return replace(swarm, gap_s_max=gap_s, lasting_s_max=lasting_s)
+
+
+def _draw_aims(world: SimWorld, others: Sequence[str]) -> list[str]:
+    """Whom the faults concern: always the shard, and in every other run some of the others."""
+    rng = world.rng("aims")
+    share = rng.fraction() if rng.below(2) else 0.0
+    return ["shard", *(name for name in others if rng.fraction() < share)]
+
+
+@dataclass
+class Cluster:
+    history: History = field(default_factory=History)
+    _busy: dict[str, int] = field(default_factory=dict)
+
+    async def disturbed(self, world: SimWorld, kinds: Sequence[str]) -> History:
+        """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
+        world.add("master", run_master)
+        world.add("shard", run_shard)
+        names = [f"client-{number}" for number in range(CLIENTS)]
+        for name in names:
+            world.add(name, partial(self._run, work=self._use, calls=CALLS))
+        world.add("operator", partial(self._run, work=self._operate, calls=CHANGES))
+        world.add("first", partial(self._run, work=self._make, calls=1), restarts=False)
+        world.add("judge", partial(self._run, work=self._judge, calls=1), restarts=False)
+        await self._begin(world)
+        for name in (*names, "operator"):
+            world.start(name)
+        nemesis = Nemesis(world, _draw_dense(world, kinds), _draw_aims(world, ["master", *names, "operator"]))
+        await nemesis.run()
+        nemesis.end()
+        _pacify(world)
+        world.story.tell("all is healed")
+        await self._until_done([*names, "operator"], PROGRESS_S)
+        world.story.tell("all programs are done")
+        world.start("judge")
+        await self._until_done(["judge"], PROGRESS_S)
+        self.history.check()
+        return self.history
+
+    async def _begin(self, world: SimWorld) -> None:
+        """In peace: it is not the first start that is tried, there are many more."""
+        _pacify(world)
+        world.start("master")
+        world.start("shard")
+        await asyncio.sleep(START_S)
+        world.start("first")
+        await self._until_done(["first"], BEGIN_S)
+        world.story.tell("the table is there")
+        world.transport.links.delays, world.metastore.faults = world.settings.delays, world.settings.metastore
+        world.disk("shard").pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction() ** 2
+
+    async def _until_done(self, names: Sequence[str], within_s: float) -> None:
+        left = self.history.calls_left
+        try:
+            async with asyncio.timeout(within_s):
+                while any(left.get(name, 1) or self._busy.get(name) for name in names):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"no progress within {within_s} s: {left}") from None
+
+    async def _run(self, ports: ProcessPorts, work: Any, calls: int) -> None:
+        self.history.calls_left.setdefault(ports.name, calls)
+        await run_in_thread(ports.loop, self._call_all, ports, work)
+        await asyncio.Event().wait()
+
+    def _call_all(self, ports: ProcessPorts, work: Any) -> None:
+        db = self._connect(ports, is_hasty=work in (self._use, self._operate))
+        if work == self._use:
+            for number in range(1, THREADS):
+                SimThread(ports.loop, partial(self._work, ports, db, work), f"{ports.name}/{number}").start()
+        self._work(ports, db, work)
+
+    @staticmethod
+    def _connect(ports: ProcessPorts, *, is_hasty: bool) -> stelae.Database:
+        while True:
+            try:
+                return connect(ports, draw_patience_s(ports.rng) if is_hasty else PATIENCE_S_MAX)
+            except Retryable:
+                sleep(1.0)
+
+    def _work(self, ports: ProcessPorts, db: stelae.Database, work: Any) -> None:
+        left = self.history.calls_left
+        is_hasty = work in (self._use, self._operate)
+        while left[ports.name]:
+            if is_hasty:
+                left[ports.name] -= 1  # though it is killed in the middle
+                with self._counted(ports.name), suppress(Retryable, UnknownOutcome, SnapshotTooOld):
+                    work(ports, db)
+            else:
+                work(ports, db)
+                left[ports.name] -= 1
+            sleep(ports.rng.fraction() * PAUSE_S_MAX)
+
+    @contextmanager
+    def _counted(self, name: str) -> Iterator[None]:
+        """A call under way; whoever is killed leaves here, too."""
+        self._busy[name] = self._busy.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._busy[name] -= 1
+
+    # -- programs
+
+    def _make(self, _: ProcessPorts, db: stelae.Database) -> None:
+        groups = [stelae.columns("g", {"v": "int64"}), stelae.columns("h", {"w": "int64"})]
+        while True:
+            with suppress(Retryable, UnknownOutcome):
+                db.create_table("t", key={"k": "string"}, groups=groups, splits=["m"], if_not_exists=True)
+                return
+
+    def _use(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        rng, history, who = ports.rng, self.history, ports.name
+        table = db.table("t")
+        row = ROWS[rng.below(len(ROWS))]
+        value = history.value()
+        match rng.below(16):
+            case 0 | 1 | 2:
+                history.record(who, "put", {row: value}, lambda: table.put({"k": row, "v": value}))
+            case 3:
+                history.record(who, "erase", {row: None}, lambda: table.erase(row))
+            case 4:
+                job = partial(table.put, {"k": row, "v": value}, if_absent=True)
+                history.record(who, "absent", {row: value}, job)
+            case 5 | 6:
+                found = history.record(who, "get", {row: None}, lambda: _get(table, row))
+                if found is not None and found[0].get(row) is not None:
+                    values, txn = found
+                    job = partial(table.put, {"k": row, "v": value}, if_unchanged_since=txn)
+                    history.record(who, "swap", {row: (values[row], value)}, job)
+            case 7 | 8 | 9 | 10:
+                counter = COUNTERS[rng.below(len(COUNTERS))]
+                history.record(who, "add", {counter: 1}, lambda: table.increment(counter, {"v": 1})["v"])
+            case 11 | 12:
+                history.record(who, "get", {row: None}, lambda: _get(table, row))
+            case 13:
+                history.record(who, "get", dict.fromkeys(ROWS), lambda: (dict(_scan(table)), None))
+            case 14:
+                given = {each: history.value() for each in ROWS}
+                rows = [{"k": each, "v": put} for each, put in given.items()]
+                history.record(who, "put", given, lambda: table.put_many(rows) and None)
+            case _:
+                self._look_back(ports, db, table)
+
+    def _look_back(self, ports: ProcessPorts, db: stelae.Database, table: stelae.Table) -> None:
+        """Snapshots, one's own and those of others, stay as they are."""
+        with db.snapshot() as snapshot:
+            self.history.keep_snapshot(snapshot.txn, _scan(table, snapshot))
+            if ports.rng.below(2):
+                table.flush()
+            sleep(ports.rng.fraction() * 3)
+            self.history.keep_snapshot(snapshot.txn, _scan(table, snapshot))
+        known = list(self.history.snapshots)
+        txn = known[ports.rng.below(len(known))]
+        self.history.keep_snapshot(txn, _scan(table, txn))
+
+    def _operate(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        rng, history = ports.rng, self.history
+        there = [name for name, made in history.tables.items() if made.is_there]
+        match rng.below(6):
+            case 0 | 1:
+                name = f"d{len(history.tables)}"
+                groups = [stelae.columns("g", {"v": "int64"})]
+                job = partial(db.create_table, name, key={"k": "string"}, groups=groups, splits=["m"])
+                history.change(history.tables, name, is_there=True, job=job)
+            case 2 if there:
+                name = there[rng.below(len(there))]
+                history.change(history.tables, name, is_there=False, job=partial(db.drop_table, name))
+            case 3:
+                name = f"x{len(history.columns)}"
+                job = partial(db.alter_table, "t", add={"g": {name: "int64"}})
+                history.change(history.columns, name, is_there=True, job=job)
+            case 4:
+                db.table("t").split("fhpt"[rng.below(4)])
+            case _:
+                db.table("t").compact()
+        history.see(history.tables, db.tables(), "table")
+        history.see(history.columns, _columns(db), "column")
+
+    def _judge(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        """All is healed: everything must go well."""
+        history, table = self.history, db.table("t")
+        for row in (*ROWS, *COUNTERS):
+            assert history.record(ports.name, "get", {row: None}, partial(_get, table, row)) is not None
+        rows = _scan(table)
+        assert history.record(ports.name, "get", dict.fromkeys(ROWS), lambda: (dict(rows), None)) is not None
+        for txn in list(history.snapshots):
+            try:
+                history.keep_snapshot(txn, _scan(table, txn))
+            except SnapshotTooOld:
+                continue
+        history.see(history.tables, db.tables(), "table")
+        history.see(history.columns, _columns(db), "column")
+        self._wait_for_order(db)
+        for name in [name for name in db.tables() if name in history.tables]:
+            made = db.table(name)
+            for key in ("a", "z"):
+                made.put({"k": key, "v": 1})
+                assert made.get(key) is not None, f"table {name}"
+
+    @staticmethod
+    def _wait_for_order(db: stelae.Database) -> None:
+        """A change of tables that was left half done is done by the master when it next looks."""
+        report = db.check()
+        for _ in range(CHECKS_MAX):
+            if not report.problems:
+                return
+            sleep(TEND_S)
+            report = db.check()
+        raise AssertionError(f"not in order: {report.problems}")
+
+
+def _get(table: stelae.Table, row: str) -> tuple[dict[str, Any], int | None]:
+    found = table.get(row, columns=["v"])
+    return ({}, None) if found is None else ({row: found["v"]}, found.txn)
+
+
+def _scan(table: stelae.Table, at: Any = None) -> tuple[tuple[str, Any], ...]:
+    with table.scan(columns=["v"], at=at) as scan:
+        found = tuple((row["k"], row["v"]) for row in scan)
+    keys = [key for key, _ in found]
+    assert keys == sorted(set(keys)), f"not every row once, in order: {keys}"
+    return found
+
+
+def _columns(db: stelae.Database) -> list[str]:
+    groups = db.table("t").schema.groups
+    return [column.name for group in groups if isinstance(group, ColumnsGroup) for column in group.columns]
