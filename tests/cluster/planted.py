@@ -10,13 +10,16 @@ from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 from stelae.client.remote.answers import ItemStream
-from stelae.client.remote.finding import FoundConnector
+from stelae.client.remote.finding import FoundDial
 from stelae.client.remote.lines import Line
 from stelae.master.master import Master
 from stelae.model.hybrid import HybridClock
-from stelae.model.ids import TabletId
+from stelae.model.ids import TabletId, Txn
+from stelae.ports.transport import Connection
+from stelae.service.deadlines import Deadline
 from stelae.storage.log.replay import LogRun
 from stelae.storage.log.segments import WalSegments
 from stelae.storage.read.points.conditions import UndecidedConflict, check_unchanged
@@ -83,7 +86,10 @@ def _failed_is_kept_in_memory() -> AbstractContextManager[Any]:
 
 
 def _time_goes_back() -> AbstractContextManager[Any]:
-    return mock.patch.object(HybridClock, "resume", return_value=None)
+    def stay(_: HybridClock, __: Txn) -> None:
+        return
+
+    return mock.patch.multiple(HybridClock, resume=stay, merge=stay)
 
 
 def _reads_see_undecided() -> AbstractContextManager[Any]:
@@ -114,14 +120,20 @@ def _line_is_lent_with_answers_to_come() -> AbstractContextManager[Any]:
 
 
 def _address_is_kept() -> AbstractContextManager[Any]:
-    right = FoundConnector.connect
+    right = FoundDial.__call__
+    known: WeakKeyDictionary[FoundDial, str] = WeakKeyDictionary()
 
-    def connect(self: FoundConnector, timeout_s: float | None) -> Any:
-        known = self.__dict__.setdefault("known", self._find(None))
-        with mock.patch.object(self, "_find", return_value=known):
-            return right(self, timeout_s)
+    async def dial(self: FoundDial, deadline: Deadline) -> Connection:
+        if self not in known:
+            known[self] = await self._find(None)
 
-    return mock.patch.object(FoundConnector, "connect", connect)
+        async def find(_: Deadline | None) -> str:
+            return known[self]
+
+        with mock.patch.object(self, "_find", find):
+            return await right(self, deadline)
+
+    return mock.patch.object(FoundDial, "__call__", dial)
 
 
 def _half_done_is_forgotten() -> AbstractContextManager[Any]:
@@ -172,9 +184,9 @@ PLANTED = [
     ),
     Planted(
         "time-goes-back",
-        "txns of a shard that is started again may lie below those it gave out before",
-        38,
-        200,
+        "a shard that is started again may give out txns below those it gave out before, and follows no clock",
+        18,
+        90,
         _time_goes_back,
     ),
     Planted(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -102,23 +101,9 @@ class _Failures(logging.Handler):
 
 
 def process_ports(ports: sim.ProcessPorts) -> ProcessPorts:
-    loop = ports.loop
-    asides = ThreadsExecutor(loop, 16, 1_000)
-
-    def aside(job: Callable[..., Any], /, *args: object) -> Any:
-        future: Future[Any] = asides.submit(job, *args)
-        return asyncio.wrap_future(future, loop=loop)
-
+    loop, transport = ports.loop, ports.transport
     serving = ThreadsExecutor(loop, 16, 1_000)
-    return ProcessPorts(
-        ports.metastore,
-        ports.clock,
-        ports.rng,
-        BlockingLoop(loop),
-        lambda address: ports.transport.connector(Address(address)),
-        serving,
-        aside,
-    )
+    return ProcessPorts(ports.metastore, ports.clock, ports.rng, BlockingLoop(loop), transport.connect, serving)
 
 
 async def run_master(ports: sim.ProcessPorts) -> None:
