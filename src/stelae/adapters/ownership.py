@@ -40,6 +40,8 @@ class Ownership:
         self._directory = directory
         self._fd = fd
         self._pid = os.getpid()
+        mark = mark_process(self._pid)
+        self._began = "" if mark is None else mark.began
         self._release = release
 
     @staticmethod
@@ -67,8 +69,7 @@ class Ownership:
 
     def note(self, address: str) -> None:
         """Tell others where this process is to be found."""
-        mark = mark_process(self._pid)
-        note = OwnerNote(self._pid, platform.node(), self._release, address, "" if mark is None else mark.began)
+        note = OwnerNote(self._pid, platform.node(), self._release, address, self._began)
         data = msgspec.json.encode(note) + b"\n"
         with os_errors(str(self._directory / OWNER_FILE)):
             os.ftruncate(self._fd, 0)
