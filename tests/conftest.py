@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import HANG_S
+from tests.effort import HANG_S, QUICK_JVM
 from tests.s3 import KEYS
 from tests.s3 import s3_endpoint as s3_endpoint
 from tests.s3 import s3_settings as s3_settings
@@ -74,6 +74,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str) -> Iterato
                 "spark.sql.shuffle.partitions": "2",
                 "spark.sql.warehouse.dir": warehouse.as_uri(),
                 "spark.driver.memory": "1g",
+                **QUICK_JVM,
             },
         )
     gateway = running.sparkContext._gateway

@@ -311,6 +311,31 @@ def test_a_task_that_is_cancelled_waits_no_longer_and_harms_no_other() -> None:
     play(main, answer)
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_peer_that_retires_ends_what_is_under_way_first(is_cancelled: bool) -> None:
+    async def answer(connection: Connection, frame: Frame) -> None:
+        await asyncio.sleep(0.2)
+        await answer_own_id(connection, frame)
+
+    async def main(world: World) -> None:
+        await reach(world)
+        write = asyncio.create_task(world.peer.receive(WRITE, A_WRITE, b"x", world.until()))
+        await asyncio.sleep(0.1)
+        retiring = asyncio.create_task(world.peer.retire())
+        await asyncio.sleep(0)
+        with pytest.raises(Closed):
+            await world.peer.ask(NOW, world.until())
+        if is_cancelled:
+            retiring.cancel()
+            with pytest.raises(UnknownOutcome):
+                await write
+        else:
+            assert await write > 0
+            await retiring
+
+    play(main, answer)
+
+
 def test_requests_are_bounded_in_number() -> None:
     async def answer(connection: Connection, frame: Frame) -> None:
         await asyncio.sleep(0.1)

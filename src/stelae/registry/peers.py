@@ -103,6 +103,8 @@ class Peer:
         self._wire: _Wire | None = None
         self._opening: asyncio.Task[_Wire] | None = None
         self._failures = 0
+        self._under_way = 0
+        self._is_idle = asyncio.Event()
         self._is_closed = False
 
     async def ask(self, operation: Operation[P, R], deadline: Deadline, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,10 +113,13 @@ class Peer:
 
     async def receive(self, operation: Operation[Any, R], message: Request, body: Bytes, deadline: Deadline) -> R:
         """What comes of a message that was made before. Of long work the deadline bounds how long nothing is heard."""
+        if self._is_closed:
+            raise Closed(f"{self.name}: the connection was closed")
         if self._room.locked():
             await self._take_room(deadline)
         else:
             await self._room.acquire()
+        self._under_way += 1
         try:
             wire = self._wire
             if wire is None or wire.is_over:
@@ -122,6 +127,19 @@ class Peer:
             return await wire.receive(operation, self._sign(message), body, deadline)
         finally:
             self._room.release()
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_idle.set()
+
+    async def retire(self) -> None:
+        """Take no more requests, and close once those under way have ended. Cancelled, it closes at once."""
+        self._is_closed = True
+        try:
+            while self._under_way:
+                self._is_idle.clear()
+                await self._is_idle.wait()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Requests under way end, as when the connection breaks. Closing twice is no error."""

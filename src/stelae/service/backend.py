@@ -261,7 +261,13 @@ class RowsOnLoop(Protocol):
         self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, deadline: Deadline
     ) -> Txn: ...
 
-    async def close(self) -> None: ...
+    async def retire(self) -> None:
+        """Let what is under way come to its end, then close. Cancelled, it closes at once."""
+        ...
+
+    async def close(self) -> None:
+        """Whatever is under way ends."""
+        ...
 
 
 @runtime_checkable

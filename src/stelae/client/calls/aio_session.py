@@ -45,7 +45,7 @@ class AsyncSession:
         self._asked: Backend | None = None
         self._rows: RowsOnLoop | None = None
         """Of the store that was asked last, if it can be asked without a thread."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
 
     async def work(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """On one of the threads. DeadlineExceeded if it could not begin in time."""
@@ -157,18 +157,16 @@ class AsyncSession:
     def rows_of(self, backend: Backend) -> RowsOnLoop | None:
         """Single rows of a store that another process has, without a thread; None if there is no such way."""
         if backend is not self._asked:
-            self._close_rows()
-            self._asked = backend
+            if backend is not self.session.backend:
+                return None  # it was the store when the call began; it is not asked for long
+            rows, self._rows, self._asked = self._rows, None, backend
+            if rows is not None:
+                task = asyncio.create_task(rows.retire())
+                self._retiring.add(task)
+                task.add_done_callback(self._retiring.discard)
             if not backend.is_local and isinstance(backend, HasRowsOnLoop):
                 self._rows = backend.open_rows()
         return self._rows
-
-    def _close_rows(self) -> None:
-        rows, self._rows, self._asked = self._rows, None, None
-        if rows is not None:
-            task = asyncio.create_task(rows.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
 
     def _attempts(self, deadline: Deadline) -> Attempts:
         return Attempts(deadline, self.session.patience.rng)
@@ -176,9 +174,12 @@ class AsyncSession:
     async def close(self) -> None:
         """Closing twice is no error."""
         await asyncio.to_thread(self._end)
-        self._close_rows()
-        if self._closing:
-            await asyncio.wait(set(self._closing))
+        if self._rows is not None:
+            await self._rows.close()
+        for task in (retiring := set(self._retiring)):
+            task.cancel()
+        if retiring:
+            await asyncio.wait(retiring)
 
     def _end(self) -> None:
         self.session.close()

@@ -45,5 +45,8 @@ class RemoteRowsOnLoop:
         with self._counted():
             return await write_in_order_on_loop(write_groups(table, blocks, max_txn, must_show), write_group)
 
+    async def retire(self) -> None:
+        await self._peer.retire()
+
     async def close(self) -> None:
         await self._peer.close()
