@@ -10,7 +10,8 @@ BIN := .venv/bin
 # Named after this directory, so that a copied or moved clone does not test the place it came from.
 READY := .venv/ready-$(firstword $(shell pwd | cksum))
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Hundreds of tests start Python processes: with what they import compiled once, that costs half.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .PHONY: help setup demo test check bench soak lock clean force
 
