@@ -14,7 +14,8 @@ import pytest
 
 import stelae
 from stelae.adapters.liveness import is_alive
-from tests.clusters import Background, RealCluster, kill, mark_of, real_cluster, refusal, refused, run_stelae
+from tests.clusters import PROGRAM, Background, RealCluster, kill, mark_of, real_cluster, refusal, refused, run_stelae
+from tests.effort import HANG_S
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
 
@@ -115,6 +116,22 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(tmp_path: Path) ->
         assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=["for people", "for programs"])
+def test_with_nobody_left_to_hear_it_still_stops_all(tmp_path: Path, words: list[str]) -> None:
+    """As when its output went through a pipe to a program that has ended."""
+    with real_cluster(tmp_path / "c") as cluster:
+        command = [*PROGRAM, "up", "--dir", str(cluster.directory), "--port", str(cluster.port), *words]
+        up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert up.stdout is not None
+        while b"127.0.0.1" not in up.stdout.readline():
+            pass
+        up.stdout.close()
+        assert cluster.living()
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(HANG_S) == 0
+        assert cluster.living() == set()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -130,7 +147,7 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_made(tmp_path: Path, words: list[str], said: str) -> None:
-    assert said in refused("up", "--dir", tmp_path / "c", *words)
+    assert said in refused("up", "--dir", tmp_path / "c", "--port", "0", *words)
     assert list(tmp_path.iterdir()) == []
 
 

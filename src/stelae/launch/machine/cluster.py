@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,17 @@ Nap = Callable[[float], bool]
 """Waits so many seconds, or until somebody wants all to end; whether somebody does."""
 
 
+def heard_or_not(tell: Tell) -> Tell:
+    """The same. Whoever listened may be gone, as the reader of a pipe: processes are looked after, and stopped, all the
+    same."""
+
+    def told(happening: Happening) -> None:
+        with suppress(BrokenPipeError):
+            tell(happening)
+
+    return told
+
+
 class LocalCluster:
     """For who has its directory (`machine.directory`): one process at a time starts and stops others."""
 
@@ -51,7 +63,7 @@ class LocalCluster:
         self._is_new = is_new
         self.directory = directory
         self.plan = plan
-        self._tell = tell
+        self._tell = heard_or_not(tell)
         self._nap = nap
         self._clock = SystemClock()
         self._started: dict[str, Apart] = {}

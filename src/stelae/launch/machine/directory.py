@@ -11,7 +11,15 @@ from stelae.adapters.clock import SystemClock
 from stelae.adapters.liveness import ProcessMark, send_signal, wait_for_end
 from stelae.adapters.ownership import Ownership, read_living_owner, read_owner
 from stelae.adapters.signals import StopAsked
-from stelae.launch.machine.cluster import START_S_MAX, STOP_S_MAX, Happening, LocalCluster, Nap, Tell
+from stelae.launch.machine.cluster import (
+    START_S_MAX,
+    STOP_S_MAX,
+    Happening,
+    LocalCluster,
+    Nap,
+    Tell,
+    heard_or_not,
+)
 from stelae.launch.machine.members import members_of
 from stelae.launch.machine.plan import (
     ClusterPlan,
@@ -80,7 +88,7 @@ def bring_down(given: Path, release: str, tell: Tell, nap: Nap) -> None:
         if not wait_for_end(process, 2 * STOP_S_MAX):
             send_signal(process, signal.SIGKILL)
             wait_for_end(process, STOP_S_MAX)
-        tell(Happening("stelae up", "stopped", owner.pid))
+        heard_or_not(tell)(Happening("stelae up", "stopped", owner.pid))
     owned = Ownership.take(directory, release)
     if owned is None:
         raise _in_use(directory)
