@@ -582,7 +582,7 @@ class TabletMachine(RuleBasedStateMachine):
 
 
 TestMachine = TabletMachine.TestCase
-TestMachine.settings = settings(max_examples=tries(50), stateful_step_count=50)
+TestMachine.settings = settings(max_examples=tries(60), stateful_step_count=30)
 
 
 @no_type_check
