@@ -21,18 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
-import msgspec
-
 from stelae.model.errors import (
     Closed,
     ConnectionLost,
     DeadlineExceeded,
-    InvalidArgument,
     Overloaded,
     PermissionDenied,
     StelaeError,
     Unavailable,
-    UnknownOutcome,
     WrongToken,
 )
 from stelae.ports.clock import Clock
@@ -59,9 +55,6 @@ Sign: TypeAlias = Callable[[Request], Request]
 def _unsigned(request: Request) -> Request:
     return request
 
-
-_UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
-"""What a message raises that holds what no message can: a number too large, text that is none."""
 
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
 
@@ -246,12 +239,6 @@ class _Call(Generic[R]):
         else:
             self.answer.set_result(result)
 
-    def lost(self, error: StelaeError) -> StelaeError:
-        """What to tell the caller of a request that was sent, and whose answer does not come or makes no sense."""
-        if self.operation.is_repeatable:
-            return error
-        return UnknownOutcome(f"{self.operation.name} was sent, and may or may not have happened: {error}")
-
 
 class _Wire:
     """One connection that has said hello, and the requests that are open on it."""
@@ -269,10 +256,7 @@ class _Wire:
     async def receive(self, operation: Operation[Any, R], message: Request, body: Bytes, deadline: Deadline) -> R:
         left_s = deadline.check(operation.name)
         request = self._last_id = RequestId(self._last_id + 1)
-        try:
-            frame = operation.method.ask(request, msgspec.structs.replace(message, left_ms=int(left_s * 1_000)), body)
-        except _UNSENDABLE as error:
-            raise InvalidArgument(f"{operation.name}: this cannot be asked: {error}") from None
+        frame = operation.request(request, message, body, left_s)
         limit = asyncio.timeout(left_s)
         call: _Call[R] = _Call(operation, self._loop.create_future(), limit, deadline.seconds)
         try:
@@ -280,12 +264,12 @@ class _Wire:
                 data = await self._exchange(request, frame, call)
         except TimeoutError:
             words = f"{self._name}: {operation.name} was not answered within {deadline.seconds:g} s"
-            raise call.lost(DeadlineExceeded(words)) from None
+            raise operation.lost(DeadlineExceeded(words)) from None
         try:
             return operation.result.decode(data)
         except ProtocolError as error:
             self._break(error)
-            raise call.lost(error) from error
+            raise operation.lost(error) from error
 
     async def _exchange(self, request: RequestId, frame: Frame, call: _Call[Any]) -> Bytes:
         self._calls[request] = call
@@ -361,7 +345,7 @@ class _Wire:
         self.is_over = True
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.end(call.lost(error))
+            call.end(call.operation.lost(error))
         self._go_on_with(self._hang_up())
 
     def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:

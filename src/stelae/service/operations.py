@@ -15,12 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
+import msgspec
+
 from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.value import BrokenCatalog
+from stelae.model.errors import InvalidArgument, StelaeError, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.metastore import Compacted, LeaseExpired
+from stelae.ports.transport import Frame, RequestId
 from stelae.service import bodies
 from stelae.service import messages as m
 from stelae.service.backend import Backend, Values
@@ -36,6 +40,9 @@ from stelae.wire.messages import WireMethod
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
+"""What a message raises that holds what no message can: a number too large, text that is none."""
 
 Asked: TypeAlias = tuple[m.Request, Bytes]
 
@@ -57,6 +64,19 @@ class Operation(Generic[P, R]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", WireMethod(self.name, self.message, m.Item, has_stream=True))
+
+    def request(self, id_: RequestId, message: m.Request, body: Bytes, left_s: float) -> Frame:
+        """What is sent by somebody who waits for so many seconds yet."""
+        try:
+            return self.method.ask(id_, msgspec.structs.replace(message, left_ms=int(left_s * 1_000)), body)
+        except _UNSENDABLE as error:
+            raise InvalidArgument(f"{self.name}: this cannot be asked: {error}") from None
+
+    def lost(self, error: StelaeError) -> StelaeError:
+        """What to tell the caller of a request that was sent, and whose answer does not come or makes no sense."""
+        if self.is_repeatable:
+            return error
+        return UnknownOutcome(f"{self.name} was sent, and may or may not have happened: {error}")
 
 
 STORE_FAULTS = FaultTable({BadBytes: {}, BrokenCatalog: {}, LeaseExpired: {}, Compacted: {"asked": int, "oldest": int}})

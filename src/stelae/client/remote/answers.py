@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stelae.client.remote.lines import Line, Lines
-from stelae.model.errors import StelaeError, UnknownOutcome
+from stelae.model.errors import StelaeError
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
@@ -66,7 +66,7 @@ class ItemStream:
         if self._line is not None:
             self._line.is_broken = True
         self.drop()
-        return self._lost(error)
+        return self._operation.lost(error)
 
     def _read(self, line: Line) -> tuple[Item | None, Bytes] | None:
         try:
@@ -76,16 +76,10 @@ class ItemStream:
         except ProtocolError as failed:
             raise self.refuse(failed) from failed
         except StelaeError as failed:
-            raise self._lost(failed) from failed
+            raise self._operation.lost(failed) from failed
         if error is not None:
             raise error
         return None if frame.kind is FrameKind.END else (item, frame.body)
-
-    def _lost(self, error: StelaeError) -> StelaeError:
-        """What to tell the caller when the answer did not come, or makes no sense."""
-        if self._operation.is_repeatable:
-            return error
-        return UnknownOutcome(f"{self._operation.name} was sent, and may or may not have happened: {error}")
 
     def _read_item(self, line: Line, frame: Frame) -> Item | None:
         match frame.kind:

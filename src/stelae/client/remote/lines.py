@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import Any
 
-import msgspec
-
 from stelae.model.errors import (
     Closed,
     ConnectionLost,
@@ -42,8 +40,6 @@ from stelae.wire.hello import HELLO_ID
 from stelae.wire.messages import cancel_frame, error_frame
 
 _LAST = (FrameKind.ANSWER, FrameKind.ERROR, FrameKind.END)
-_UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
-"""What a message raises that holds what no message can: a number too large, text that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +140,7 @@ class Line:
     ) -> RequestId:
         request = RequestId(self._last_id + 1)
         left_s = deadline.check(operation.name)
-        try:
-            frame = operation.method.ask(request, msgspec.structs.replace(message, left_ms=int(left_s * 1_000)), body)
-        except _UNSENDABLE as error:
-            raise InvalidArgument(f"{operation.name}: this cannot be asked: {error}") from None
-        self._send(frame, left_s)
+        self._send(operation.request(request, message, body, left_s), left_s)
         self._last_id = request
         self._open.add(request)
         return request
