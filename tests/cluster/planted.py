@@ -12,7 +12,6 @@ from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from stelae.client.remote.answers import ItemStream
 from stelae.client.remote.finding import FoundDial
 from stelae.client.remote.lines import Line
 from stelae.master.master import Master
@@ -20,6 +19,7 @@ from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TabletId, Txn
 from stelae.ports.transport import Connection
 from stelae.service.deadlines import Deadline
+from stelae.service.operations import Operation
 from stelae.storage.log.replay import LogRun
 from stelae.storage.log.segments import WalSegments
 from stelae.storage.read.points.conditions import UndecidedConflict, check_unchanged
@@ -112,7 +112,7 @@ def _condition_overlooks_undecided() -> AbstractContextManager[Any]:
 
 
 def _lost_answer_is_repeated() -> AbstractContextManager[Any]:
-    return mock.patch.object(ItemStream, "_lost", lambda _, error: error)
+    return mock.patch.object(Operation, "lost", lambda _, error: error)
 
 
 def _line_is_lent_with_answers_to_come() -> AbstractContextManager[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 from weakref import finalize
 
 import pytest
@@ -19,6 +19,7 @@ from stelae.client.remote.pins import RemotePin
 from stelae.model.errors import Closed, ConnectionLost, DeadlineExceeded, StelaeError
 from stelae.model.ids import Txn
 from stelae.ports.transport import RequestId
+from stelae.service.bodies import Codec
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import PIN
 from stelae.sim.clock import SimClock
@@ -120,10 +121,10 @@ def test_what_an_answer_pinned_that_cannot_be_read_is_freed_by_the_end_of_the_li
     remote = world.attach()
     first = remote.pin(Txn(3), deadline=later())
 
-    def fail(_: object) -> None:
+    def fail(_: object) -> NoReturn:
         raise ProtocolError("a pin: this cannot be read")
 
-    garbled = SimpleNamespace(name=PIN.name, ask=PIN.ask, method=PIN.method, result=SimpleNamespace(decode=fail))
+    garbled = replace(PIN, result=Codec(PIN.result.encode, fail))
     monkeypatch.setattr("stelae.client.remote.pins.PIN", garbled)
     with pytest.raises(DeadlineExceeded if is_late else ProtocolError):
         remote.pin(Txn(5), deadline=Deadline(CLOCK, 0.05) if is_late else later())
