@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import HANG_S, QUICK_JVM
+from tests.effort import HANG_S
 from tests.s3 import KEYS
 from tests.s3 import s3_endpoint as s3_endpoint
 from tests.s3 import s3_settings as s3_settings
@@ -36,6 +37,7 @@ def pytest_configure() -> None:
     if profile not in ("dev", "ci", "soak"):
         raise pytest.UsageError(f"STELAE_PROFILE={profile}: use dev, ci or soak")
     settings.load_profile(profile)
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_settings")))
 
 
 _GROUP = "@spark"
@@ -74,7 +76,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str) -> Iterato
                 "spark.sql.shuffle.partitions": "2",
                 "spark.sql.warehouse.dir": warehouse.as_uri(),
                 "spark.driver.memory": "1g",
-                **QUICK_JVM,
             },
         )
     gateway = running.sparkContext._gateway

@@ -9,9 +9,6 @@ import pytest
 _FACTORS = {"dev": 0.2, "ci": 0.5, "soak": 50}
 _FEW = 20
 
-QUICK_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Settings of a Spark session that does little: its programs are not compiled for hours of work."""
-
 HANG_S = 300.0
 """Longer than anything takes that does not hang, on the busiest machine: how long tests wait for what must come."""
 

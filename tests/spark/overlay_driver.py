@@ -16,11 +16,10 @@ from typing import Any
 import stelae
 import stelae.spark
 from stelae.spark.reading import holding
-from tests.effort import QUICK_JVM
 
 
 def begin() -> Any:
-    return stelae.spark.session("stelae-overlays", "local[2]", **QUICK_JVM, **{"spark.driver.memory": "512m"})
+    return stelae.spark.session("stelae-overlays", "local[2]", **{"spark.driver.memory": "512m"})
 
 
 def main(directory: str, point: str) -> None:

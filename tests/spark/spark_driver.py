@@ -25,7 +25,6 @@ import stelae.spark
 from stelae.spark.loading import cutting
 from stelae.spark.loading import job as load_job
 from stelae.spark.loading.fragment_task import FragmentTask, TaskPlan
-from tests.effort import QUICK_JVM
 
 JOB = "a job"
 ROWS = 40_000
@@ -124,9 +123,8 @@ def _end_around_commit(end_at: Any) -> None:
 
 def _session(point: str) -> Any:
     if "://" not in point:
-        return stelae.spark.session("stelae-driver", "local[2]", **QUICK_JVM, **{"spark.driver.memory": "512m"})
+        return stelae.spark.session("stelae-driver", "local[2]", **{"spark.driver.memory": "512m"})
     settings = {
-        **QUICK_JVM,
         "spark.driver.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -13,11 +13,24 @@ from tests.tidy import effects, shape, suites, texts, uses
 from tests.tidy.sources import PACKAGE, ROOT, TESTS, Source, kept_files, read, rooms
 
 
+pytestmark = pytest.mark.xdist_group("tree")
+"""On one worker, so that each file is parsed once."""
+
+
+@pytest.fixture(scope="module")
+def package() -> list[Source]:
+    return read(PACKAGE)
+
+
+@pytest.fixture(scope="module")
+def tests() -> list[Source]:
+    return read(TESTS)
+
+
 @pytest.mark.parametrize("rule", [shape.too_long, shape.busy_init, effects.clock_or_chance, effects.threads])
-def test_modules(rule: Callable[[Source], list[str]]) -> None:
-    sources = read(PACKAGE)
-    assert sources
-    assert [complaint for source in sources for complaint in rule(source)] == []
+def test_modules(package: list[Source], rule: Callable[[Source], list[str]]) -> None:
+    assert package
+    assert [complaint for source in package for complaint in rule(source)] == []
 
 
 @pytest.mark.parametrize(
@@ -30,8 +43,8 @@ def test_modules(rule: Callable[[Source], list[str]]) -> None:
         uses.unused_names,
     ],
 )
-def test_the_package_as_a_whole(rule: Callable[[Iterable[Source]], list[str]]) -> None:
-    assert rule(read(PACKAGE)) == []
+def test_the_package_as_a_whole(package: list[Source], rule: Callable[[Iterable[Source]], list[str]]) -> None:
+    assert rule(package) == []
 
 
 def test_every_adapter_is_held_to_its_port() -> None:
@@ -39,9 +52,8 @@ def test_every_adapter_is_held_to_its_port() -> None:
     assert uses.unproven_adapters(adapters, ports, read(TESTS / "contract")) == []
 
 
-def test_docstrings() -> None:
-    sources = read(PACKAGE)
-    assert [complaint for source in sources for complaint in texts.riddles(source)] == []
+def test_docstrings(package: list[Source]) -> None:
+    assert [complaint for source in package for complaint in texts.riddles(source)] == []
 
 
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: room.name)
@@ -50,8 +62,8 @@ def test_rooms(room: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", [suites.without_tests, suites.silent_skips, effects.sleeping_tests])
-def test_tests(rule: Callable[[Source], list[str]]) -> None:
-    assert [complaint for source in read(TESTS) for complaint in rule(source)] == []
+def test_tests(tests: list[Source], rule: Callable[[Source], list[str]]) -> None:
+    assert [complaint for source in tests for complaint in rule(source)] == []
 
 
 def test_words() -> None:

@@ -167,9 +167,8 @@ def _encode_single(schema_version: SchemaVersion, put: Put) -> bytes:
 
 def decode_single(data: bytes | memoryview) -> SinglePut | None:
     """The only put of a block; None if it is any other block, or none at all. Each column has its value."""
-    if not len(data) <= NESTED_BYTES_MAX or data[:2] != _SMALL_HEAD:
-        return None
-    if _ONE_PUT not in bytes(data[:_ONE_PUT_PLACES_END]):
+    head = bytes(data[:_ONE_PUT_PLACES_END])
+    if _ONE_PUT not in head or not head.startswith(_SMALL_HEAD) or len(data) > NESTED_BYTES_MAX:
         return None
     try:
         version, ((_, row, columns, values, ts),) = _SINGLE_DECODER.decode(data[2:])

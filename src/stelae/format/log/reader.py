@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from crc32c import crc32c
 
 from stelae.format.log.layout import (
@@ -30,6 +28,7 @@ from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.ids import Index, TabletId, Txn
 
 _CRC_BYTES = 4
+_NO_HEADER = "the header of a group is damaged"
 _KINDS = {int(kind): kind for kind in LogKind}
 _KINDS_1 = {int(kind): kind for kind in (LogKind.BLOCK, LogKind.EPOCH, LogKind.CHANGE)}
 
@@ -90,20 +89,10 @@ class _SegmentReader:
 
     def _read_all(self) -> None:
         self._read_header()
-        read_records: Callable[[int, int, int], int] = self._read_records
         if self._version == 1:
-            read_records = self._read_records_1
-        while self._end < len(self._data):
-            header = self._group_header(self._end)
-            if header is None:
-                raise _Damage(self._end, "the header of a group is damaged")
-            length, count, _ = header
-            at = self._end + GROUP_HEADER_BYTES
-            stop = at + length
-            at = read_records(at, min(stop, len(self._data)), count)
-            if at != stop:
-                raise _Damage(at, "a group holds more bytes than its records")
-            self._end = stop
+            self._read_groups_1()
+        else:
+            self._read_groups()
         if self._end < self._promised:
             raise _Damage(self._end, "the segment ends too early")
 
@@ -122,42 +111,67 @@ class _SegmentReader:
         self._previous = SegmentEnd(SegmentId(previous), previous_end) if previous_end else None
         self._end = SEGMENT_HEADER_BYTES
 
-    def _read_records(self, at: int, limit: int, count: int) -> int:
-        """Take the records of a group; where they end. This is the loop of every replay."""
-        data, view, add, last = self._data, self._view, self._records.append, self._last_txn
+    def _read_groups(self) -> None:
+        """This is the loop of every replay; most groups are of one record."""
+        data, view, size, group_header = self._data, self._view, len(self._data), self._group_header
         unpack, sum_of, kinds, header_bytes = SEALED_RECORD.unpack_from, crc32c, _KINDS, RECORD_HEADER_BYTES
         seed, block, indexes = place_seed(self._segment), int(LogKind.BLOCK), self._last_indexes
+        at, last, add = self._end, self._last_txn, self._records.append
         try:
-            for _ in range(count):
-                payload = at + header_bytes
-                if payload > limit:
-                    raise _Damage(at, "a record is cut short")
-                crc, length, checksum, kind, flags, table, tablet, epoch, index, txn, client, sequence = unpack(
-                    data, at
-                )
-                if sum_of(view[at + _CRC_BYTES : payload], seed ^ at) != crc:
-                    raise _Damage(at, "the header of a record does not have its checksum")
-                end = at + length
-                if not payload <= end <= limit:
-                    raise _Damage(at, "a record is cut short")
-                content = data[payload:end]
-                if sum_of(content) != checksum:
-                    raise _Damage(at, "a record does not have its checksum")
-                if kind != block or flags:
-                    self._note_kind(kind, flags, tablet, at)
-                if index:
-                    indexes[tablet] = index
-                if txn > last:
-                    last = txn
-                fields = kinds[kind], table, tablet, epoch, index, txn, client, sequence, content, checksum
-                add(_record_of(LogRecord, fields))
-                self._end = at = end
+            while at < size:
+                header = group_header(at)
+                if header is None:
+                    raise _Damage(at, _NO_HEADER)
+                length, count, _ = header
+                at += GROUP_HEADER_BYTES
+                stop = at + length
+                limit = min(size, stop)
+                while count:
+                    count -= 1
+                    payload = at + header_bytes
+                    if payload > limit:
+                        raise _Damage(at, "a record is cut short")
+                    crc, length, checksum, kind, flags, table, tablet, epoch, index, txn, client, sequence = unpack(
+                        data, at
+                    )
+                    if sum_of(view[at + _CRC_BYTES : payload], seed ^ at) != crc:
+                        raise _Damage(at, "the header of a record does not have its checksum")
+                    end = at + length
+                    if not payload <= end <= limit:
+                        raise _Damage(at, "a record is cut short")
+                    content = data[payload:end]
+                    if sum_of(content) != checksum:
+                        raise _Damage(at, "a record does not have its checksum")
+                    if kind != block or flags:
+                        self._note_kind(kind, flags, tablet, at)
+                    if index:
+                        indexes[tablet] = index
+                    if txn > last:
+                        last = txn
+                    fields = kinds[kind], table, tablet, epoch, index, txn, client, sequence, content, checksum
+                    add(_record_of(LogRecord, fields))
+                    self._end = at = end
+                if at != stop:
+                    raise _Damage(at, "a group holds more bytes than its records")
+                self._end = at
         finally:
             self._last_txn = last
-        return at
+
+    def _read_groups_1(self) -> None:
+        """The same of version 1."""
+        while self._end < len(self._data):
+            header = self._group_header(self._end)
+            if header is None:
+                raise _Damage(self._end, _NO_HEADER)
+            length, count, _ = header
+            at = self._end + GROUP_HEADER_BYTES
+            stop = at + length
+            at = self._read_records_1(at, min(stop, len(self._data)), count)
+            if at != stop:
+                raise _Damage(at, "a group holds more bytes than its records")
+            self._end = stop
 
     def _read_records_1(self, at: int, limit: int, count: int) -> int:
-        """The same of version 1."""
         data, view, segment = self._data, self._view, self._segment
         for _ in range(count):
             payload = at + RECORD_1_HEADER_BYTES

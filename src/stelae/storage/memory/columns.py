@@ -34,6 +34,10 @@ class ColumnsVersion(NamedTuple):
     values: dict[ColumnId, Value]
 
 
+_version_of = tuple.__new__
+"""Of a tuple of all its parts: what ColumnsVersion(...) does, in half the time."""
+
+
 class _RowOfColumns:
     """A row that was written more than once."""
 
@@ -155,7 +159,7 @@ class MemoryOfColumns:
             return False
         if len(values) != len(self._ids):
             self._is_complete = False
-        record = ColumnsVersion(ts, txn, Kind.PUT, values)
+        record = _version_of(ColumnsVersion, (ts, txn, Kind.PUT, values))
         if self._rows.setdefault(row, record) is not record:
             _add_to(self._rows, row, record)
         return True

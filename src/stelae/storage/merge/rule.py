@@ -19,7 +19,7 @@ is asked again, since each version has no more newer ones beside it than it had.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -150,9 +150,15 @@ def _committed(
     alive = _unpurged(alive, policy, at_us)
     for put in puts:
         insort(alive, put, key=_newest_first)
-    if erasures:
-        alive = _seen(alive, erasures)
+    for erasure in erasures:
+        first = bisect_left(alive, -erasure.ts, key=_time_backwards)
+        last = bisect_right(alive, -erasure.ts, first, key=_time_backwards) if erasure.is_exact else len(alive)
+        alive[first:last] = [put for put in alive[first:last] if put.txn >= txn]
     return _unpurged(alive, policy, at_us)
+
+
+def _time_backwards(put: Written) -> int:
+    return -put.ts
 
 
 def _newest_first(put: Written) -> tuple[int, int]:

@@ -12,7 +12,8 @@ import gc
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import decode_block, decode_single
@@ -38,6 +39,7 @@ from stelae.storage.tablet.parts import carry
 from stelae.storage.tablet.state import TabletState, altered
 
 _ANY_SIZE = Limits(block_bytes_max=2**31)
+_table_of = attrgetter("table")
 """What was let in is read back, whatever the limit is now."""
 
 TAKEN_BACK = (
@@ -103,10 +105,10 @@ def _by_table(log: ReplayedLog, check_table: Callable[[TableId], None]) -> dict[
     tables: dict[TableId, list[LogRun]] = {}
     for begin, records, is_plain, indexes in log:
         found: dict[TableId, list[LogRecord]] = {}
-        for record in records:
-            found.setdefault(record.table, []).append(record)
-        for table, of_table in found.items():
-            tables.setdefault(table, []).append(LogRun(begin, tuple(of_table), is_plain, indexes))
+        for table, of_table in groupby(records, _table_of):
+            found.setdefault(table, []).extend(of_table)
+        for table, run in found.items():
+            tables.setdefault(table, []).append(LogRun(begin, tuple(run), is_plain, indexes))
     for table in tables:
         check_table(table)
     return tables
@@ -262,31 +264,31 @@ class _TableOpening:
         """Changes of a table leave it as it is."""
 
     def take(self, record: LogRecord) -> None:
-        if not self._took_put(record.payload, record.txn):
-            wanting = [tablet for tablet in self.tablets if record.txn > tablet.flushed_min]
-            if wanting:
-                block = _block(record, self._schemas)
-                for tablet in wanting:
-                    tablet.insert(block, record.txn, len(record.payload))
+        """A single put of the newest schema goes the short way: it is of no other tablet than one. A row that lies
+        before all tablets is of none, and the last one does not take it either."""
+        payload, txn = record.payload, record.txn
+        put = decode_single(payload)
+        if put is not None and put[0] == self._newest:
+            _, row, columns, values, ts = put
+            tablet = self.tablets[bisect_right(self._starts, row) - 1]
+            if txn > tablet.flushed_max:
+                if insert_put(tablet.active, row, dict(zip(columns, values)), ts, txn, len(payload)):  # noqa: B905
+                    return
+            elif txn <= tablet.flushed_min:
+                return
+        self._take_block(record)
+
+    def _take_block(self, record: LogRecord) -> None:
+        wanting = [tablet for tablet in self.tablets if record.txn > tablet.flushed_min]
+        if wanting:
+            block = _block(record, self._schemas)
+            for tablet in wanting:
+                tablet.insert(block, record.txn, len(record.payload))
 
     def change(self, record: LogRecord) -> None:
         change = decode_change(record.payload, record.txn)
         for tablet in self.tablets:
             tablet.become(changed(tablet.state, change, record.txn))
-
-    def _took_put(self, payload: bytes | memoryview, txn: Txn) -> bool:
-        """The short way, for a single put of the newest schema, which is of no other tablet than one."""
-        put = decode_single(payload)
-        if put is None:
-            return False
-        version, row, columns, values, ts = put
-        at = bisect_right(self._starts, row) - 1
-        if at < 0 or version != self._newest:
-            return False
-        tablet = self.tablets[at]
-        if txn <= tablet.flushed_max:
-            return txn <= tablet.flushed_min
-        return insert_put(tablet.active, row, dict(zip(columns, values)), ts, txn, len(payload))  # noqa: B905
 
 
 def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
