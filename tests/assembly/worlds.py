@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import StoreSettings, World
-from stelae.master.master import MasterSettings
+from stelae.master.settings import MasterSettings
 from stelae.model.events import Listener, tell_nobody
 from stelae.registry.control import TabletReport
 from stelae.sim.rng import SimRng

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 from weakref import WeakKeyDictionary
 
@@ -24,7 +24,7 @@ from stelae.client.remote.finding import AnyConnector, FoundConnector
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, attach_patiently
 from stelae.launch.steps import TEND_S, start_steps
-from stelae.master.master import MasterSettings
+from stelae.master.settings import MasterSettings
 from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
 from stelae.ports.transport import Address
@@ -44,7 +44,8 @@ from stelae.storage.shard import ShardSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
-MASTER = Address("master:1")
+MASTERS = ("master", "master-2")
+LEASE_S_MIN, LEASE_S_MAX = 1.0, 5.0
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
 PATIENCE_S_MIN, PATIENCE_S_MAX = 0.3, 20.0
 PREEMPTION_MAX = 0.1
@@ -111,10 +112,19 @@ async def run_master(ports: sim.ProcessPorts) -> None:
     await asyncio.Event().wait()
 
 
+def _master_address(name: str) -> Address:
+    return Address(f"{name}:1")
+
+
+def _draw_lease_s(rng: Rng) -> float:
+    """In each life another: what counts is what the lease itself says."""
+    return float(LEASE_S_MIN * (LEASE_S_MAX / LEASE_S_MIN) ** rng.fraction())
+
+
 def _serve_master(ports: sim.ProcessPorts) -> None:
-    own = process_ports(ports)
-    master = ClusterMaster(own, ClusterMasterSettings("m1", MasterSettings(grace_s=3600.0)))
-    master.serve(own.loop.run(ports.transport.listen(MASTER)))
+    own, lease_s = process_ports(ports), _draw_lease_s(ports.rng)
+    master = ClusterMaster(own, ClusterMasterSettings(ports.name, "", MasterSettings(grace_s=3600.0), lease_s=lease_s))
+    master.serve(own.loop.run(ports.transport.listen(_master_address(ports.name))))
 
     def tend() -> bool:
         master.tend()
@@ -166,7 +176,8 @@ class Connected:
         def connect(address: str) -> Any:
             return ports.transport.connector(Address(address))
 
-        masters = Asker(AnyConnector([MASTER], connect, ports.clock), CLIENT, ports.clock)
+        addresses = [_master_address(name) for name in MASTERS]
+        masters = Asker(AnyConnector(addresses, connect, ports.clock), CLIENT, ports.clock)
 
         def find(until: Deadline | None) -> str:
             shards = masters.ask(PLACES, until).shards
@@ -174,9 +185,18 @@ class Connected:
                 raise Unavailable("no shard has been started yet")
             return shards[0].address
 
+        def find_leading(until: Deadline | None) -> str:
+            return masters.ask(PLACES, until).master or _fail_to_find()
+
         writers = ThreadsExecutor(ports.loop, 4, 1_000)
+        leading = FoundConnector("the leading master", find_leading, connect, ports.clock)
         remote = RemoteStore(
-            FoundConnector("the shard", find, connect, ports.clock), writers, CLIENT, ports.clock, tables=masters
+            FoundConnector("the shard", find, connect, ports.clock),
+            writers,
+            CLIENT,
+            ports.clock,
+            tables=Asker(leading, CLIENT, ports.clock),
+            besides=(masters,),
         )
         try:
             remote.attach(deadline)
@@ -187,6 +207,10 @@ class Connected:
 
     def away_words(self) -> str:
         return "the simulated cluster cannot be reached"
+
+
+def _fail_to_find() -> NoReturn:
+    raise Unavailable("no master leads yet")
 
 
 class Watched(AttachedStore):

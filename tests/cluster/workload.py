@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import stelae
 from stelae.launch.steps import TEND_S
@@ -20,7 +21,7 @@ from stelae.sim.nemesis import Nemesis, Swarm, draw_swarm
 from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld
 from tests.cluster.history import History
-from tests.cluster.processes import PATIENCE_S_MAX, connect, draw_patience_s, run_master, run_shard
+from tests.cluster.processes import MASTERS, PATIENCE_S_MAX, connect, draw_patience_s, run_master, run_shard
 
 ROWS = ("a", "m", "x")
 COUNTERS = ("b", "z")
@@ -69,10 +70,12 @@ def _draw_aims(world: SimWorld, others: Sequence[str]) -> list[str]:
 class Cluster:
     history: History = field(default_factory=History)
     _busy: dict[str, int] = field(default_factory=dict)
+    _handles: WeakKeyDictionary[stelae.Database, stelae.Table] = field(default_factory=WeakKeyDictionary)
 
     async def disturbed(self, world: SimWorld, kinds: Sequence[str]) -> History:
         """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
-        world.add("master", run_master)
+        for name in MASTERS:
+            world.add(name, run_master)
         world.add("shard", run_shard)
         names = [f"client-{number}" for number in range(CLIENTS)]
         for name in names:
@@ -83,7 +86,7 @@ class Cluster:
         await self._begin(world)
         for name in (*names, "operator"):
             world.start(name)
-        nemesis = Nemesis(world, _draw_dense(world, kinds), _draw_aims(world, ["master", *names, "operator"]))
+        nemesis = Nemesis(world, _draw_dense(world, kinds), _draw_aims(world, [*MASTERS, *names, "operator"]))
         await nemesis.run()
         nemesis.end()
         _pacify(world)
@@ -98,8 +101,8 @@ class Cluster:
     async def _begin(self, world: SimWorld) -> None:
         """In peace: it is not the first start that is tried, there are many more."""
         _pacify(world)
-        world.start("master")
-        world.start("shard")
+        for name in (*MASTERS, "shard"):
+            world.start(name)
         await asyncio.sleep(START_S)
         world.start("first")
         await self._until_done(["first"], BEGIN_S)
@@ -169,7 +172,7 @@ class Cluster:
 
     def _use(self, ports: ProcessPorts, db: stelae.Database) -> None:
         rng, history, who = ports.rng, self.history, ports.name
-        table = db.table("t")
+        table = self._table(ports, db)
         row = ROWS[rng.below(len(ROWS))]
         value = history.value()
         match rng.below(16):
@@ -199,6 +202,12 @@ class Cluster:
                 history.record(who, "put", given, lambda: table.put_many(rows) and None)
             case _:
                 self._look_back(ports, db, table)
+
+    def _table(self, ports: ProcessPorts, db: stelae.Database) -> stelae.Table:
+        """Mostly the handle that the program has: finding a table anew takes a master."""
+        if db not in self._handles or not ports.rng.below(4):
+            self._handles[db] = db.table("t")
+        return self._handles[db]
 
     def _look_back(self, ports: ProcessPorts, db: stelae.Database, table: stelae.Table) -> None:
         """Snapshots, one's own and those of others, stay as they are."""

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from stelae.catalog.commands.tables import CreateTable, TableName
-from stelae.master.master import Master, MasterSettings
+from stelae.master.master import Master
+from stelae.master.settings import MasterSettings
 from stelae.model.declare import columns, declare
 from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.model.hybrid import HybridClock

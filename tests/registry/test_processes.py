@@ -26,7 +26,7 @@ from tests.etcd import running_etcd
 from tests.registry.worker import fingerprint, place_of
 
 WORKERS = 8
-COMMANDS = 1_000
+COMMANDS = 400
 NEVER = 1_000_000
 
 

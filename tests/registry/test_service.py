@@ -32,8 +32,9 @@ from stelae.model.hybrid import HybridClock, pack
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import TXN_BYTES_MAX, Change, Compare, DeleteKey, LeaseId, Metastore, PutKey, TxnOutcome
 from stelae.registry import update_log as log
+from stelae.registry.catalog.events import CatalogEvent
 from stelae.registry.catalog.reader import CatalogReader
-from stelae.registry.catalog.service import CatalogEvent, CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService, CatalogSettings
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore import SimMetastoreServer

@@ -25,7 +25,8 @@ from stelae.catalog.value import Catalog
 from stelae.launch.metastores import InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
 from stelae.model.errors import Corruption, StelaeError, Unavailable, UnknownOutcome
-from stelae.registry.catalog.service import CatalogEvent, CatalogService, CatalogSettings, open_catalog
+from stelae.registry.catalog.events import CatalogEvent
+from stelae.registry.catalog.service import CatalogService, CatalogSettings, open_catalog
 from tests.catalog.samples import create
 
 

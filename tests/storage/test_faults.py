@@ -158,7 +158,7 @@ def test_a_call_of_the_log_fails(call: DiskCall, error: type[DiskFull | DiskFail
     assert bool(told) == (call in ("create", "append", "sync"))
 
 
-@pytest.mark.parametrize("seed", range(tries(15)))
+@pytest.mark.parametrize("seed", range(tries(8)))
 def test_a_disk_that_fails_again_and_again(seed: int) -> None:
     writers = Writers(seed)
     random = Random(seed)

@@ -12,7 +12,6 @@ import pytest
 from tests.tidy import effects, shape, suites, texts, uses
 from tests.tidy.sources import PACKAGE, ROOT, TESTS, Source, kept_files, read, rooms
 
-
 pytestmark = pytest.mark.xdist_group("tree")
 """On one worker, so that each file is parsed once."""
 

@@ -162,5 +162,5 @@ def _open_parts(
     except BaseException:
         run(catalog.close())
         raise
-    desk = TableDesk(master, tables, world.loop, visits, server.choose_split, server.look_at_sizes)
+    desk = TableDesk(lambda: master, tables, world.loop, visits, server.choose_split, server.look_at_sizes)
     return _Parts(mark, catalog, master, desk, server)

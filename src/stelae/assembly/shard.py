@@ -13,7 +13,6 @@ from threading import RLock
 from typing import Any
 
 from stelae.assembly.catalogs import CATALOG_VERSIONS_MAX, follow_catalog
-from stelae.assembly.links import RemoteMasterLink
 from stelae.assembly.listening import note_failure
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, Served, introduce_process, make_peer
 from stelae.catalog.value import Catalog, CatalogVersion
@@ -29,7 +28,7 @@ from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
 from stelae.registry.incarnations import ShardLife, check_shard, register_shard
 from stelae.registry.known_tables import KnownTables
-from stelae.registry.master_guard import MasterGuard, read_guard
+from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline, left_of
@@ -40,6 +39,7 @@ from stelae.service.tables import TableInfo
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
+from stelae.tserver.links import RemoteMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
@@ -123,7 +123,7 @@ class ClusterShard:
             self._visits = Visits(place, tables.info)
             self._sender = Sender(settings.identity.name, time)
             run(self._find_guard())
-            self._master = make_peer(ports, "the master", self._me, self._find_master, self._sender)
+            self._master = make_peer(ports, "the master", self._me, self._find_master, self._sender.sign)
             self._to_master = RemoteMasterLink(self._master, ports.metastore, ports.loop, ports.clock)
             server_ports = ServerPorts(
                 world.logs, world.blobs, ports.metastore, ports.clock, time, ports.rng, ports.loop, world.reading

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stelae.master.master import MasterSettings
+from stelae.master.settings import MasterSettings
 from stelae.ports.blobs import BlobStore
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from stelae.adapters.clock import SystemClock
@@ -37,6 +37,7 @@ class ConnectedStore(RemoteStore):
         make_dial: Callable[[], Dial],
         *,
         tables: Asker | None = None,
+        besides: Sequence[Asker] = (),
     ) -> None:
         """`make_dial`: for the running event loop."""
 
@@ -44,7 +45,7 @@ class ConnectedStore(RemoteStore):
             return Peer(connector.address, make_dial(), me, CLOCK, SystemRng())
 
         self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX)
-        super().__init__(connector, self._threads, me, CLOCK, tables=tables, open_peer=open_peer)
+        super().__init__(connector, self._threads, me, CLOCK, tables=tables, besides=besides, open_peer=open_peer)
         self.place = place
         _connected.add(self)
 

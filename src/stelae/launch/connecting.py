@@ -74,6 +74,12 @@ class ClusterPlace:
                 raise Unavailable(f"{self.words}: no shard has been started yet")
             return shards[0].address
 
+        def find_leading(until: Deadline | None) -> str:
+            address = masters.ask(PLACES, until).master
+            if not address:
+                raise Unavailable(f"{self.words}: no master leads yet")
+            return address
+
         def make_dial() -> FoundDial:
             return FoundDial(what, find_on_loop, TcpTransport(tls=self._tls).connect)
 
@@ -82,7 +88,9 @@ class ClusterPlace:
 
         what = f"the shard of {self.words}"
         shard = FoundConnector(what, find, self._connector, CLOCK)
-        return ConnectedStore(shard, self._me, ",".join(self.addresses), make_dial, tables=masters)
+        leading = FoundConnector(f"the master of {self.words}", find_leading, self._connector, CLOCK)
+        tables, addresses = Asker(leading, self._me, CLOCK), ",".join(self.addresses)
+        return ConnectedStore(shard, self._me, addresses, make_dial, tables=tables, besides=(masters,))
 
     def away_words(self) -> str:
         return f"{self.words} cannot be reached"

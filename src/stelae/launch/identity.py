@@ -1,4 +1,4 @@
-"""Who a directory belongs to: a node of a cluster, or one of its shards. A small file that is written once."""
+"""Who a directory belongs to: a master or a node of a cluster, or a shard. A small file that is written once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from stelae.adapters.files import make_directories, os_errors, write_new_file
 from stelae.model.errors import Corruption
 from stelae.ports.rng import Rng
 
+MASTER_FILE = "master.json"
 NODE_FILE = "node.json"
 SHARD_FILE = "shard.json"
 _ID_BYTES = 8
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+class MasterFile(msgspec.Struct, frozen=True):
+    """`id`: that no other master has, whatever it is called."""
+
+    id: str
 
 
 class NodeIdentity(msgspec.Struct, frozen=True):
@@ -31,6 +38,11 @@ class LogIdentity(msgspec.Struct, frozen=True):
     node: str
     number: int
     log: str
+
+
+def read_master(directory: Path, rng: Rng) -> MasterFile:
+    """The master whose directory it is; a new one, if it is nobody's yet."""
+    return _read_or_write(directory, MASTER_FILE, MasterFile(rng.token(_ID_BYTES).hex()))
 
 
 def read_node(directory: Path, name: str, rng: Rng) -> NodeIdentity:

@@ -3,6 +3,7 @@
 Each has a directory of its own, which one process at a time has (`owner`), serves until it is closed, and ends what it
 began in the reverse of the order in which it began.
 
+    DIR/master.json      which master it is
     DIR/shard.json       which shard it is, and which log lies here
     DIR/log/, *.mark     what is not in fragments yet, and how far it has come
     DIR/owner            which process has it, and where that serves
@@ -36,7 +37,7 @@ from stelae.assembly.shard import ClusterShard, ClusterShardSettings, ShardIdent
 from stelae.launch.access import NO_ACCESS, Access
 from stelae.launch.binding import check_binding
 from stelae.launch.fragments import open_fragment_blobs
-from stelae.launch.identity import read_shard
+from stelae.launch.identity import read_master, read_shard
 from stelae.launch.local import shard_settings
 from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
 from stelae.launch.steps import TEND_S, start_steps
@@ -173,11 +174,12 @@ class MasterProcess(_Process):
     def _serve(self) -> None:
         options = self._options
         self._open_blobs()
-        settings = ClusterMasterSettings(options.name, release=options.release, limits=self._limits)
+        known = read_master(options.directory, self._ports.rng)
+        settings = ClusterMasterSettings(options.name, known.id, release=options.release, limits=self._limits)
         tell = EventLog(options.name)
         self.master = ClusterMaster(self._ports, settings, tell)
         self._ends.callback(self.master.close)
-        self.guard = self.master.serve(self._listen(tell))
+        self.master.serve(self._listen(tell))
         tending = StepThread("stelae-tend", self._tend, TEND_S)
         self._ends.callback(tending.close)
 

@@ -47,16 +47,17 @@ class TableDesk:
 
     def __init__(
         self,
-        master: Master,
+        leading: Callable[[], Master],
         tables: KnownTables,
         loop: Loop,
         gate: Gate,
         choose_split: ChooseSplit,
         look_at_sizes: Callable[[], None],
     ) -> None:
-        """`look_at_sizes`: have the server see whether its tablets are of the size they should be."""
+        """`leading` raises if no master is there to be asked. `look_at_sizes`: have the server see whether its tablets
+        are of the size they should be."""
         self._look_at_sizes = look_at_sizes
-        self._master = master
+        self._leading = leading
         self._tables = tables
         self._run = loop.run
         self._gate = gate
@@ -84,7 +85,7 @@ class TableDesk:
 
     def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> SpacesInfo:
         with self._gate.visit():
-            found = spaces_of(self._run(self._master.change_spaces(ask, deadline=deadline)))
+            found = spaces_of(self._run(self._leading().change_spaces(ask, deadline=deadline)))
         if isinstance(ask, AlterZoneAsk):  # tablets may be too large now, or too small
             self._look_at_sizes()
         return found
@@ -93,20 +94,20 @@ class TableDesk:
         properties = TableProperties() if ask.properties is None else ask.properties
         command = CreateTable(TableName.parse(ask.name), ask.schema, ask.zone, properties, ask.if_not_exists)
         with self._gate.visit():
-            return self._tables.info_of(self._run(self._master.create(command, ask.cuts, deadline=deadline)))
+            return self._tables.info_of(self._run(self._leading().create(command, ask.cuts, deadline=deadline)))
 
     def alter(self, name: str, ask: AlterAsk, *, deadline: Deadline | None = None) -> TableInfo:
         with self._gate.visit():
-            altered = self._run(self._master.alter(TableName.parse(name), ask, deadline=deadline))
+            altered = self._run(self._leading().alter(TableName.parse(name), ask, deadline=deadline))
             return self._tables.info_of(altered)
 
     def drop(self, name: str, *, if_exists: bool = False, deadline: Deadline | None = None) -> None:
         with self._gate.visit():
-            self._run(self._master.drop(TableName.parse(name), if_exists=if_exists, deadline=deadline))
+            self._run(self._leading().drop(TableName.parse(name), if_exists=if_exists, deadline=deadline))
 
     def recall(self, name: str, new_name: str | None = None, *, deadline: Deadline | None = None) -> TableInfo:
         with self._gate.visit():
-            recalled = self._run(self._master.recall(TableName.parse(name), new_name, deadline=deadline))
+            recalled = self._run(self._leading().recall(TableName.parse(name), new_name, deadline=deadline))
             return self._tables.info_of(recalled)
 
     def split(
@@ -120,7 +121,7 @@ class TableDesk:
         with self._gate.visit(table):
             self.info(table)
             chosen, row = self._choose_split(table, at, tablet)
-            self._run(self._master.split(chosen, row, is_asked=True, deadline=deadline))
+            self._run(self._leading().split(chosen, row, is_asked=True, deadline=deadline))
 
     def join(self, table: TableId, at: Row, *, deadline: Deadline | None = None) -> None:
         with self._gate.visit(table):
@@ -128,18 +129,19 @@ class TableDesk:
             pair = [each.tablet for each in self._recorded(table) if at and at in (each.rows.start, each.rows.stop)]
             if len(pair) < 2:
                 raise InvalidArgument(f"table {info.name!r}: no tablet begins at row {at!r}")
-            self._run(self._master.join(pair[0], pair[1], is_asked=True, deadline=deadline))
+            self._run(self._leading().join(pair[0], pair[1], is_asked=True, deadline=deadline))
 
     # -- for the server, and for whoever runs the master
 
     def tables_at_rest(self, look: Callable[[Catalog, Callable[[TableId], tuple[TabletRecord, ...]]], None]) -> None:
         """Let somebody look at the catalog and at the tablets of its tables while none is being changed."""
-        self._run(self._master.look_undisturbed(lambda: look(self._tables.catalog, self._recorded)))
+        self._run(self._leading().look_undisturbed(lambda: look(self._tables.catalog, self._recorded)))
 
     def tend(self) -> None:
         """Do what time alone makes due, if there is anything."""
-        if self._master.has_work:
-            self._run(self._master.tend())
+        master = self._leading()
+        if master.has_work:
+            self._run(master.tend())
 
     def _recorded(self, table: TableId) -> tuple[TabletRecord, ...]:
-        return self._master.maps.of_table(table)
+        return self._leading().maps.of_table(table)

@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from stelae.catalog.commands.spaces import CreateNamespace
 from stelae.catalog.commands.tables import CreateTable, DropTable, ForgetTable, RecallTable, TableName, exists, found
-from stelae.catalog.decide import decide_batch
+from stelae.catalog.decide import Command, decide_batch
 from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.master.maps import TabletMaps
 from stelae.master.outcomes import made_already
 from stelae.master.plan import behind, check_cuts, corrections, forgettable, in_phase, overdue, prepared
+from stelae.master.settings import MasterSettings
 from stelae.model.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -84,16 +84,6 @@ _REFUSED = (AlreadyExists, InvalidArgument, InvalidSchema, NotFound)
 """What a change raises that was refused before anything of it was done."""
 
 
-@dataclass(frozen=True, slots=True)
-class MasterSettings:
-    """`grace_s`: how long a dropped table can be recalled."""
-
-    assignment_timeout_s: float = 30.0
-    attempts_max: int = 3
-    grace_s: float = 24 * 3600.0
-    tablets_per_table_max: int = 10_000
-
-
 class Master:
     """For the tasks of one event loop. `maps` may be read from anywhere."""
 
@@ -136,7 +126,7 @@ class Master:
 
     async def _reload(self, deadline: Deadline | None = None) -> TabletReport:
         """The newest catalog, the records as they are, and what the server has."""
-        await self._catalog.execute(deadline=deadline)
+        await self._execute(deadline=deadline)
         report = await self._link.report()
         records = await read_tablets(self._store)
         self.maps.publish(records, [record.tablet for record in self.maps.all()])
@@ -161,6 +151,10 @@ class Master:
         newest = {id_: table.schema.version for id_, table in self._catalog.latest.tables.items()}
         for table in behind(report, newest):
             await self._link.ask(AlterTable(table))
+
+    async def _execute(self, *commands: Command, deadline: Deadline | None = None) -> Catalog:
+        """Commands go through this master's own store, which knows whether it leads."""
+        return await self._catalog.execute(*commands, deadline=deadline, through=self._store)
 
     @asynccontextmanager
     async def _change(self, deadline: Deadline | None = None) -> AsyncIterator[None]:
@@ -213,7 +207,7 @@ class Master:
             records = prepared(ids, table, cut_ranges(cuts), self._clock.wall_ms())
             await self._record(records)
             try:
-                made = found(await self._catalog.execute(*commands, deadline=deadline), command.table)
+                made = found(await self._execute(*commands, deadline=deadline), command.table)
             except (UnknownOutcome, asyncio.CancelledError):
                 raise  # the table may be there: its tablets are settled before the next change, or at the next start
             except BaseException:
@@ -294,7 +288,7 @@ class Master:
             commands = commands_of(name, changes)
             if not commands:
                 return before
-            catalog = await self._catalog.execute(*commands, deadline=deadline)
+            catalog = await self._execute(*commands, deadline=deadline)
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 with made_already(f"table {str(name)!r} is altered"):
@@ -310,7 +304,7 @@ class Master:
             if if_exists and not exists(catalog, name):
                 return
             table = found(catalog, name)
-            await self._catalog.execute(DropTable(name), deadline=deadline)
+            await self._execute(DropTable(name), deadline=deadline)
             with made_already(f"table {str(name)!r} is dropped"):
                 await self._link.ask(UnloadTable(table.id))
         self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
@@ -323,7 +317,7 @@ class Master:
             before, command = self._catalog.latest, RecallTable(name, new_name)
             for entry in command.decide(before):
                 await self._link.ask(ProveTable(entry.table))
-            catalog = await self._catalog.execute(command, deadline=deadline)
+            catalog = await self._execute(command, deadline=deadline)
             (id_,) = [id_ for id_ in catalog.tables if id_ not in before.tables]
             with made_already(f"table {str(name)!r} is recalled"):
                 await self._link.ask(LoadTable(id_))
@@ -338,7 +332,7 @@ class Master:
             async with self._change(deadline):
                 over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
                 for table in over:
-                    await self._catalog.execute(ForgetTable(table), deadline=deadline)
+                    await self._execute(ForgetTable(table), deadline=deadline)
                     records = [record for record in self.maps.all() if record.table == table]
                     await self._link.ask(DeleteTablets(tuple(record.tablet for record in records)))
                     await self._record((), records)
@@ -356,7 +350,7 @@ class Master:
                 "tablet; more need a cluster, which comes later"
             )
         async with self._change(deadline):
-            return await self._catalog.execute(*space_commands(ask), deadline=deadline)
+            return await self._execute(*space_commands(ask), deadline=deadline)
 
     # -- sizes
 

@@ -21,6 +21,9 @@ from stelae.service.messages import NothingMessage, Request, RowBytes
 from stelae.service.operations import NOTHING, Asked, Operation
 from stelae.service.reports import Progress
 
+ANSWER_S = 60.0
+"""How long nothing may be heard of what one process of a cluster has asked another."""
+
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -72,10 +75,12 @@ class ShardPlace(msgspec.Struct, frozen=True):
 
 
 class ClusterPlaces(msgspec.Struct, frozen=True):
-    """Which store a cluster is, and who serves it."""
+    """Which store a cluster is, and who serves it. `master`: the address of the one that leads, or led last; empty if
+    none has."""
 
     store: str
     shards: tuple[ShardPlace, ...]
+    master: str = ""
 
 
 REPORT_CODEC: Codec[TabletReport] = codec_of("a report on tablets", TabletReport)

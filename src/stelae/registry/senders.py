@@ -2,7 +2,7 @@
 
 Each request carries the sender's clock: whoever hears it gives out no txn below that afterwards, so what happened
 before the request has smaller txns than what comes of it. And it carries the greatest guard that the sender knows
-(`master_guard`): whoever has heard a greater one refuses it, so a master that was followed by another changes nothing
+(`masters.guard`): whoever has heard a greater one refuses it, so a master that was followed by another changes nothing
 any more, however late its requests arrive.
 """
 

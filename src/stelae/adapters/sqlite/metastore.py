@@ -88,7 +88,8 @@ class _Worker:
         await asyncio.wrap_future(self._executor.submit(connect))
 
     async def hold(self, *, carries: bool) -> None:
-        """All that is written from now on is in one transaction, until `settle`."""
+        """All that is written from now on is in one transaction, until `settle`. Until then the loop itself reads and
+        writes: nobody else is served by it yet, nothing is synced, and to wake a thread takes longer than to read."""
 
         def run() -> None:
             begin_writing(self._opened(), self._path)
@@ -110,20 +111,22 @@ class _Worker:
         await asyncio.wrap_future(self._executor.submit(run))
 
     async def read(self, job: Job[T]) -> T:
+        if self._is_holding:
+            with sqlite_errors(self._path):
+                return job(self._opened())
+
         def run() -> T:
-            if self._is_holding:
-                with sqlite_errors(self._path):
-                    return job(self._opened())
             with reading(self._opened(), self._path):
                 return job(self._opened())
 
         return await asyncio.wrap_future(self._executor.submit(run))
 
     async def write(self, job: Job[T]) -> T:
+        if self._is_holding:
+            with writing_within(self._opened(), self._path):
+                return job(self._opened())
+
         def run() -> T:
-            if self._is_holding:
-                with writing_within(self._opened(), self._path):
-                    return job(self._opened())
             with writing(self._opened(), self._path):
                 result = job(self._opened())
                 revision, _, digest = tables.read_store(self._opened())

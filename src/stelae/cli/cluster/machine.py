@@ -33,13 +33,16 @@ def register_machine(app: typer.Typer) -> None:
 
 def bring_up(
     directory: _Directory,
-    masters: Annotated[int, typer.Option("--masters", help="One, in this release.")] = 1,
+    masters: Annotated[
+        int | None,
+        typer.Option("--masters", help="One of them leads, the others stand by: 1 for a new cluster, up to 7."),
+    ] = None,
     nodes: Annotated[int, typer.Option("--nodes", help="One, in this release.")] = 1,
     shards: Annotated[int, typer.Option("--shards", help="Of each node: one, in this release.")] = 1,
     replicas: Annotated[int, typer.Option("--replicas", help="Of each row: one, in this release.")] = 1,
     port: Annotated[
         int | None,
-        typer.Option("--port", help="Where the master serves: 7100 for a new cluster; 0: one that is free."),
+        typer.Option("--port", help="Where the first master serves: 7100 for a new cluster; 0: one that is free."),
     ] = None,
     metastore: Annotated[
         str | None,
@@ -162,7 +165,7 @@ def _show_status(directory: Path, json: bool) -> None:
 def _show_processes(found: ClusterStatus) -> None:
     table = grid("process", "pid", "serves on", "state", right=("pid",))
     for master in found.masters:
-        words = "leads" if master.leading else "runs"
+        words = "leads" if master.leading else "stands by"
         table.add_row(as_shown(master.name), _pid(master.pid), as_shown(master.address), _state(master.alive, words))
     for node in found.nodes:
         table.add_row(as_shown(node.name), _pid(node.pid), "", _state(node.alive, "runs"))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stelae.client.remote.lines import Line, Lines
-from stelae.model.errors import StelaeError
+from stelae.model.errors import Deposed, StelaeError
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
@@ -78,6 +78,8 @@ class ItemStream:
         except StelaeError as failed:
             raise self._operation.lost(failed) from failed
         if error is not None:
+            if isinstance(error, Deposed):
+                line.is_broken = True  # whoever leads now is found when another line is opened
             raise error
         return None if frame.kind is FrameKind.END else (item, frame.body)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.clock import Clock
-from stelae.ports.transport import Address, Connection
+from stelae.ports.transport import Address, Connection, Frame
 from stelae.service.deadlines import Deadline
 
 Connect = Callable[[str], BlockingConnector]
@@ -89,7 +90,8 @@ def _lost(what: str, error: Unavailable) -> Unavailable:
 
 
 class AnyConnector:
-    """To any of several addresses: the one that answered last is tried first."""
+    """To any of several addresses: the one that answered last is tried first. Each has its share of the time to let
+    itself be connected to, and to say something: a process that was stopped does the first, but not the second."""
 
     def __init__(self, addresses: Sequence[str], connect: Connect, clock: Clock) -> None:
         self._addresses = list(addresses)
@@ -105,13 +107,51 @@ class AnyConnector:
         deadline = None if timeout_s is None else Deadline(self._clock, timeout_s)
         refused: StelaeError | None = None
         for at, address in enumerate(list(self._addresses)):
-            left_s = None if deadline is None else deadline.left_s / (len(self._addresses) - at)
+            share_s = None if deadline is None else deadline.left_s / (len(self._addresses) - at)
             try:
-                connection = self._connect(address).connect(left_s)
+                connection = self._connect(address).connect(share_s)
             except Unavailable as error:
                 refused = refused or error
                 continue
             if at:
                 self._addresses = [address, *(each for each in self._addresses if each != address)]
-            return connection
+            return _Tried(connection, share_s, partial(self._put_last, address))
         raise refused or ConnectionLost("no address was given")
+
+    def _put_last(self, address: str) -> None:
+        self._addresses = [*(each for each in self._addresses if each != address), address]
+
+
+class _Tried:
+    """A connection of which it is noted if its peer says nothing at first."""
+
+    def __init__(self, connection: BlockingConnection, share_s: float | None, give_up: Callable[[], None]) -> None:
+        self._connection = connection
+        self._share_s = share_s
+        self._give_up: Callable[[], None] | None = give_up
+
+    @property
+    def peer(self) -> str:
+        return self._connection.peer
+
+    def send(self, frame: Frame, timeout_s: float | None) -> None:
+        self._connection.send(frame, timeout_s)
+
+    def receive(self, timeout_s: float | None) -> Frame | None:
+        give_up = self._give_up
+        if give_up is None:
+            return self._connection.receive(timeout_s)
+        shares = [each for each in (timeout_s, self._share_s) if each is not None]
+        try:
+            first = self._connection.receive(min(shares, default=None))
+        except Unavailable as error:
+            give_up()
+            raise ConnectionLost(f"{self.peer}: it does not answer: {error}") from error
+        self._give_up = None
+        return first
+
+    def is_quiet(self) -> bool:
+        return self._connection.is_quiet()
+
+    def close(self) -> None:
+        self._connection.close()

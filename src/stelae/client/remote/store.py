@@ -60,8 +60,8 @@ R = TypeVar("R")
 class RemoteStore:
     """A `Backend`. `executor` runs what is submitted. `hello` says who attaches, and to which store. A call without a
     deadline has that of `settings.answer_s`. `tables`: asks about tables as a whole, if that is another process than
-    the one that has the rows. `open_peer`: connects the running event loop to the one that has the rows. Safe for
-    threads; not after a fork: attach again in the child."""
+    the one that has the rows. `besides`: whatever else is asked, which ends with this. `open_peer`: connects the
+    running event loop to the one that has the rows. Safe for threads; not after a fork: attach again in the child."""
 
     is_local = False
 
@@ -74,6 +74,7 @@ class RemoteStore:
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
         *,
         tables: Asker | None = None,
+        besides: Sequence[Asker] = (),
         open_peer: Callable[[], Peer] | None = None,
     ) -> None:
         self.place = connector.address
@@ -81,6 +82,7 @@ class RemoteStore:
         self._executor = executor
         self._rows = Asker(connector, hello, clock, settings)
         self._tables = self._rows if tables is None else tables
+        self._besides = besides
         self._lines = self._rows.lines
         self._pins = RemotePins(self._lines, clock)
         self._changes = ChangesUnderWay(self.place)
@@ -96,13 +98,11 @@ class RemoteStore:
         return sum(lines.made for lines in self._all_lines())
 
     def attach(self, deadline: Deadline | None = None) -> None:
-        """Connect, if no connection is open: ConnectionLost if nobody has the store, or nobody answers."""
-        until = self._rows.until(deadline)
-        for lines in self._all_lines():
-            lines.give(lines.take(until))
+        """Connect, if no connection is open: ConnectionLost if nobody has the rows, or nobody answers."""
+        self._lines.give(self._lines.take(self._rows.until(deadline)))
 
     def _all_lines(self) -> list[Lines]:
-        return list(dict.fromkeys((self._rows.lines, self._tables.lines)))
+        return list(dict.fromkeys(each.lines for each in (self._rows, self._tables, *self._besides)))
 
     def abandon(self, why: str) -> None:
         """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""

@@ -27,6 +27,7 @@ from stelae.launch.machine.plan import (
     check_same,
     check_size,
     cluster_directory,
+    grown,
     known_plan,
     moved,
     new_plan,
@@ -132,7 +133,7 @@ def _wished(wishes: Wishes, directory: Path, plan: ClusterPlan | None) -> Cluste
             f"--port {wishes.port}: the master serves on {plan.masters[0].address}; `stelae down` stops it, and then "
             "it can be started on another port"
         )
-    return wanted
+    return grown(wishes, wanted)
 
 
 def _in_use(directory: Path) -> AlreadyExists:

@@ -30,6 +30,7 @@ from stelae.model.errors import Corruption, InvalidArgument, NotFound, Unsupport
 PLAN_FORMAT = 1
 HOST = "127.0.0.1"
 PORT_DEFAULT = 7100
+MASTERS_MAX = 7
 SQLITE, ETCD = "sqlite", "etcd"
 _ETCD_PORTS_BEHIND = 300
 """So far behind the masters' ports an etcd of its own has its ports: shards and other clusters fit between."""
@@ -78,7 +79,7 @@ class Wishes:
     """What somebody wants of the cluster in a directory; None: as it is, or as it is usual."""
 
     directory: Path
-    masters: int = 1
+    masters: int | None = None
     nodes: int = 1
     shards: int = 1
     replicas: int = 1
@@ -135,8 +136,11 @@ def write_plan(directory: Path, plan: ClusterPlan) -> None:
 
 def check_size(wishes: Wishes) -> None:
     """InvalidArgument if this release cannot run a cluster of that size."""
+    if wishes.masters is not None and not 1 <= wishes.masters <= MASTERS_MAX:
+        raise InvalidArgument(
+            f"--masters {wishes.masters}: a cluster has 1 to {MASTERS_MAX} masters; one of them leads"
+        )
     for option, count, what in (
-        ("--masters", wishes.masters, "master"),
         ("--nodes", wishes.nodes, "node"),
         ("--replicas", wishes.replicas, "replica"),
     ):
@@ -151,7 +155,7 @@ def new_plan(wishes: Wishes, directory: Path) -> ClusterPlan:
     """Nothing is made yet. Ports that are to be used are free now; somebody else may be quicker."""
     wanted = PORT_DEFAULT if wishes.port is None else wishes.port
     check_free(HOST, wanted)
-    port = wanted or choose_free(HOST, 1)[0]
+    ports = choose_free(HOST, wishes.masters or 1, wanted)
     etcd = None
     match wishes.metastore:
         case None | "sqlite":
@@ -164,8 +168,24 @@ def new_plan(wishes: Wishes, directory: Path) -> ClusterPlan:
             metastore_place(url)
             metastore = url
     store = blobs_url(directory / "store" if wishes.store is None else wishes.store)
-    masters = (MasterPlan("master-1", f"{HOST}:{port}"),)
+    masters = tuple(_master(number, port) for number, port in enumerate(ports, 1))
     return ClusterPlan(metastore, store, masters, (NodePlan("node-1", wishes.shards),), etcd)
+
+
+def _master(number: int, port: int) -> MasterPlan:
+    return MasterPlan(f"master-{number}", f"{HOST}:{port}")
+
+
+def grown(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
+    """With as many masters as are wished. InvalidArgument if there are more."""
+    known = len(plan.masters)
+    wished = known if wishes.masters is None else wishes.masters
+    if wished < known:
+        raise InvalidArgument(f"--masters {wished}: the cluster has {known}, and they stay: leave out --masters")
+    last = int(plan.masters[-1].address.rpartition(":")[2])
+    ports = choose_free(HOST, wished - known, last + 1) if wished > known else []
+    more = tuple(_master(number, port) for number, port in enumerate(ports, known + 1))
+    return msgspec.structs.replace(plan, masters=(*plan.masters, *more)) if more else plan
 
 
 def check_same(wishes: Wishes, plan: ClusterPlan) -> None:
@@ -185,12 +205,13 @@ def check_same(wishes: Wishes, plan: ClusterPlan) -> None:
 
 
 def moved(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
-    """With its master where it is wished, while that does not run."""
-    master, port = plan.masters[0], wishes.port or 0
+    """With its first master where it is wished, while that does not run."""
+    (master, *others), port = plan.masters, wishes.port or 0
     if not port or master.address == f"{HOST}:{port}":
         return plan
     check_free(HOST, port)
-    return msgspec.structs.replace(plan, masters=(msgspec.structs.replace(master, address=f"{HOST}:{port}"),))
+    there = msgspec.structs.replace(master, address=f"{HOST}:{port}")
+    return msgspec.structs.replace(plan, masters=(there, *others))
 
 
 def metastore_kind(plan: ClusterPlan) -> str:

@@ -14,7 +14,7 @@ from stelae.launch.machine.plan import SQLITE, ClusterPlan, known_plan, metastor
 from stelae.launch.metastores import InDirectory, OnEtcd, metastore_place, open_metastore
 from stelae.launch.supervising import shard_directory
 from stelae.model.errors import StelaeError
-from stelae.registry.master_guard import read_guard
+from stelae.registry.masters.guard import read_guard
 
 _LOOK_S_MAX = 5.0
 

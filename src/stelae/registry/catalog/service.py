@@ -24,12 +24,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from stelae.catalog.decide import COMMANDS_MAX, Command, decide_batch
-from stelae.catalog.entries import Entry, Update
+from stelae.catalog.entries import Update
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
 from stelae.model import hybrid
 from stelae.model.errors import (
     ClockTooFarAhead,
     Closed,
+    Deposed,
     DiskFailed,
     DiskFull,
     InvalidArgument,
@@ -45,6 +46,7 @@ from stelae.ports.clock import Clock
 from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, PutKey, TxnOutcome, WatchBatch
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
+from stelae.registry.catalog.events import CatalogEvent, Subscriber
 from stelae.registry.catalog.history import CatalogHistory, history_of
 from stelae.registry.compaction import CatalogCompaction
 from stelae.registry.decoding import number_of
@@ -52,19 +54,8 @@ from stelae.registry.schema_versions import SchemaVersions
 from stelae.registry.version_pins import VersionPins
 from stelae.service.deadlines import Deadline, left_of
 
-
-@dataclass(frozen=True, slots=True)
-class CatalogEvent:
-    """Something that happened in a version. The catalog of that version can be read by whoever hears of it."""
-
-    catalog: Catalog
-    entry: Entry
-
-
 AHEAD_MS_MAX = 1_000
 _NAP_S = 0.2
-
-Subscriber = Callable[[CatalogEvent], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,30 +175,38 @@ class CatalogService:
         if ahead_ms > allowed_ms:
             raise ClockTooFarAhead(f"the catalog of {ts} is {ahead_ms} ms ahead; at most {allowed_ms} ms can be asked")
 
-    async def execute(self, *commands: Command, deadline: Deadline | None = None) -> Catalog:
+    async def execute(
+        self, *commands: Command, deadline: Deadline | None = None, through: Metastore | None = None
+    ) -> Catalog:
         """Carry out a batch as one version, all or nothing; the catalog it led to. Raises what stands against it.
-
         UnknownOutcome: the metastore could not be asked for long enough, or until the deadline, to tell whether it
-        happened.
-        """
+        happened. `through`: the same metastore, as a master that leads writes to it; Deposed if it leads no more."""
         if len(commands) > COMMANDS_MAX:
             raise InvalidArgument(f"{len(commands)} commands in one batch; at most {COMMANDS_MAX}")
         # Pinned, so that compaction leaves every version in which the token could be found.
         async with self.pins.pin(self.latest.version, deadline):
-            return await self._execute(commands, deadline)
+            return await self._execute(commands, deadline, through or self._store)
 
-    async def _execute(self, commands: tuple[Command, ...], deadline: Deadline | None) -> Catalog:
+    async def _execute(self, commands: tuple[Command, ...], deadline: Deadline | None, store: Metastore) -> Catalog:
         token = self._rng.token(16)
         in_doubt = False
+        deposed: Deposed | None = None
         for attempt in range(self._settings.attempts_max):
             try:
                 base = await self._sync()
                 made_in = self._history.made_by(token)
                 if made_in is not None:
                     return await self._wait_active(self.catalog(made_in))
-                outcome = await self._attempt(base, commands, token)
+                if deposed is not None:  # what was sent before can happen no more, and has not happened
+                    in_doubt = False
+                    raise deposed
+                outcome = await self._attempt(base, commands, token, store)
             except UnknownOutcome:
                 in_doubt = True
+            except Deposed as error:
+                if not in_doubt:
+                    raise
+                deposed = error
             except Unavailable as error:
                 if not in_doubt and self._is_final(error, attempt, deadline):
                     raise
@@ -230,7 +229,9 @@ class CatalogService:
         is_last = attempt + 1 == self._settings.attempts_max or (deadline is not None and deadline.is_over)
         return is_last or isinstance(error, DiskFull | DiskFailed)
 
-    async def _attempt(self, base: Catalog, commands: tuple[Command, ...], token: bytes) -> TxnOutcome | None:
+    async def _attempt(
+        self, base: Catalog, commands: tuple[Command, ...], token: bytes, store: Metastore
+    ) -> TxnOutcome | None:
         """Judge and append once; None if there is nothing to do."""
         try:
             entries = decide_batch(base, commands)
@@ -246,7 +247,7 @@ class CatalogService:
         author = self._settings.author.encode(errors="replace").decode()
         update = Update(CatalogVersion(base.version + 1), activation, token, author, entries)
         value = await log.encode_update(self._store, update, self._rng.token(12))
-        return await log.append(self._store, update, value, self._closed_at)
+        return await log.append(store, update, value, self._closed_at)
 
     async def _sync(self) -> Catalog:
         """Know everything that anybody was told has happened."""

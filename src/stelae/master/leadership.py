@@ -1,0 +1,176 @@
+"""Which of several masters leads, as one of them sees it: it follows the lease of whoever leads, takes it when that was
+not renewed for long enough, and renews it while it has it.
+
+Taking it is one transaction: the lease and another guard. From then on every other master's transactions fail, whatever
+they believe. A master that cannot renew in time leads no more until it can, and if nobody took its place it goes on as
+before; if somebody did, it is told so (`tell` hears None) and follows again.
+
+Crash points: before the transaction nothing happened; after it, a lease that nobody renews, which the next one takes.
+An answer that was lost: whoever does not know that it took the lease finds it under its own id, and takes it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from stelae.model.errors import Deposed, Unavailable, UnknownOutcome
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import Metastore, ModRevisionIs, PutKey, Revision
+from stelae.ports.rng import Rng
+from stelae.registry.masters.guard import GUARD_KEY, HeldGuard, next_guard
+from stelae.registry.masters.lease import (
+    LEASE_KEY,
+    MasterLease,
+    SeenLease,
+    lease_of,
+    lease_unchanged,
+    relied_on_until_s,
+)
+
+_RENEWALS = 4
+_LOOKS = 8
+"""How often in a duration the holder renews, and the others look."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterIdentity:
+    """`id`: lies in the master's directory, which one process at a time has. `name`: what people call it."""
+
+    id: str
+    name: str
+
+
+@dataclass(slots=True)
+class _Holding:
+    held: HeldGuard
+    lease: MasterLease
+    revision: Revision
+    until_s: float
+    attempted: list[MasterLease]
+    """Renewals whose answers were lost: they may happen yet."""
+
+
+class Leadership:
+    """For the tasks of one event loop; `held` and `check` may be asked from anywhere."""
+
+    def __init__(
+        self,
+        store: Metastore,
+        clock: Clock,
+        rng: Rng,
+        me: MasterIdentity,
+        duration_s: float,
+        tell: Callable[[HeldGuard | None], None],
+    ) -> None:
+        """`tell` hears on the loop of each guard that this master begins to lead with, and None when it does no more,
+        because another one does."""
+        self._store = store
+        self._clock = clock
+        self._me = me
+        self._life = rng.token(8).hex()
+        self._duration_s = duration_s
+        self._tell = tell
+        self._seen = SeenLease()
+        self._holding: _Holding | None = None
+        self._address = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, address: str) -> None:
+        """Serving at that address, take the lease if it is free now. From then on follow it, or renew it."""
+        self._address = address
+        await self._step()
+        self._task = asyncio.create_task(self._go_on(), name="leadership")
+
+    async def close(self) -> None:
+        """The lease is given back, so that nobody waits for its end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            with suppress(Unavailable, UnknownOutcome):  # then it ends by itself
+                await self._write(holding, holding.lease.following(is_over=True))
+
+    @property
+    def held(self) -> HeldGuard | None:
+        """What this master leads with, if it does now."""
+        holding = self._holding
+        if holding is None or self._clock.monotonic_s() >= holding.until_s:
+            return None
+        return holding.held
+
+    def check(self, held: HeldGuard) -> None:
+        """Deposed if this master does not lead (any more) with that guard; Unavailable if it does not know."""
+        holding = self._holding
+        if holding is None or holding.held != held:
+            raise self.refusal()
+        if self._clock.monotonic_s() >= holding.until_s:
+            raise Unavailable(f"master {self._me.name} could not renew its lease: the metastore does not answer it")
+
+    def refusal(self) -> Deposed:
+        lease = self._seen.lease
+        who = "nobody leads yet" if lease is None else f"{lease.master} led last"
+        return Deposed(f"master {self._me.name} stands by: {who}")
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._duration_s / (_LOOKS if self._holding is None else _RENEWALS))
+            await self._step()
+
+    async def _step(self) -> None:
+        with suppress(Unavailable, UnknownOutcome):  # the next step looks again
+            if self._holding is None:
+                await self._follow()
+            else:
+                await self._renew(self._holding)
+
+    async def _follow(self) -> None:
+        entry = await self._store.get(LEASE_KEY)
+        self._seen.note(entry, self._clock.monotonic_s())
+        if not self._seen.is_free(self._me.id, self._clock.monotonic_s()):
+            return
+        guard_entry = await self._store.get(GUARD_KEY)
+        guard, guard_unchanged = next_guard(guard_entry, self._me.name, self._address)
+        lease = MasterLease(self._me.name, self._me.id, self._life, 1, int(self._duration_s * 1_000))
+        asked_s = self._clock.monotonic_s()
+        outcome = await self._store.txn(
+            [lease_unchanged(entry), guard_unchanged], [PutKey(LEASE_KEY, lease.value), PutKey(GUARD_KEY, guard.value)]
+        )
+        if outcome.succeeded:
+            held = HeldGuard(guard, outcome.revision)
+            until_s = relied_on_until_s(asked_s, self._duration_s)
+            self._holding = _Holding(held, lease, outcome.revision, until_s, [])
+            self._tell(held)
+
+    async def _renew(self, holding: _Holding) -> None:
+        asked_s = self._clock.monotonic_s()
+        last = holding.attempted[-1] if holding.attempted else holding.lease
+        renewed = last.following()
+        if not await self._write(holding, renewed):
+            # Lost, or one that was in doubt has happened.
+            entry = await self._store.get(LEASE_KEY)
+            found = None if entry is None else lease_of(entry)
+            if entry is None or found not in holding.attempted:
+                self._holding = None
+                self._seen.note(entry, self._clock.monotonic_s())
+                self._tell(None)
+                return
+            holding.lease, holding.revision = found, entry.mod_revision
+            holding.attempted.clear()
+            await self._renew(holding)
+            return
+        holding.until_s = relied_on_until_s(asked_s, self._duration_s)
+
+    async def _write(self, holding: _Holding, lease: MasterLease) -> bool:
+        """Whether it is written. Raises if that is not known."""
+        holding.attempted.append(lease)
+        unchanged = ModRevisionIs(LEASE_KEY, holding.revision)
+        outcome = await self._store.txn([unchanged, holding.held.unchanged], [PutKey(LEASE_KEY, lease.value)])
+        if outcome.succeeded:
+            holding.lease, holding.revision = lease, outcome.revision
+            holding.attempted.clear()
+        return outcome.succeeded

@@ -1,0 +1,131 @@
+"""A master's terms. In each it leads with one guard, and has a `Master` that writes and asks with that guard alone:
+what was begun in one term is never gone on with in another, although the same process leads again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from stelae.master.desk import Gate
+from stelae.master.leadership import Leadership, MasterIdentity
+from stelae.master.links import RemoteServerLink
+from stelae.master.master import Master
+from stelae.model.errors import Retryable, UnknownOutcome
+from stelae.model.ids import Row, TableId, TabletId
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import Metastore
+from stelae.ports.rng import Rng
+from stelae.registry.masters.guard import HeldGuard, MasterGuard
+from stelae.registry.peers import Peer
+
+
+class Term:
+    def __init__(self, held: HeldGuard, master: Master, link: RemoteServerLink, shard: Peer) -> None:
+        self.held = held
+        self.master = master
+        self.link = link
+        self._shard = shard
+
+    async def begin(self) -> None:
+        # What is left undone because no shard is there yet is done before the next change, or when it is tended.
+        with suppress(Retryable, UnknownOutcome):
+            await self.master.start()
+
+    async def end(self) -> None:
+        """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
+        self.link.end()
+        await self.master.look_undisturbed(lambda: None)
+        await self._shard.close()
+
+
+class Terms:
+    """For the tasks of one event loop; `current` may be asked from anywhere."""
+
+    def __init__(
+        self,
+        store: Metastore,
+        clock: Clock,
+        rng: Rng,
+        me: MasterIdentity,
+        lease_s: float,
+        make: Callable[[HeldGuard], Term],
+    ) -> None:
+        self._leadership = Leadership(store, clock, rng, me, lease_s, self._change)
+        self._make = make
+        self._term: Term | None = None
+        self._work: dict[asyncio.Task[None], None] = {}
+
+    async def start(self, address: str) -> None:
+        """Serving at that address, lead if nobody else does. Returns when what there was to be done first is done."""
+        await self._leadership.start(address)
+        await self._wait_for_work()
+
+    async def close(self) -> None:
+        """Another master may lead from now on."""
+        await self._leadership.close()
+        self._change(None)
+        await self._wait_for_work()
+
+    def hurry(self) -> None:
+        """From now on a shard that is away is not waited for."""
+        if self._term is not None:
+            self._term.link.end()
+
+    @property
+    def guard(self) -> MasterGuard | None:
+        """What this master leads with; None while it does not."""
+        held = self._leadership.held
+        return None if held is None else held.guard
+
+    def current(self) -> Term:
+        """Deposed if this master does not lead; Unavailable if it does not know whether it does."""
+        term = self._term
+        if term is None:
+            raise self._leadership.refusal()
+        self._leadership.check(term.held)
+        return term
+
+    def master(self) -> Master:
+        return self.current().master
+
+    def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
+        """As `RemoteServerLink`."""
+        return self.current().link.choose_split(table, at, tablet)
+
+    def look_at_sizes(self) -> None:
+        """As `RemoteServerLink`."""
+        self.current().link.look_at_sizes()
+
+    def _change(self, held: HeldGuard | None) -> None:
+        before, self._term = self._term, None
+        if before is not None:
+            self._begin_work(before.end())
+        if held is not None:
+            self._term = self._make(held)
+            self._begin_work(self._term.begin())
+
+    def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="term")
+        self._work[task] = None
+        task.add_done_callback(lambda done: self._work.pop(done, None))
+
+    async def _wait_for_work(self) -> None:
+        if self._work:
+            await asyncio.gather(*self._work)
+
+
+class LeadingGate:
+    """A `Gate`: lets those in whom the process lets in, while it leads."""
+
+    def __init__(self, gate: Gate, terms: Terms) -> None:
+        self._gate = gate
+        self._terms = terms
+
+    def check(self) -> None:
+        self._gate.check()
+        self._terms.current()
+
+    def visit(self, table: TableId | None = None) -> AbstractContextManager[None]:
+        return self._gate.visit(table)

@@ -1,0 +1,1 @@
+"""Which master leads: its guard, its lease, and what it writes while it leads."""
