@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 
 import stelae
+from stelae.launch.metastores import metastore_place, open_metastore
 from stelae.launch.processes import MasterProcess, ProcessOptions, ShardOptions, ShardProcess
+from stelae.registry.shard_records import read_log_mark
 from tests.cluster_of_threads import NODE, Cluster
 from tests.effort import HANG_S
 
@@ -98,6 +102,34 @@ def test_a_shard_begins_again_beside_its_master(cluster: Cluster, table: stelae.
     assert [row["v"] for row in table.scan()] == [0, 7, 2, 3, 4]
     table.split("c")
     assert len(table.tablets()) == 3
+
+
+def test_a_shard_that_another_process_became_does_not_say_that_the_log_ended(
+    cluster: Cluster, table: stelae.Table
+) -> None:
+    """Its directory was copied, and started elsewhere: both have the same log, and the second goes on with it."""
+    first = cluster.shard
+    assert first is not None
+    shutil.copytree(cluster.root / "node-1" / "shard-0", cluster.root / "node-1" / "copied", ignore=_no_owner)
+    assert cluster.begin_shard("copied").life.incarnation == first.life.incarnation + 1
+    first.close()
+    assert not log_is_said_to_have_ended(cluster)
+    table.put({"k": "b", "v": 8})
+    cluster.abandon_shard()
+    cluster.begin_shard("copied")
+    assert [row["v"] for row in table.scan()] == [0, 8, 2, 3, 4]
+
+
+def log_is_said_to_have_ended(cluster: Cluster) -> bool:
+    async def look() -> bool:
+        async with open_metastore(metastore_place(cluster.metastore), read_only=True) as store:
+            return await read_log_mark(store) is not None
+
+    return asyncio.run(look())
+
+
+def _no_owner(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "owner"]
 
 
 def test_a_client_waits_for_a_shard_that_begins_again(cluster: Cluster, table: stelae.Table) -> None:

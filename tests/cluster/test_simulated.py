@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from stelae.ports.metastore import Change, Compare, DeletePrefix
+from stelae.sim.metastore import SimMetastore
 from tests.cluster.simulated import run_cluster, silent_remains
 from tests.sim.seeds import repeat, seeds
 
@@ -28,3 +33,22 @@ def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_
             assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
             outcomes.update(first.result.outcomes)
     assert outcomes["put ok"], outcomes
+
+
+def test_whoever_writes_compares_what_says_that_it_may() -> None:
+    """Of the catalog's keys those need no compare that only their writer reads, or that another key reveals."""
+    blind: Counter[str] = Counter()
+    compared: Counter[str] = Counter()
+    txn = SimMetastore.txn
+
+    def note(store: SimMetastore, compares: Sequence[Compare], changes: Sequence[Change]) -> Any:
+        for change in changes:
+            key = change.prefix if isinstance(change, DeletePrefix) else change.key
+            (compared if compares else blind)[key.partition("/")[0]] += 1
+        return txn(store, compares, changes)
+
+    with silent_remains(), mock.patch.object(SimMetastore, "txn", note):
+        for seed in range(4):
+            run_cluster(seed)
+    assert set(blind) <= {"catalog"}, blind
+    assert {"master", "shards", "tablets", "meta", "ids", "store"} <= set(compared), compared

@@ -33,7 +33,7 @@ FAULTS_MAX = 16
 GAP_S_MAX = 0.3
 LASTING_S_MAX = 4.0
 PAUSE_S_MAX = 0.1
-SYNC_S_MAX = 0.2
+SYNC_S_MAX = 0.4
 PROGRESS_S = 300.0
 START_S = 0.5
 BEGIN_S = 60.0
@@ -108,7 +108,7 @@ class Cluster:
         await self._until_done(["first"], BEGIN_S)
         world.story.tell("the table is there")
         world.transport.links.delays, world.metastore.faults = world.settings.delays, world.settings.metastore
-        world.disk("shard").pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction() ** 2
+        world.disk("shard").pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction()
 
     async def _until_done(self, names: Sequence[str], within_s: float) -> None:
         left = self.history.calls_left

@@ -26,7 +26,7 @@ from stelae.ports.logfiles import LogFiles
 from stelae.ports.transport import Listener as Listening
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
-from stelae.registry.incarnations import ShardLife, check_shard, register_shard
+from stelae.registry.incarnations import FencedStore, ShardLife, begin_shard, check_shard, register_shard
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.senders import Sender
@@ -116,6 +116,9 @@ class ClusterShard:
         self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
         identity = settings.identity
         run(check_shard(ports.metastore, identity.node, identity.number, identity.log))
+        self._fence = run(
+            begin_shard(ports.metastore, identity.node, identity.node_name, identity.number, identity.log)
+        )
         self._me = introduce_process(ports, settings.process, "shard", self.mark.token)
         self.catalog = run(follow_catalog(ports.metastore, ports.clock, time, ports.rng, settings.identity.name))
         try:
@@ -125,8 +128,9 @@ class ClusterShard:
             run(self._find_guard())
             self._master = make_peer(ports, "the master", self._me, self._find_master, self._sender.sign)
             self._to_master = RemoteMasterLink(self._master, ports.metastore, ports.loop, ports.clock)
+            fenced = FencedStore(ports.metastore, self._fence)
             server_ports = ServerPorts(
-                world.logs, world.blobs, ports.metastore, ports.clock, time, ports.rng, ports.loop, world.reading
+                world.logs, world.blobs, fenced, ports.clock, time, ports.rng, ports.loop, world.reading
             )
             server_settings = ServerSettings(
                 settings.identity.name,
@@ -158,18 +162,8 @@ class ClusterShard:
 
     def serve(self, listener: Listening) -> ShardLife:
         """Say in the metastore that this process is the shard, and where; from then on it is asked."""
-        identity = self._settings.identity
-        life = self._run(
-            register_shard(
-                self._ports.metastore,
-                identity.node,
-                identity.node_name,
-                identity.number,
-                identity.log,
-                str(listener.address),
-            )
-        )
-        self._sender.name = f"{identity.name} ({life.incarnation})"
+        life = self._run(register_shard(self._ports.metastore, self._fence, str(listener.address)))
+        self._sender.name = f"{self._fence.name} ({life.incarnation})"
         self._served = Served(
             self._ports, self._settings.process, self._me, self, OPERATIONS, listener, self._tell, self._sender
         )

@@ -1,22 +1,29 @@
-"""Who serves now: one metastore key for each shard, written by the shard when it starts.
+"""Who serves now: two metastore keys for each shard, written by the shard when it starts.
 
-    shards/{node id}/{number}/life
+    shards/{node id}/{number}/fence    the number of its incarnation
+    shards/{node id}/{number}/life     where it serves, and from which log
 
 Each start is another *incarnation*: its number grows, and the write compares what was there, so of two processes that
-start as the same shard one fails. The *log* is named by an id that lies in its directory: a shard that was registered
-with one log is never served from another, which would be without its rows.
+start as the same shard one fails. It is written before anything else is, and whatever the shard changes on the
+metastore compares it (`FencedStore`): a process that another one has followed changes nothing any more. The *log* is
+named by an id that lies in its directory: a shard that was registered with one log is never served from another, which
+would be without its rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import msgspec
 
-from stelae.model.errors import AlreadyExists, Corruption, InvalidArgument
-from stelae.ports.metastore import IsAbsent, Metastore, ModRevisionIs, PutKey
-from stelae.registry.decoding import json_of
+from stelae.model.errors import AlreadyExists, Corruption, Deposed, InvalidArgument
+from stelae.ports.metastore import Entry, IsAbsent, Metastore, ModRevisionIs, PutKey, ValueIs
+from stelae.registry.compared import ComparedStore
+from stelae.registry.decoding import json_of, number_of
 
 SHARDS_PREFIX = "shards/"
 _LIFE = "/life"
+_FENCE = "/fence"
 _ATTEMPTS_MAX = 5
 
 
@@ -58,21 +65,71 @@ async def check_shard(store: Metastore, node: str, number: int, log: str) -> Non
         _check_log(life, log)
 
 
-async def register_shard(store: Metastore, node: str, node_name: str, number: int, log: str, address: str) -> ShardLife:
+@dataclass(frozen=True, slots=True)
+class ShardFence:
+    """An incarnation of a shard, as the process has it that began it."""
+
+    node: str
+    node_name: str
+    number: int
+    log: str
+    incarnation: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.node_name}/{self.number}"
+
+    @property
+    def key(self) -> str:
+        return f"{SHARDS_PREFIX}{self.node}/{self.number}{_FENCE}"
+
+    @property
+    def value(self) -> bytes:
+        return b"%d" % self.incarnation
+
+
+class FencedStore(ComparedStore):
+    """A `Metastore` for whatever a shard changes: Deposed once another process has begun to be it."""
+
+    def __init__(self, store: Metastore, fence: ShardFence) -> None:
+        super().__init__(store, ValueIs(fence.key, fence.value))
+        self._fence = fence
+
+    def refusal(self, entry: Entry | None) -> Deposed:
+        begun = "nobody is" if entry is None else f"one that was started after it is (number {number_of(entry)})"
+        return Deposed(
+            f"this process, number {self._fence.incarnation}, is shard {self._fence.name} no more: {begun}. It changes "
+            "nothing any more: end it"
+        )
+
+
+async def begin_shard(store: Metastore, node: str, node_name: str, number: int, log: str) -> ShardFence:
     """Begin another incarnation. The caller has the directory of the shard to itself. Corruption if the shard has its
     log elsewhere; AlreadyExists if another process is beginning one, too."""
-    key = life_key(node, number)
+    fence = ShardFence(node, node_name, number, log, 0)
     for _ in range(_ATTEMPTS_MAX):
-        entry = await store.get(key)
-        before = None if entry is None else json_of(entry, ShardLife, "the life of a shard")
-        if before is not None:
-            _check_log(before, log)
-        incarnation = 1 if before is None else before.incarnation + 1
-        life = ShardLife(node, node_name, number, incarnation, log, address)
-        compare = IsAbsent(key) if entry is None else ModRevisionIs(key, entry.mod_revision)
-        if (await store.txn([compare], [PutKey(key, msgspec.json.encode(life))])).succeeded:
-            return life
-    raise AlreadyExists(f"shard {node_name}/{number} is being started by another process")
+        entry, life = await store.get(fence.key), await _read_life(store, node, number)
+        if life is not None:
+            _check_log(life, log)
+        before = max(0 if entry is None else number_of(entry), 0 if life is None else life.incarnation)
+        begun = replace(fence, incarnation=before + 1)
+        compare = IsAbsent(fence.key) if entry is None else ModRevisionIs(fence.key, entry.mod_revision)
+        if (await store.txn([compare], [PutKey(fence.key, begun.value)])).succeeded:
+            return begun
+    raise AlreadyExists(f"shard {fence.name} is being started by another process")
+
+
+async def register_shard(store: Metastore, fence: ShardFence, address: str) -> ShardLife:
+    """Say where the incarnation serves. Deposed if another process has begun one since."""
+    key = life_key(fence.node, fence.number)
+    life = ShardLife(fence.node, fence.node_name, fence.number, fence.incarnation, fence.log, address)
+    await FencedStore(store, fence).txn([], [PutKey(key, msgspec.json.encode(life))])
+    return life
+
+
+async def _read_life(store: Metastore, node: str, number: int) -> ShardLife | None:
+    entry = await store.get(life_key(node, number))
+    return None if entry is None else json_of(entry, ShardLife, "the life of a shard")
 
 
 def _check_log(life: ShardLife, log: str) -> None:
