@@ -135,7 +135,7 @@ def test_with_nobody_left_to_hear_it_still_stops_all(tmp_path: Path, words: list
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--masters", "8"], "--masters 8: a cluster has 1 to 7, of which one leads"),
+        (["--masters", "8"], "--masters 8: a cluster has 1 to 7 masters; one of them leads"),
         (["--nodes", "3"], "--nodes 3: a cluster has one node in this release"),
         (["--shards", "2"], "--shards 2: a node runs one shard in this release"),
         (["--replicas", "3"], "--replicas 3: a cluster has one replica in this release"),
