@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Collection
 from contextlib import ExitStack
 
 from stelae.adapters.files import os_errors
@@ -22,20 +23,22 @@ def check_free(host: str, port: int) -> None:
         return
 
 
-def choose_free(host: str, count: int, first: int = 0) -> list[int]:
-    """So many ports, the lowest free ones from `first` on; of 0, any."""
+def choose_free(host: str, count: int, first: int = 0, besides: Collection[int] = ()) -> list[int]:
+    """So many ports, the lowest free ones from `first` on; of 0, any. `besides`: none of these."""
     with ExitStack() as held:
         if not first:
             return [held.enter_context(_bound(host, 0)).getsockname()[1] for _ in range(count)]
         chosen: list[int] = []
         for port in range(first, _PORT_MAX + 1):
-            if len(chosen) == count:
-                return chosen
+            if port in besides:
+                continue
             try:
                 held.enter_context(_bound(host, port))
             except StelaeError:
                 continue
             chosen.append(port)
+            if len(chosen) == count:
+                return chosen
     raise AlreadyExists(f"{host}: there are no {count} free ports from {first} on")
 
 

@@ -133,6 +133,7 @@ class ClusterMaster:
             self._run(self._terms.master().join(left, right, deadline=deadline))
 
     def tablets_at_rest(self, *, deadline: Deadline | None = None) -> TabletsAtRest:  # noqa: ARG002 - changes end by themselves
+        self._terms.check_tablets()
         master = self._terms.master()
 
         def look() -> TabletsAtRest:
@@ -165,5 +166,7 @@ class ClusterMaster:
                     self._served.close()
             finally:
                 self._visits.end()
-                self._run(self._terms.close())
-                self._run(self.catalog.close())
+                try:
+                    self._run(self._terms.close())
+                finally:
+                    self._run(self.catalog.close())

@@ -209,11 +209,12 @@ class ClusterShard:
     # -- what the master asks
 
     def control(
-        self, request: ControlRequest, catalog: CatalogVersion, *, deadline: Deadline | None = None
+        self, request: ControlRequest, catalog: CatalogVersion, guard: int = 0, *, deadline: Deadline | None = None
     ) -> TabletReport:
+        """`guard`: of the master that asks; Deposed if another one was heard of meanwhile."""
         with self._visits.visit():
             self._wait_for_catalog(catalog, deadline)
-            return self.server.ask(request)
+            return self.server.ask(request, lambda: self._sender.check_guard(guard, "a master"))
 
     def report(self, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it waits for changes only
         with self._visits.visit():

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from stelae.model.errors import Deposed, Unavailable, UnknownOutcome
+from stelae.model.errors import Deposed, StelaeError, Unavailable
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore, ModRevisionIs, PutKey, Revision
 from stelae.ports.rng import Rng
@@ -76,6 +76,7 @@ class Leadership:
         self._seen = SeenLease()
         self._holding: _Holding | None = None
         self._address = ""
+        self._trouble = ""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, address: str) -> None:
@@ -92,7 +93,7 @@ class Leadership:
             self._task = None
         holding, self._holding = self._holding, None
         if holding is not None:
-            with suppress(Unavailable, UnknownOutcome):  # then it ends by itself
+            with suppress(StelaeError):  # then it ends by itself
                 await self._write(holding, holding.lease.following(is_over=True))
 
     @property
@@ -109,12 +110,12 @@ class Leadership:
         if holding is None or holding.held != held:
             raise self.refusal()
         if self._clock.monotonic_s() >= holding.until_s:
-            raise Unavailable(f"master {self._me.name} could not renew its lease: the metastore does not answer it")
+            raise Unavailable(f"master {self._me.name} could not renew its lease{self._trouble}")
 
     def refusal(self) -> Deposed:
         lease = self._seen.lease
         who = "nobody leads yet" if lease is None else f"{lease.master} led last"
-        return Deposed(f"master {self._me.name} stands by: {who}")
+        return Deposed(f"master {self._me.name} stands by: {who}{self._trouble}")
 
     async def _go_on(self) -> None:
         while True:
@@ -122,11 +123,15 @@ class Leadership:
             await self._step()
 
     async def _step(self) -> None:
-        with suppress(Unavailable, UnknownOutcome):  # the next step looks again
+        try:
             if self._holding is None:
                 await self._follow()
             else:
                 await self._renew(self._holding)
+        except StelaeError as error:  # the next step looks again; whoever asks is told
+            self._trouble = f": {error}"
+        else:
+            self._trouble = ""
 
     async def _follow(self) -> None:
         entry = await self._store.get(LEASE_KEY)

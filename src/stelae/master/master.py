@@ -105,6 +105,7 @@ class Master:
         self._settings = settings
         self._changing = asyncio.Lock()
         self._in_doubt = False
+        self.knows_tables = self.knows_tablets = False  # until all has been read that was there before
         self.maps = TabletMaps()
 
     @property
@@ -127,9 +128,11 @@ class Master:
     async def _reload(self, deadline: Deadline | None = None) -> TabletReport:
         """The newest catalog, the records as they are, and what the server has."""
         await self._execute(deadline=deadline)
+        self.knows_tables = True
         report = await self._link.report()
         records = await read_tablets(self._store)
         self.maps.publish(records, [record.tablet for record in self.maps.all()])
+        self.knows_tablets = True
         return report
 
     async def _line_up(self, report: TabletReport, deadline: Deadline | None = None) -> None:
@@ -363,7 +366,9 @@ class Master:
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
-            await self._record_resize([record], await self._link.ask(SplitTablet(tablet, at, left, right)), is_asked)
+            report = await self._link.ask(SplitTablet(tablet, at, left, right))
+            with made_already(f"tablet {tablet} is split"):
+                await self._record_resize([record], report, is_asked)
 
     async def join(
         self, left: TabletId, right: TabletId, *, is_asked: bool = False, deadline: Deadline | None = None
@@ -377,7 +382,9 @@ class Master:
             if not is_asked and any(record.is_asked for record in records):
                 return
             (into,) = await take_tablet_ids(self._store, 1)
-            await self._record_resize(records, await self._link.ask(JoinTablets(left, right, into)))
+            report = await self._link.ask(JoinTablets(left, right, into))
+            with made_already(f"tablets {left} and {right} are joined"):
+                await self._record_resize(records, report)
 
     async def _record_resize(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
         now_ms = self._clock.wall_ms()

@@ -12,13 +12,15 @@ from stelae.master.desk import Gate
 from stelae.master.leadership import Leadership, MasterIdentity
 from stelae.master.links import RemoteServerLink
 from stelae.master.master import Master
-from stelae.model.errors import Retryable, UnknownOutcome
+from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.masters.guard import HeldGuard, MasterGuard
 from stelae.registry.peers import Peer
+
+_PAUSE_S = 1.0
 
 
 class Term:
@@ -27,14 +29,21 @@ class Term:
         self.master = master
         self.link = link
         self._shard = shard
+        self._is_over = False
 
     async def begin(self) -> None:
-        # What is left undone because no shard is there yet is done before the next change, or when it is tended.
-        with suppress(Retryable, UnknownOutcome):
-            await self.master.start()
+        """Until it is known which tables there are. What is left undone because no shard is there yet is done before
+        the next change, or when it is tended."""
+        while not self._is_over:
+            with suppress(Retryable, UnknownOutcome):
+                await self.master.start()
+            if self.master.knows_tables:
+                return
+            await asyncio.sleep(_PAUSE_S)
 
     async def end(self) -> None:
         """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
+        self._is_over = True
         self.link.end()
         await self.master.look_undisturbed(lambda: None)
         await self._shard.close()
@@ -65,8 +74,10 @@ class Terms:
     async def close(self) -> None:
         """Another master may lead from now on."""
         await self._leadership.close()
+        for task in self._work:
+            task.cancel()
         self._change(None)
-        await self._wait_for_work()
+        await asyncio.gather(*self._work, return_exceptions=True)
 
     def hurry(self) -> None:
         """From now on a shard that is away is not waited for."""
@@ -90,13 +101,24 @@ class Terms:
     def master(self) -> Master:
         return self.current().master
 
+    def check_tables(self) -> None:
+        """Raise unless this master leads, and knows which tables there are."""
+        if not self.master().knows_tables:
+            raise Unavailable("the master that leads has just begun, and has not read yet which tables there are")
+
+    def check_tablets(self) -> None:
+        """The same of tablets."""
+        if not self.master().knows_tablets:
+            raise Unavailable("the master that leads has just begun, and has not read yet which tablets there are")
+
     def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
         """As `RemoteServerLink`."""
         return self.current().link.choose_split(table, at, tablet)
 
     def look_at_sizes(self) -> None:
-        """As `RemoteServerLink`."""
-        self.current().link.look_at_sizes()
+        """As `RemoteServerLink`: whoever leads next, or a shard that begins, does it besides."""
+        with suppress(Unavailable):
+            self.current().link.look_at_sizes()
 
     def _change(self, held: HeldGuard | None) -> None:
         before, self._term = self._term, None
@@ -125,7 +147,9 @@ class LeadingGate:
 
     def check(self) -> None:
         self._gate.check()
-        self._terms.current()
+        self._terms.check_tables()
 
     def visit(self, table: TableId | None = None) -> AbstractContextManager[None]:
+        if table is not None:
+            self._terms.check_tablets()
         return self._gate.visit(table)

@@ -93,7 +93,7 @@ def _ask_control(request: ControlRequest, catalog: CatalogVersion) -> Asked:
 
 
 def _carry_out_control(shard: Any, asked: Any, _: Bytes, until: Deadline | None, __: Progress) -> TabletReport:
-    return shard.control(asked.request, CatalogVersion(asked.catalog), deadline=until)
+    return shard.control(asked.request, CatalogVersion(asked.catalog), asked.guard, deadline=until)
 
 
 def _ask_choose(table: TableId, at: Row | None, tablet: int | None, catalog: CatalogVersion) -> Asked:

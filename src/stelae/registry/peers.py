@@ -25,6 +25,7 @@ from stelae.model.errors import (
     Closed,
     ConnectionLost,
     DeadlineExceeded,
+    Deposed,
     Overloaded,
     PermissionDenied,
     StelaeError,
@@ -115,7 +116,7 @@ class Peer:
         self._under_way += 1
         try:
             wire = self._wire
-            if wire is None or wire.is_over:
+            if wire is None or wire.is_over or wire.is_stale:
                 wire = await self._connect(deadline)
             return await wire.receive(operation, self._sign(message), body, deadline)
         finally:
@@ -251,6 +252,8 @@ class _Wire:
         self._loop = asyncio.get_running_loop()
         self._ending: set[asyncio.Task[None]] = set()
         self.is_over = False
+        self.is_stale = False
+        """Whoever is at the other end has said that another one is to be asked."""
         self._reading = asyncio.create_task(self._read())
 
     async def receive(self, operation: Operation[Any, R], message: Request, body: Bytes, deadline: Deadline) -> R:
@@ -286,6 +289,8 @@ class _Wire:
             self._calls.pop(request, None)
             if call.answer.done() and not call.answer.cancelled():
                 call.answer.exception()  # it may have ended while the request was still to be sent
+            if self.is_stale and not self._calls:
+                self._break(ConnectionLost(f"{self._name}: another one is to be asked"))
 
     async def _read(self) -> None:
         error: StelaeError
@@ -313,7 +318,9 @@ class _Wire:
             case FrameKind.END:
                 self._end(frame.request_id, call.parts[0] if len(call.parts) == 1 else b"".join(call.parts))
             case FrameKind.ERROR:
-                self._end(frame.request_id, read_error(frame, STORE_FAULTS))
+                error = read_error(frame, STORE_FAULTS)
+                self.is_stale = self.is_stale or isinstance(error, Deposed)
+                self._end(frame.request_id, error)
             case FrameKind.ITEM:
                 if call.operation.method.read_answer(frame).kind is ItemKind.PIECE:
                     call.parts.append(frame.body)

@@ -45,14 +45,16 @@ class Sender:
         """The same request, with what this process says of itself."""
         return msgspec.structs.replace(request, sender=self.name, clock=self._clock.last, guard=self._guard)
 
+    def check_guard(self, guard: int, sender: str) -> None:
+        """Deposed if a greater one was heard of. What waited since it was heard is checked again when it is done."""
+        if guard and guard < self._guard:
+            raise Deposed(f"{sender} asks by guard {guard}, and a master leads with guard {self._guard}")
+
     def hear(self, request: Request) -> None:
         """Before anything is done about a request. Deposed if it was sent by, or in the name of, a master that another
         one has followed; ClockTooFarAhead if its sender's clock cannot be right. Clients say nothing of themselves."""
         if request.guard:
-            if request.guard < self._guard:
-                raise Deposed(
-                    f"{request.sender} asks by guard {request.guard}, and a master leads with guard {self._guard}"
-                )
+            self.check_guard(request.guard, request.sender)
             self.note_guard(request.guard)
         if request.clock > self._clock.last:
             self._clock.merge(Txn(request.clock))

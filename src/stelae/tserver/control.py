@@ -6,7 +6,7 @@ all tablets of the request at once. One thread at a time does this; readers and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
@@ -88,8 +88,11 @@ class TabletControl:
 
     # -- what the master asks
 
-    def ask(self, request: ControlRequest) -> TabletReport:
+    def ask(self, request: ControlRequest, check: Callable[[], None] | None = None) -> TabletReport:
+        """`check` raises if nothing may be done any more when its turn comes."""
         with self._control:
+            if check is not None:
+                check()
             report = self._answer(request)
             self._upkeep.save()
             return report

@@ -139,8 +139,8 @@ class TabletServer:
     def name(self) -> str:
         return self.shard.name
 
-    def ask(self, request: ControlRequest) -> TabletReport:
-        report = self.control.ask(request)
+    def ask(self, request: ControlRequest, check: Callable[[], None] | None = None) -> TabletReport:
+        report = self.control.ask(request, check)
         if isinstance(request, DeleteTablets | UnloadTable):
             self.keeper.note_garbage()
         self.wakes.grown()  # whatever was done, there may be something to do about it

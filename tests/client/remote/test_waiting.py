@@ -26,7 +26,9 @@ from tests.client.fake_backend import FakeBackend
 from tests.client.remote.test_kept_pins import FakePin
 from tests.effort import HANG_S
 
-SOON_S = 0.01
+SOON_S = 1.0
+LATE = (ConnectionLost, DeadlineExceeded)
+"""What is told when the time is up: that it is, or, if it was up before anybody could wait, what was found."""
 
 
 class Opened(FakeBackend):
@@ -97,7 +99,7 @@ def test_who_has_time_waits_while_others_give_up(attached: Attached) -> None:
     with ThreadPoolExecutor(1) as pool:
         patient = pool.submit(now, attached.session(HANG_S))
         assert attached.place.entered.wait(HANG_S)
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(LATE):
             now(attached.session(SOON_S))
         assert not patient.done()
         attached.place.may_open.set()
@@ -113,14 +115,14 @@ def test_an_awaited_call_ends_at_its_deadline(attached: Attached) -> None:
         finally:
             await asyncio.to_thread(executor.close)
 
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(LATE):
         asyncio.run(play(SOON_S))
     attached.place.may_open.set()
     assert asyncio.run(play(HANG_S)) == 7
 
 
 def test_a_store_that_is_being_opened_when_all_is_closed_is_closed_too(attached: Attached) -> None:
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(LATE):
         now(attached.session(SOON_S))
     with ThreadPoolExecutor(1) as pool:
         closing = pool.submit(attached.store.close)

@@ -69,6 +69,7 @@ def etcd_command(program: EtcdProgram, data: Path, host: str, client_port: int, 
         *(str(program.path), "--name", "etcd-1", "--data-dir", str(data), "--log-level", "warn"),
         *("--listen-client-urls", client, "--advertise-client-urls", client),
         *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+        *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", "24h"),
         *("--initial-cluster", f"etcd-1={peer}", "--initial-cluster-state", "new"),
     ]
 

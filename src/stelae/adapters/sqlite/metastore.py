@@ -105,9 +105,9 @@ class _Worker:
             with sqlite_errors(self._path):
                 revision, _, digest = tables.read_store(self._opened())
             commit(self._opened(), self._path)
-            self._is_holding = False
             self._mark.note(reached_by(revision, digest))
 
+        self._is_holding = False  # from here on others wait for the thread, and so for the commit
         await asyncio.wrap_future(self._executor.submit(run))
 
     async def read(self, job: Job[T]) -> T:

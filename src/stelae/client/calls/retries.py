@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stelae.model.errors import (
     ConnectionLost,
     DeadlineExceeded,
+    Deposed,
     DiskFull,
     InvalidArgument,
     Retryable,
@@ -64,7 +65,7 @@ class Attempts:
             raise error
         left_s = self._deadline.left_s
         if left_s <= 0:
-            told = Unavailable(str(error)) if isinstance(error, TabletAway | StaleSchema) else error
+            told = Unavailable(str(error)) if isinstance(error, Deposed | TabletAway | StaleSchema) else error
             told.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
             raise told
         delay_s = self._wait_s * (0.5 + self._rng.fraction())

@@ -148,6 +148,8 @@ class _Tried:
             give_up()
             raise ConnectionLost(f"{self.peer}: it does not answer: {error}") from error
         self._give_up = None
+        if first is None:
+            give_up()
         return first
 
     def is_quiet(self) -> bool:

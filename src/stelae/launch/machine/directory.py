@@ -48,6 +48,8 @@ def bring_up(wishes: Wishes, release: str, tell: Tell, nap: Nap) -> None:
     while (owned := Ownership.take(directory, release)) is None:
         plan = read_plan(directory)
         if plan is not None and all(member.is_serving() for member in members_of(directory, plan)):
+            if grown(wishes, plan) is not plan:
+                raise _in_use(directory)
             return
         if clock.monotonic_s() > until_s:
             raise _in_use(directory)

@@ -176,6 +176,12 @@ def _master(number: int, port: int) -> MasterPlan:
     return MasterPlan(f"master-{number}", f"{HOST}:{port}")
 
 
+def _ports_of(plan: ClusterPlan) -> set[int]:
+    """Also of processes that do not run now."""
+    etcd = () if plan.etcd is None else (plan.etcd.client_port, plan.etcd.peer_port)
+    return {*etcd, *(int(master.address.rpartition(":")[2]) for master in plan.masters)}
+
+
 def grown(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
     """With as many masters as are wished. InvalidArgument if there are more."""
     known = len(plan.masters)
@@ -183,7 +189,7 @@ def grown(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
     if wished < known:
         raise InvalidArgument(f"--masters {wished}: the cluster has {known}, and they stay: leave out --masters")
     last = int(plan.masters[-1].address.rpartition(":")[2])
-    ports = choose_free(HOST, wished - known, last + 1) if wished > known else []
+    ports = choose_free(HOST, wished - known, last + 1, _ports_of(plan)) if wished > known else []
     more = tuple(_master(number, port) for number, port in enumerate(ports, known + 1))
     return msgspec.structs.replace(plan, masters=(*plan.masters, *more)) if more else plan
 
@@ -209,6 +215,8 @@ def moved(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
     (master, *others), port = plan.masters, wishes.port or 0
     if not port or master.address == f"{HOST}:{port}":
         return plan
+    if port in _ports_of(plan):
+        raise InvalidArgument(f"--port {port}: another process of the cluster has it")
     check_free(HOST, port)
     there = msgspec.structs.replace(master, address=f"{HOST}:{port}")
     return msgspec.structs.replace(plan, masters=(there, *others))
