@@ -12,13 +12,21 @@ from unittest import mock
 import pytest
 
 from stelae.master.leadership import Leadership, MasterIdentity
-from stelae.model.errors import Deposed, Unavailable, UnknownOutcome
+from stelae.model.errors import (
+    Corruption,
+    Deposed,
+    Overloaded,
+    PermissionDenied,
+    StelaeError,
+    Unavailable,
+    UnknownOutcome,
+)
 from stelae.ports.metastore import Entry, KeyPut, PutKey, Revision
 from stelae.registry.masters import lease as lease_module
 from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.masters.lease import MasterLease, SeenLease
 from stelae.sim.loop import SimLoop, simulate
-from stelae.sim.metastore import NO_FAULTS, MetastoreFaults, SimMetastoreServer
+from stelae.sim.metastore import NO_FAULTS, MetastoreFaults, SimMetastore, SimMetastoreServer
 from stelae.sim.process import ProcessClock, SimProcess
 from stelae.sim.rng import SimRng
 from tests.sim.seeds import repeat, seeds
@@ -202,6 +210,25 @@ def test_renewals_whose_answers_are_lost_are_known_again() -> None:
         for _ in range(200):
             await asyncio.sleep(LEASE_S / 10)
         masters.server.faults = NO_FAULTS
+        await masters.until(lambda: masters.leading() == ["one"], 1.0)
+
+    assert play(story).heard == [("one", 1)]
+
+
+@pytest.mark.parametrize(
+    "error", [Overloaded("too much"), PermissionDenied("no"), Corruption("odd", "there")], ids=repr
+)
+def test_whatever_the_metastore_says_it_is_asked_again(error: StelaeError) -> None:
+    async def fail(*_: object) -> None:
+        raise error
+
+    async def story(masters: Masters) -> None:
+        masters.start("one")
+        await masters.until(lambda: masters.leading() == ["one"], 0.2)
+        with mock.patch.object(SimMetastore, "txn", fail):
+            await asyncio.sleep(2 * LEASE_S)
+            with pytest.raises(Unavailable, match=f"could not renew its lease: {error}"):
+                masters.leaderships["one"].check(masters.guards["one"])
         await masters.until(lambda: masters.leading() == ["one"], 1.0)
 
     assert play(story).heard == [("one", 1)]

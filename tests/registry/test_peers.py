@@ -16,6 +16,7 @@ from stelae.model.errors import (
     Closed,
     ConnectionLost,
     DeadlineExceeded,
+    Deposed,
     NotFound,
     PermissionDenied,
     StelaeError,
@@ -189,6 +190,31 @@ def test_an_answer_in_pieces_and_one_that_is_an_error() -> None:
         assert await world.peer.ask(NAMES, world.until()) == ("a", "b")
         with pytest.raises(NotFound, match="no such table"):
             await world.peer.ask(FLUSH, world.until(), TableId(7))
+
+    play(main, answer)
+
+
+def test_who_says_that_another_one_leads_is_not_asked_again() -> None:
+    """On a connection that is made anew, whoever is found then; what is under way on the old one still gets its
+    answer."""
+
+    async def answer(connection: Connection, frame: Frame) -> None:
+        if frame.method == FLUSH.name:
+            await connection.send(error_frame(frame.request_id, Deposed("another one does"), STORE_FAULTS))
+        else:
+            await asyncio.sleep(0.2 if frame.method == NAMES.name else 0)
+            data = NAMES.result.encode(("a",)) if frame.method == NAMES.name else TXN.encode(Txn(frame.request_id))
+            await connection.send(Frame(FrameKind.ANSWER, frame.request_id, "", b"", data))
+
+    async def main(world: World) -> None:
+        await reach(world)
+        before = len(world.server.connections)
+        slow = asyncio.create_task(world.peer.ask(NAMES, world.until()))
+        with pytest.raises(Deposed):
+            await world.peer.ask(FLUSH, world.until(), TableId(7))
+        await world.peer.ask(NOW, world.until())
+        assert len(world.server.connections) == before + 1
+        assert await slow == ("a",)
 
     play(main, answer)
 
