@@ -30,16 +30,25 @@ class Term:
         self.link = link
         self._shard = shard
         self._is_over = False
+        self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when it has begun, or failed to, once."""
 
     async def begin(self) -> None:
-        """Until it is known which tables there are. What is left undone because no shard is there yet is done before
-        the next change, or when it is tended."""
-        while not self._is_over:
-            with suppress(Retryable, UnknownOutcome):
-                await self.master.start()
-            if self.master.knows_tables:
-                return
-            await asyncio.sleep(_PAUSE_S)
+        """Until all is known that there is: which tables, from the metastore, and which tablets, from the shard, which
+        may not be there yet. What is left to be done then is done before the next change, or when it is tended."""
+        try:
+            while not self._is_over:
+                with suppress(Retryable, UnknownOutcome):
+                    await self.master.start()
+                if not self.tried.done():
+                    self.tried.set_result(None)
+                if self.master.knows_tablets:
+                    return
+                await asyncio.sleep(_PAUSE_S)
+        except BaseException as error:
+            if not self.tried.done():
+                self.tried.set_exception(error)
+            raise
 
     async def end(self) -> None:
         """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
@@ -67,9 +76,10 @@ class Terms:
         self._work: dict[asyncio.Task[None], None] = {}
 
     async def start(self, address: str) -> None:
-        """Serving at that address, lead if nobody else does. Returns when what there was to be done first is done."""
+        """Serving at that address, lead if nobody else does. Returns when what there is to be done first was tried."""
         await self._leadership.start(address)
-        await self._wait_for_work()
+        if self._term is not None:
+            await self._term.tried
 
     async def close(self) -> None:
         """Another master may lead from now on."""
@@ -132,10 +142,6 @@ class Terms:
         task = asyncio.create_task(work, name="term")
         self._work[task] = None
         task.add_done_callback(lambda done: self._work.pop(done, None))
-
-    async def _wait_for_work(self) -> None:
-        if self._work:
-            await asyncio.gather(*self._work)
 
 
 class LeadingGate:

@@ -15,7 +15,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from threading import Lock, RLock
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from stelae.client.remote.pins import RemotePin
 from stelae.client.remote.store import RemoteStore
@@ -149,7 +149,7 @@ class AttachedStore:
         self._current: Backend = remote
         self._lock = RLock()
         self._owning: Future[None] | None = None
-        self._pins: WeakSet[KeptPin] = WeakSet()
+        self._pins: WeakKeyDictionary[KeptPin, None] = WeakKeyDictionary()
         self._is_closed = False
 
     @property
@@ -199,7 +199,7 @@ class AttachedStore:
         with self._locked(deadline):
             if self._current is not store:
                 kept.pin_again(self._current, deadline)
-            self._pins.add(kept)
+            self._pins[kept] = None
         return kept
 
     def watch_pins(self, deadline: Deadline | None = None) -> None:
