@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 from stelae.client.remote.finding import FoundDial
 from stelae.client.remote.lines import Line
 from stelae.master.master import Master
-from stelae.model.hybrid import HybridClock
-from stelae.model.ids import TabletId, Txn
+from stelae.model.ids import TabletId
 from stelae.ports.transport import Connection
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import Operation
@@ -83,13 +82,6 @@ def _failed_is_kept_in_memory() -> AbstractContextManager[Any]:
         self.commits.take_failed(entries)
 
     return mock.patch.object(Shard, "take_failed", take_failed)
-
-
-def _time_goes_back() -> AbstractContextManager[Any]:
-    def stay(_: HybridClock, __: Txn) -> None:
-        return
-
-    return mock.patch.multiple(HybridClock, resume=stay, merge=stay)
 
 
 def _reads_see_undecided() -> AbstractContextManager[Any]:
@@ -183,13 +175,6 @@ PLANTED = [
         _condition_overlooks_undecided,
     ),
     Planted(
-        "time-goes-back",
-        "a shard that is started again may give out txns below those it gave out before, and follows no clock",
-        38,
-        300,
-        _time_goes_back,
-    ),
-    Planted(
         "lost-answer-is-repeated",
         "a write whose answer was lost is sent again, as if it had not happened",
         4,
@@ -207,8 +192,8 @@ PLANTED = [
     Planted(
         "half-done-is-forgotten",
         "a master forgets that a change of tables was left half done",
-        7,
-        60,
+        118,
+        600,
         _half_done_is_forgotten,
     ),
 ]
