@@ -73,9 +73,9 @@ class ControlledBackend(FakeBackend):
     """Of a master and of a shard, too."""
 
     def control(
-        self, request: c.ControlRequest, catalog: CatalogVersion, *, deadline: Deadline | None = None
+        self, request: c.ControlRequest, catalog: CatalogVersion, guard: int = 0, *, deadline: Deadline | None = None
     ) -> c.TabletReport:
-        return self._told("control", request, catalog, deadline=deadline)
+        return self._told("control", request, catalog, guard, deadline=deadline)
 
     def report(self, *, deadline: Deadline | None = None) -> c.TabletReport:
         return self._told("report", deadline=deadline)
