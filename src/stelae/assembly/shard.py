@@ -29,6 +29,7 @@ from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
 from stelae.registry.incarnations import FencedStore, ShardLife, begin_shard, check_shard, register_shard
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.masters.guard import MasterGuard, read_guard
+from stelae.registry.prefixed import PrefixedStore, local_prefix
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.service.deadlines import Deadline, left_of
@@ -115,7 +116,7 @@ class ClusterShard:
         place, time = f"shard {settings.identity.name}", HybridClock(ports.clock.wall_ms)
         self.mark = run(mark_store(ports.metastore, ports.rng, is_cluster=True))
         identity = settings.identity
-        run(check_shard(ports.metastore, identity.node, identity.number, identity.log))
+        run(check_shard(ports.metastore, identity.node, identity.node_name, identity.number, identity.log))
         self._fence = run(
             begin_shard(ports.metastore, identity.node, identity.node_name, identity.number, identity.log)
         )
@@ -129,8 +130,9 @@ class ClusterShard:
             self._master = make_peer(ports, "the master", self._me, self._find_master, self._sender.sign)
             self._to_master = RemoteMasterLink(self._master, ports.metastore, ports.loop, ports.clock)
             fenced = FencedStore(ports.metastore, self._fence)
+            own = PrefixedStore(fenced, local_prefix(identity.node, identity.number))
             server_ports = ServerPorts(
-                world.logs, world.blobs, fenced, ports.clock, time, ports.rng, ports.loop, world.reading
+                world.logs, world.blobs, own, ports.clock, time, ports.rng, ports.loop, world.reading, fenced
             )
             server_settings = ServerSettings(
                 settings.identity.name,
@@ -139,6 +141,7 @@ class ClusterShard:
                 self.mark.token,
                 settings.shard,
                 settings.pins_wait_s,
+                is_alone=False,
             )
             self.server = server = TabletServer.open(
                 server_ports, tables, self._to_master, server_settings, self._visits, proved, tell

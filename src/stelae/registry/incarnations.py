@@ -54,15 +54,22 @@ async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
     )
 
 
-async def check_shard(store: Metastore, node: str, number: int, log: str) -> None:
+async def check_shard(store: Metastore, node: str, node_name: str, number: int, log: str) -> None:
     """Before a shard opens its log. Corruption if it has its log elsewhere: opened here, it would lack its rows.
-    InvalidArgument if the store has another shard: all tablets are in one log so far."""
+    InvalidArgument if another node has the name, or the node had another: records and configs know shards by name."""
     for life in await read_lives(store):
-        if (life.node, life.number) != (node, number):
+        if life.node == node and life.node_name != node_name:
             raise InvalidArgument(
-                f"the cluster has a shard already, {life.name}, and is served by one in this release: start that one"
+                f"this node was started as {life.node_name!r} before, and its tablets are known by that name: start it "
+                f"with it, not as {node_name!r}"
             )
-        _check_log(life, log)
+        if life.node != node and life.node_name == node_name:
+            raise InvalidArgument(
+                f"the cluster has another node that is called {node_name!r}, at {life.address}: give this one a name "
+                "of its own"
+            )
+        if (life.node, life.number) == (node, number):
+            _check_log(life, log)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from stelae.format.fragment.reader import FragmentReader
 from stelae.format.log.chain import read_log
 from stelae.model.errors import NotFound, StelaeError
 from stelae.model.ids import TableId, TabletId
-from stelae.model.ranges import RowRange, check_cover
+from stelae.model.ranges import RangeSet, RowRange, check_cover
 from stelae.ports.logfiles import LogFiles
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.reports import CheckReport, Problem, Progress
@@ -62,8 +62,10 @@ class StoreCheck:
         life: Callable[[TabletId], Life],
         tables_at_rest: AtRest,
         away: Callable[[], Sequence[TabletConfig]],
+        server: str | None = None,
     ) -> None:
-        """`away`: the configs of tablets that are not open."""
+        """`away`: the configs of tablets that are not open. `server`: what this one is called, if it is not the only
+        one: then the tablets of others are theirs to look at."""
         self._shard = shard
         self._upkeep = upkeep
         self._logs = logs
@@ -71,6 +73,7 @@ class StoreCheck:
         self._life = life
         self._tables_at_rest = tables_at_rest
         self._away = away
+        self._server = server
         self._dropped: dict[TableId, str] = {}
         self._problems: list[Problem] = []
         self._counts: dict[str, int] = dict.fromkeys(("tables", "tablets", "fragments", "records", "bytes"), 0)
@@ -100,18 +103,22 @@ class StoreCheck:
             with self._shard.lock:
                 states = self._shard.of_table(id_)
                 records = recorded(id_)
-            self._check_table(catalog.qualified_name(table), table.schema.version, states)
-            self._check_covered(catalog.qualified_name(table), [record.rows for record in records], "as recorded")
-            known = {(record.tablet, record.rows): record.phase for record in records}
+            name = catalog.qualified_name(table)
+            self._check_table(name, table.schema.version, states)
+            self._check_covered(name, [record.rows for record in records], "as recorded")
+            known = {(r.tablet, r.rows): r.phase for r in records if self._server in (None, r.server)}
+            if self._server is None:
+                self._check_covered(name, [state.rows for state in states], "as they are")
+            else:
+                self._check_here(name, [rows for (_, rows), at in known.items() if at is TabletPhase.RUNNING], states)
             for state in states:
                 phase = known.get((state.tablet, state.rows))
                 if phase is not TabletPhase.RUNNING and not self._shard.tablets_changed(state):
                     said = "there is no record of it" if phase is None else f"it is recorded as {phase.name}"
-                    self._wrong("tablet", f"{catalog.qualified_name(table)}, tablet {state.tablet}", said)
+                    self._wrong("tablet", f"{name}, tablet {state.tablet}", said)
 
     def _check_table(self, name: str, version: int, states: list[TabletState]) -> None:
         self._counts["tablets"] += len(states)
-        self._check_covered(name, [state.rows for state in states], "as they are")
         for state in states:
             where = f"{name}, tablet {state.tablet}"
             if state.schema.version < version:
@@ -125,6 +132,12 @@ class StoreCheck:
             check_cover(ranges)
         except StelaeError as error:
             self._wrong("table", name, f"its tablets, {how}, do not cover all rows once: {error}")
+
+    def _check_here(self, name: str, recorded: list[RowRange], states: list[TabletState]) -> None:
+        """What is recorded to run here is here."""
+        lost = RangeSet.of(recorded).subtract(RangeSet.of([state.rows for state in states]))
+        if not lost.is_empty:
+            self._wrong("table", name, f"rows {lost} are recorded to be on {self._server}, and are not")
 
     # -- files
 
@@ -148,6 +161,8 @@ class StoreCheck:
         for name in upkeep.unknown_files(present):
             told = f"is of table {table_of_name(name)}, of which the catalog knows nothing"
             self._wrong("fragment", name, f"{told}: was the metastore lost, or an older one put in its place?")
+        if self._server is not None:
+            return  # which files nobody needs is known to the master alone
         needed_now = upkeep.needed_files()
         self._counts["unneeded fragments"] = sum(not upkeep.keeps(name) for name in set(present) - needed_now)
 

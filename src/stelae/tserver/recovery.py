@@ -72,9 +72,9 @@ def recover_shard(
     if lost is not None:
         raise Corruption("is missing, and was needed: bring it back; the data was left as it is", lost)
     if root is None:
-        _check_new(ports.logs, ports.blobs)
+        _check_new(ports.logs, ports.blobs, settings.is_alone)
     lives = TabletLives()
-    known = _Known(tables, run(read_next_tablet(store)))
+    known = _Known(tables, run(read_next_tablet(ports.records)))
     stages = _Stages(root, ports.blobs, tables.kept(), lives, known)
     try:
         shard = open_shard(
@@ -93,7 +93,9 @@ def recover_shard(
     finally:
         stages.close()
     try:
-        _check_whole(shard, stages.away, tables, run(read_tablets(store)))
+        recorded = run(read_tablets(ports.records))
+        mine = [record for record in recorded if settings.is_alone or record.server == settings.name]
+        _check_whole(shard, stages.away, tables, mine)
         closed = run(read_log_mark(store))
         _check_end(shard, closed)
         _check_synced(shard, ports.logs.synced())
@@ -105,6 +107,7 @@ def recover_shard(
         away = [config.tablet for config in stages.away]
         upkeep = Upkeep(shard, stages.saved, away, tell, ports.clock.monotonic_s)
         upkeep.is_known = tables.is_known
+        upkeep.removes_files = settings.is_alone
         stages.open(shard, upkeep)
     except BaseException:
         shard.abandon()
@@ -125,9 +128,9 @@ def recover_shard(
     return RecoveredShard(shard, upkeep, configs, lives, tuple(stages.away), was_closed)
 
 
-def _check_new(logs: LogFiles, blobs: BlobStore) -> None:
-    """A metastore that knows of nothing belongs to a new store: one without data."""
-    if fragment_names(blobs):
+def _check_new(logs: LogFiles, blobs: BlobStore, is_alone: bool) -> None:
+    """A metastore that knows of nothing belongs to a new store: one without data. Of several servers one may be new."""
+    if is_alone and fragment_names(blobs):
         found = "fragments"
     elif any(segment.records for segment in read_log(logs)):
         found = "a log"

@@ -69,6 +69,7 @@ class TabletServer:
         self._troubles = Troubles(found.shard, tell, found.upkeep.empty_trash)
         self._ports = ports
         self._tables = tables
+        self._is_alone = settings.is_alone
         self._closing = RLock()
         self._is_closed = False
         self._full_bytes = settings.shard.serializer.seal_bytes // 2
@@ -367,7 +368,8 @@ class TabletServer:
         """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded."""
         with self.visits.visit():
             logs, away = self._ports.logs, self.control.away
-            check = StoreCheck(self.shard, self.upkeep, logs, self._tables, self.life, tables_at_rest, away)
+            server = None if self._is_alone else self.name
+            check = StoreCheck(self.shard, self.upkeep, logs, self._tables, self.life, tables_at_rest, away, server)
             return check.run(progress)
 
     # -- the end

@@ -25,7 +25,8 @@ from stelae.tserver.keeper import Resizing
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """`time` gives out txns. The metastore is asked on `loop`. Scans work ahead on `reading`, if there is one."""
+    """`time` gives out txns. The metastore is asked on `loop`: what the server keeps for itself is in `metastore`, what
+    the master has recorded in `shared`; None: they are one. Scans work ahead on `reading`, if there is one."""
 
     logs: LogFiles
     blobs: BlobStore
@@ -35,13 +36,20 @@ class ServerPorts:
     rng: Rng
     loop: Loop
     reading: Executor | None = None
+    shared: Metastore | None = None
+
+    @property
+    def records(self) -> Metastore:
+        """Where the master records tablets."""
+        return self.metastore if self.shared is None else self.shared
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """`name`: what the server is called by its master. `place`: where the store is, for messages. `fragments`: the URL
     under which jobs find its files. `token`: which store it is. `pins_wait_s`: after a server was killed its successor
-    keeps history for so long, in which whoever holds a snapshot of it can say so."""
+    keeps history for so long, in which whoever holds a snapshot of it can say so. `is_alone`: all tablets and files of
+    the store are this server's. One of several removes no file by what it knows itself: others may need it."""
 
     name: str
     place: str
@@ -49,6 +57,7 @@ class ServerSettings:
     token: str = ""
     shard: ShardSettings = field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
+    is_alone: bool = True
 
 
 class Tables(Protocol):

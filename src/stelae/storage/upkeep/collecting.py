@@ -44,6 +44,8 @@ class Collecting(ConfigSaving):
         """Whether a file that no tablet needs is needed by somebody else all the same."""
         self.is_known: Callable[[TableId], bool] = _any_table
         """Whether there ever was such a table."""
+        self.removes_files = True
+        """Not if the store has other servers, whose files lie beside these: then the master removes them."""
 
     def collect_log(self) -> tuple[str, ...]:
         """Delete the segments that no tablet would need after a crash now."""
@@ -76,6 +78,8 @@ class Collecting(ConfigSaving):
         """Put aside the fragments that nothing here, and nobody else, needs, and delete what was put aside long ago.
         `for_good`: delete all of them now. Nothing is touched while there are files of tables that there never were;
         whoever wants something gone for good is told so by Corruption."""
+        if not self.removes_files:
+            return ()
         shard = self._shard
         sizes = fragment_sizes(shard.blobs)
         unknown = self.unknown_files(sizes)
@@ -108,11 +112,12 @@ class Collecting(ConfigSaving):
 
     def tidy_trash(self) -> None:
         """Delete what was put aside long ago."""
-        self._trash.tidy(_ANY_BYTES)
+        if self.removes_files:
+            self._trash.tidy(_ANY_BYTES)
 
     def empty_trash(self) -> int:
         """Delete all that was put aside, for the room it takes; how many bytes that were."""
-        return self._trash.empty()
+        return self._trash.empty() if self.removes_files else 0
 
     def _tell_of_unknown(self, unknown: list[str]) -> None:
         if not self._has_told_of_unknown:

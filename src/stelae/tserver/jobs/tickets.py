@@ -72,6 +72,7 @@ class Tickets:
         self._move_horizon = move_horizon
         self._empty_log = empty_log
         self._now_ms = now_ms = ports.clock.wall_ms
+        self._sweeps = settings.is_alone
         self._sweep_ms = 0
         root, store, loop = settings.fragments, ports.metastore, ports.loop
         self._holds = Holds(shard, flushing, store, loop, now_ms, root, settings.token)
@@ -229,7 +230,7 @@ class Tickets:
                 self._keeper.note_garbage()
                 self._upkeep.tell(TicketExpired(prefix.rstrip("-"), ticket))
         now_ms = self._now_ms()
-        if now_ms >= self._sweep_ms:
+        if self._sweeps and now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + _SWEEP_EVERY_MS
             drop_staged(self._shard.blobs, now_ms)
             self._holds.drop_overlays()
