@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.threads import StepThread
-from stelae.assembly.master import ClusterMaster, ClusterMasterSettings
+from stelae.assembly.master import ClusterMasterSettings, open_master
 from stelae.assembly.processes import ProcessPorts
-from stelae.assembly.shard import ClusterShard, ClusterShardSettings, ShardIdentity, ShardWorld
+from stelae.assembly.shard import ClusterShardSettings, ShardIdentity, ShardWorld, open_shard
 from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
@@ -123,7 +123,7 @@ def _draw_lease_s(rng: Rng) -> float:
 
 def _serve_master(ports: sim.ProcessPorts) -> None:
     own, lease_s = process_ports(ports), _draw_lease_s(ports.rng)
-    master = ClusterMaster(own, ClusterMasterSettings(ports.name, "", MasterSettings(grace_s=3600.0), lease_s=lease_s))
+    master = open_master(own, ClusterMasterSettings(ports.name, "", MasterSettings(grace_s=3600.0), lease_s=lease_s))
     master.serve(own.loop.run(ports.transport.listen(_master_address(ports.name))))
 
     def tend() -> bool:
@@ -155,7 +155,7 @@ def _serve_shard(ports: sim.ProcessPorts) -> None:
     identity = ShardIdentity("node-1", "n1", 0, "log-1")
     settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
-    shard = ClusterShard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
+    shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
     start_steps(shard)
     port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
     shard.serve(own.loop.run(ports.transport.listen(Address(f"shard:{port}"))))

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from tests.tidy.sources import Source
 
 MODULE_LINES_MAX = 400
+ASSEMBLY_LINES_MAX = 500
 MODULES_MAX = 20
 README_LINES_MAX = 60
 STATEMENTS_MIN = 4
@@ -26,6 +27,14 @@ def too_long(source: Source) -> list[str]:
     if lines <= MODULE_LINES_MAX:
         return []
     return [f"{source.path}: {lines} lines, at most {MODULE_LINES_MAX}: give one of its nouns a file of its own"]
+
+
+def swollen_assembly(sources: Iterable[Source]) -> list[str]:
+    """Assembly only constructs: what it would do besides belongs to the rooms it constructs of."""
+    lines = sum(len(source.text.splitlines()) for source in sources if source.room == "assembly")
+    if lines <= ASSEMBLY_LINES_MAX:
+        return []
+    return [f"assembly: {lines} lines, at most {ASSEMBLY_LINES_MAX}: move what is no constructor to its room"]
 
 
 def names_with_two_homes(sources: Iterable[Source]) -> list[str]:

@@ -35,6 +35,7 @@ def test_modules(package: list[Source], rule: Callable[[Source], list[str]]) -> 
 @pytest.mark.parametrize(
     "rule",
     [
+        shape.swollen_assembly,
         shape.names_with_two_homes,
         shape.duplicated_bodies,
         shape.crowded_folders,

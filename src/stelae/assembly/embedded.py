@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
-from stelae.assembly.catalogs import CATALOG_VERSIONS_MAX, follow_catalog
-from stelae.assembly.links import LocalMasterLink, LocalServerLink
 from stelae.assembly.listening import note_failure
 from stelae.assembly.world import StoreSettings, World
 from stelae.master.desk import TableDesk
+from stelae.master.links import LocalServerLink
 from stelae.master.master import Master
 from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
+from stelae.registry.catalog.following import compaction_due, follow_catalog
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
@@ -22,6 +22,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.storage.shard import Shard
 from stelae.tserver.counts import EventCounts
+from stelae.tserver.links import LocalMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
 from stelae.tserver.visits import Visits
@@ -98,7 +99,7 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """All in files, so that opening it again reads no log. What cannot be written stays in the log."""
-        self._end(self._close_server)
+        self._end(lambda: self.server.close(compaction_due(self.catalog, self.world.loop)))
 
     def abandon(self) -> None:
         """Close without putting anything in order."""
@@ -112,13 +113,6 @@ class EmbeddedStore:
                     end_server()
                 finally:
                     self.world.loop.run(self.catalog.close())
-
-    def _close_server(self) -> None:
-        versions = self.catalog.latest.version - self.catalog.earliest.version
-        self.server.close(self._compact_catalog if versions >= CATALOG_VERSIONS_MAX else None)
-
-    def _compact_catalog(self) -> None:
-        self.world.loop.run(self.catalog.compact())
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +148,7 @@ def _open_parts(
         try:
             to_server = LocalServerLink(server, world.aside)
             master = Master(world.metastore, catalog, to_server, world.clock, settings.master, tell)
-            to_master.connect(master)
+            to_master.connect(master, master.maps.of_table)
             run(master.start())
         except BaseException:
             server.abandon()

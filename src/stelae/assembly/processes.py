@@ -17,6 +17,7 @@ from stelae.ports.transport import Listener
 from stelae.registry.peers import Peer, Sign
 from stelae.registry.senders import Sender
 from stelae.service.operations import Operation
+from stelae.tserver.serving.served import Served
 from stelae.tserver.serving.service import ServiceLimits, StoreService
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
@@ -56,40 +57,7 @@ def make_peer(ports: ProcessPorts, what: str, me: Introduction, find: FindOnLoop
     return Peer(what, FoundDial(what, find, ports.connect), me, ports.clock, ports.rng, sign=sign)
 
 
-class Served:
-    """A process's service, from the moment it listens until it is closed. Blocking: not for the loop's thread. `tell`
-    hears of those who are not let in."""
-
-    def __init__(
-        self,
-        ports: ProcessPorts,
-        settings: ProcessSettings,
-        me: Introduction,
-        backend: Any,
-        operations: Mapping[str, Operation[Any, Any]],
-        listener: Listener,
-        tell: EventListener,
-        sender: Sender,
-    ) -> None:
-        self._loop = ports.loop
-        self._service = ports.loop.run(_start(ports, settings, me, backend, operations, listener, tell, sender))
-
-    @property
-    def connections(self) -> int:
-        return self._service.connections
-
-    def numbers(self) -> dict[str, int]:
-        """For metrics: connections, and how many were not let in, by kind."""
-        refused = self._service.door.refusals()
-        kinds = {f"handshakes_refused_{kind}": count for kind, count in refused.items()}
-        return {"connections": self.connections, "handshakes_refused": sum(refused.values()), **kinds}
-
-    def close(self) -> None:
-        """Requests under way are answered first, if they do not take long. Closing twice is no error."""
-        self._loop.run(self._service.close())
-
-
-async def _start(
+def serve_process(
     ports: ProcessPorts,
     settings: ProcessSettings,
     me: Introduction,
@@ -98,7 +66,10 @@ async def _start(
     listener: Listener,
     tell: EventListener,
     sender: Sender,
-) -> StoreService:
-    service = StoreService(backend, ports.serving, me, ports.clock, settings.limits, operations, tell, sender.hear)
-    await service.start(listener)
-    return service
+) -> Served:
+    """Have the backend carry out what comes in at the listener. `tell` hears of those who are not let in."""
+
+    def make() -> StoreService:
+        return StoreService(backend, ports.serving, me, ports.clock, settings.limits, operations, tell, sender.hear)
+
+    return Served(ports.loop, make, listener)

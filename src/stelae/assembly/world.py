@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from stelae.master.links import Aside
 from stelae.master.settings import MasterSettings
 from stelae.ports.blobs import BlobStore
 from stelae.ports.clock import Clock
@@ -15,14 +14,7 @@ from stelae.ports.logfiles import LogFiles
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
-from stelae.registry.control import TabletReport
 from stelae.storage.shard import ShardSettings
-
-
-class Aside(Protocol):
-    """Carries out what blocks while the loop goes on."""
-
-    def __call__(self, job: Callable[..., TabletReport], /, *args: object) -> Awaitable[TabletReport]: ...
 
 
 @dataclass(frozen=True, slots=True)

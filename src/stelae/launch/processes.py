@@ -31,9 +31,9 @@ from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sockets.tcp import TcpTransport
 from stelae.adapters.threads import LoopThread, StepThread
-from stelae.assembly.master import ClusterMaster, ClusterMasterSettings
+from stelae.assembly.master import ClusterMasterSettings, open_master
 from stelae.assembly.processes import ProcessPorts
-from stelae.assembly.shard import ClusterShard, ClusterShardSettings, ShardIdentity, ShardWorld
+from stelae.assembly.shard import ClusterShardSettings, ShardIdentity, ShardWorld, open_shard
 from stelae.launch.access import NO_ACCESS, Access
 from stelae.launch.binding import check_binding
 from stelae.launch.fragments import open_fragment_blobs
@@ -177,7 +177,7 @@ class MasterProcess(_Process):
         known = read_master(options.directory, self._ports.rng)
         settings = ClusterMasterSettings(options.name, known.id, release=options.release, limits=self._limits)
         tell = EventLog(options.name)
-        self.master = ClusterMaster(self._ports, settings, tell)
+        self.master = open_master(self._ports, settings, tell)
         self._ends.callback(self.master.close)
         self.master.serve(self._listen(tell))
         tending = StepThread("stelae-tend", self._tend, TEND_S)
@@ -213,7 +213,7 @@ class ShardProcess(_Process):
         )
         world = ShardWorld(logs, blobs, reading)
         tell = EventLog(settings.identity.name)
-        self.shard = ClusterShard(self._ports, world, settings, logs.settle, tell)
+        self.shard = open_shard(self._ports, world, settings, logs.settle, tell)
         self._ends.callback(self.shard.close)
         for end in reversed(start_steps(self.shard)):
             self._ends.callback(end)

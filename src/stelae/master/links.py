@@ -1,17 +1,21 @@
-"""How a master of a cluster reaches its servers."""
+"""How a master reaches its servers: in the same process, or over connections."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Protocol
 
 from stelae.model.errors import ConnectionLost, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import ANSWER_S, CHOOSE_SPLIT, CONTROL, LOOK_AT_SIZES, REPORT
+from stelae.registry.incarnations import read_lives
 from stelae.registry.peers import Peer
 from stelae.service.deadlines import Deadline
 
@@ -75,3 +79,51 @@ class RemoteServerLink:
     def _heard(self, report: TabletReport) -> TabletReport:
         self._server, self._away_from_s = report.server, None
         return report
+
+
+class NearServer(Protocol):
+    """A server in the same process. Blocking."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ask(self, request: ControlRequest) -> TabletReport: ...
+
+    def report(self) -> TabletReport: ...
+
+
+class Aside(Protocol):
+    """Carries out what blocks while the loop goes on."""
+
+    def __call__(self, job: Callable[..., TabletReport], /, *args: object) -> Awaitable[TabletReport]: ...
+
+
+class LocalServerLink:
+    """A `ServerLink`: requests are carried out by a thread."""
+
+    def __init__(self, server: NearServer, aside: Aside) -> None:
+        self._server = server
+        self._aside = aside
+
+    @property
+    def server(self) -> str:
+        return self._server.name
+
+    async def ask(self, request: ControlRequest) -> TabletReport:
+        return await self._aside(self._server.ask, request)
+
+    async def report(self) -> TabletReport:
+        return await self._aside(self._server.report)
+
+
+class ShardFinder:
+    """Finds where the shard serves, by what the metastore knows of its life."""
+
+    def __init__(self, metastore: Metastore) -> None:
+        self._metastore = metastore
+
+    async def __call__(self, _: Deadline | None) -> str:
+        lives = await read_lives(self._metastore)
+        if not lives:
+            raise Unavailable("no shard has been started yet")
+        return lives[0].address

@@ -1,15 +1,19 @@
-"""How a shard of a cluster reaches its master."""
+"""How a server reaches its master: in the same process, or over connections."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
 
+from stelae.model.errors import Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.control_operations import ANSWER_S, JOIN_TABLETS, SPLIT_TABLET, TABLETS_AT_REST, TabletsAtRest
+from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.peers import Peer
+from stelae.registry.senders import Sender
 from stelae.registry.tablet_records import TabletRecord, read_tablets
 from stelae.service.deadlines import Deadline
 
@@ -36,5 +40,69 @@ class RemoteMasterLink:
         """What the master has recorded while it changes nothing."""
         return self._loop.run(self._master.ask(TABLETS_AT_REST, self._until()))
 
+    async def close(self) -> None:
+        await self._master.close()
+
     def _until(self) -> Deadline:
         return Deadline(self._clock, ANSWER_S)
+
+
+class MasterFinder:
+    """Finds where the leading master serves, by its guard in the metastore, which the sender gets to know."""
+
+    def __init__(self, metastore: Metastore, sender: Sender) -> None:
+        self._metastore = metastore
+        self._sender = sender
+
+    async def guard(self) -> MasterGuard | None:
+        """None: no master has led yet."""
+        guard = await read_guard(self._metastore)
+        if guard is not None:
+            self._sender.note_guard(guard.number)
+        return guard
+
+    async def __call__(self, _: Deadline | None) -> str:
+        guard = await self.guard()
+        if guard is None:
+            raise Unavailable("no master has been started yet")
+        return guard.address
+
+
+Recorded = Callable[[TableId], Iterable[TabletRecord]]
+"""What a master has recorded of a table's tablets."""
+
+
+class NearMaster(Protocol):
+    """A master on the loop of the same process."""
+
+    def split(self, tablet: TabletId, at: Row) -> Coroutine[Any, Any, None]: ...
+
+    def join(self, left: TabletId, right: TabletId) -> Coroutine[Any, Any, None]: ...
+
+
+class LocalMasterLink:
+    """A `MasterLink`. The master is made after its server: until `connect`, nothing is asked of it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._master: NearMaster | None = None
+        self._recorded: Recorded = _nothing
+
+    def connect(self, master: NearMaster, recorded: Recorded) -> None:
+        self._master = master
+        self._recorded = recorded
+
+    def split(self, tablet: TabletId, at: Row) -> None:
+        if self._master is not None:
+            self._loop.run(self._master.split(tablet, at))
+
+    def join(self, left: TabletId, right: TabletId) -> None:
+        if self._master is not None:
+            self._loop.run(self._master.join(left, right))
+
+    def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
+        return {record.tablet: record for record in self._recorded(table)}
+
+
+def _nothing(_: TableId) -> Iterable[TabletRecord]:
+    return ()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stelae.model.hybrid import HybridClock
 from stelae.ports.clock import Clock
+from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.catalog.service import CatalogService, CatalogSettings
@@ -18,3 +21,14 @@ async def follow_catalog(store: Metastore, clock: Clock, time: HybridClock, rng:
     service = CatalogService(store, clock, time, rng, CatalogSettings(author=author, snapshot_every=2**62))
     await service.start()
     return service
+
+
+def compaction_due(catalog: CatalogService, loop: Loop) -> Callable[[], None] | None:
+    """What puts the versions of a catalog together, if it has many. Blocking, for whoever has emptied the log."""
+    if catalog.latest.version - catalog.earliest.version < CATALOG_VERSIONS_MAX:
+        return None
+
+    def compact() -> None:
+        loop.run(catalog.compact())
+
+    return compact

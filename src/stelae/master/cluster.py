@@ -1,0 +1,143 @@
+"""A master in a process of its own, which the cluster's clients and shards ask over connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import RLock
+from typing import Protocol
+
+from stelae.master.desk import Gate, TableDesk
+from stelae.master.terms import Terms
+from stelae.model.errors import Deposed
+from stelae.model.ids import Row, TabletId
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
+from stelae.ports.transport import Listener
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, ShardPlace, TabletsAtRest
+from stelae.registry.incarnations import read_lives
+from stelae.registry.masters.guard import MasterGuard, read_guard
+from stelae.registry.store_mark import StoreMark
+from stelae.service.deadlines import Deadline
+from stelae.service.table import TABLE_OPERATIONS
+
+OPERATIONS = {**TABLE_OPERATIONS, **MASTER_CONTROL}
+"""What a master is asked."""
+
+
+class ClosingGate(Gate, Protocol):
+    def end(self) -> None:
+        """Let nobody in any more, and wait until those inside are done."""
+        ...
+
+
+class Service(Protocol):
+    """Has what comes in at a listener carried out."""
+
+    def close(self) -> None:
+        """Requests under way are answered first, if they do not take long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MasterParts:
+    """What a master is made of, all opened already. `gate`: who is let into the process, whether or not it leads."""
+
+    metastore: Metastore
+    loop: Loop
+    mark: StoreMark
+    catalog: CatalogService
+    gate: ClosingGate
+    terms: Terms
+    desk: TableDesk
+
+
+class ClusterMaster:
+    """Carries out what a master is asked (`OPERATIONS`), as long as it leads; where the shards are, and who leads, it
+    says at any time. Blocking: made and asked by threads that are not the loop's. `tend` is to be called every minute
+    or so."""
+
+    def __init__(self, parts: MasterParts, serve: Callable[[ClusterMaster, Listener], Service]) -> None:
+        """`serve` has what comes in at a listener carried out by it."""
+        self._metastore = parts.metastore
+        self._run = parts.loop.run
+        self._gate = parts.gate
+        self._terms = parts.terms
+        self._start_serving = serve
+        self.mark = parts.mark
+        self.catalog = parts.catalog
+        self._desk = desk = parts.desk
+        self._closing = RLock()
+        self._is_closed = False
+        self._served: Service | None = None
+        self.find, self.info, self.names = desk.find, desk.info, desk.names
+        self.spaces, self.change_spaces = desk.spaces, desk.change_spaces
+        self.create, self.alter, self.drop, self.recall = desk.create, desk.alter, desk.drop, desk.recall
+        self.split, self.join = desk.split, desk.join
+
+    def serve(self, listener: Listener) -> None:
+        """Answer at the listener's address; lead, and say so in the metastore, if no other master does."""
+        self._served = self._start_serving(self, listener)
+        self._run(self._terms.start(str(listener.address)))
+
+    @property
+    def guard(self) -> MasterGuard | None:
+        """What it leads with; None while it stands by."""
+        return self._terms.guard
+
+    def tend(self) -> None:
+        """Do what time alone makes due, if this master leads."""
+        if self._terms.guard is not None:
+            with suppress(Deposed):
+                self._desk.tend()
+
+    # -- what shards and clients ask besides what the desk does
+
+    def split_tablet(self, tablet: TabletId, at: Row, *, deadline: Deadline | None = None) -> None:
+        with self._gate.visit():
+            self._run(self._terms.master().split(tablet, at, deadline=deadline))
+
+    def join_tablets(self, left: TabletId, right: TabletId, *, deadline: Deadline | None = None) -> None:
+        with self._gate.visit():
+            self._run(self._terms.master().join(left, right, deadline=deadline))
+
+    def tablets_at_rest(self, *, deadline: Deadline | None = None) -> TabletsAtRest:  # noqa: ARG002 - changes end by themselves
+        self._terms.check_tablets()
+        master = self._terms.master()
+
+        def look() -> TabletsAtRest:
+            return TabletsAtRest(self.catalog.latest.version, master.maps.all())
+
+        with self._gate.visit():
+            return self._run(master.look_undisturbed(look))
+
+    def places(self, *, deadline: Deadline | None = None) -> ClusterPlaces:  # noqa: ARG002 - the metastore's time
+        self._gate.check()
+        return self._run(self._read_places())
+
+    async def _read_places(self) -> ClusterPlaces:
+        lives = await read_lives(self._metastore)
+        guard = await read_guard(self._metastore)
+        shards = tuple(ShardPlace(life.name, life.address, life.incarnation) for life in lives)
+        return ClusterPlaces(self.mark.token, shards, "" if guard is None else guard.address)
+
+    # -- the end
+
+    def close(self) -> None:
+        """Changes under way are waited for. Closing twice is no error."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._terms.hurry()
+            try:
+                if self._served is not None:
+                    self._served.close()
+            finally:
+                self._gate.end()
+                try:
+                    self._run(self._terms.close())
+                finally:
+                    self._run(self.catalog.close())

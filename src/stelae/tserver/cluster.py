@@ -1,0 +1,189 @@
+"""A shard of a cluster: a server in a process of its own, which the cluster's clients and master ask over connections.
+
+It follows the catalog by itself; what its master asks names the version of the catalog that it is about, and waits
+until that has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+from stelae.catalog.value import Catalog, CatalogVersion
+from stelae.model.errors import DeadlineExceeded, Unavailable
+from stelae.model.ids import Row, TableId
+from stelae.ports.loop import Loop
+from stelae.ports.metastore import Metastore
+from stelae.ports.transport import Listener as Listening
+from stelae.registry.catalog.following import compaction_due
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.control import ControlRequest, TabletReport
+from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
+from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
+from stelae.registry.senders import Sender
+from stelae.registry.store_mark import StoreMark
+from stelae.service.deadlines import Deadline, left_of
+from stelae.service.operations import INFO
+from stelae.service.reports import CheckReport, Progress
+from stelae.service.table import TABLET_OPERATIONS
+from stelae.service.tables import TableInfo
+from stelae.tserver.checking import TabletsRecorded
+from stelae.tserver.counts import EventCounts
+from stelae.tserver.links import RemoteMasterLink
+from stelae.tserver.server import TabletServer
+from stelae.tserver.serving.served import Served
+
+_LOOKS_MAX = 20
+"""A check looks at tables so often, at most, until none was changed meanwhile."""
+
+OPERATIONS = {**TABLET_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL}
+"""What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
+master, and a schema is never newer than the tablets that are read by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardParts:
+    """What a shard is made of, all opened already. `fence`: which shard of the cluster it is, in this life."""
+
+    metastore: Metastore
+    loop: Loop
+    mark: StoreMark
+    catalog: CatalogService
+    fence: ShardFence
+    sender: Sender
+    to_master: RemoteMasterLink
+    server: TabletServer
+    counts: EventCounts
+
+
+class ClusterShard:
+    """Carries out what a shard is asked (`OPERATIONS`). Blocking: made and asked by threads that are not the loop's."""
+
+    is_local = True
+
+    def __init__(self, parts: ShardParts, serve: Callable[[ClusterShard, Listening], Served]) -> None:
+        """`serve` has what comes in at a listener carried out by it."""
+        self._parts = parts
+        self._run = parts.loop.run
+        self._start_serving = serve
+        self.mark = parts.mark
+        self.catalog = parts.catalog
+        self.server = server = parts.server
+        self._closing = RLock()
+        self._is_closed = False
+        self._served: Served | None = None
+        self.wakes = server.wakes
+        self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
+        self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
+        self.history, self.scan, self.now, self.pin = server.history, server.scan, server.now, server.pin
+        self.truncate, self.flush, self.compact = server.truncate, server.flush, server.compact
+        self.tablets, self.stats = server.tablets, server.stats
+        self.hold, self.renew, self.release = server.hold, server.renew, server.release
+        self.begin_load, self.commit_load = server.begin_load, server.commit_load
+        self.begin_compaction, self.adopt = server.begin_compaction, server.adopt
+        self.flush_step, self.compact_step, self.log_step = server.flush_step, server.compact_step, server.log_step
+
+    def serve(self, listener: Listening) -> ShardLife:
+        """Say in the metastore that this process is the shard, and where; from then on it is asked."""
+        parts = self._parts
+        life = self._run(register_shard(parts.metastore, parts.fence, str(listener.address)))
+        parts.sender.name = f"{parts.fence.name} ({life.incarnation})"
+        self._served = self._start_serving(self, listener)
+        return life
+
+    # -- what clients ask besides what the server does itself
+
+    def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:  # noqa: ARG002 - it never waits
+        return self.server.visits.info(table)
+
+    def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:  # noqa: ARG002 - it never waits
+        numbers, catalog = self.server.metrics(), self.catalog.latest
+        tables = {"tables": len(catalog.tables), "tablets": numbers["tablets"], "catalog_version": catalog.version}
+        served = {} if self._served is None else self._served.numbers()
+        return {**tables, **numbers, **self._parts.counts.numbers(), **served}
+
+    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
+        return self.server.check(self._look_at_rest, progress)
+
+    def _look_at_rest(self, look: Callable[[Catalog, TabletsRecorded], None]) -> None:
+        """Until the master has changed nothing while it was looked."""
+        to_master = self._parts.to_master
+        before = to_master.tablets_at_rest()
+        for _ in range(_LOOKS_MAX):
+            look(self._run(self.catalog.wait_ready(CatalogVersion(before.catalog))), before.of_table)
+            after = to_master.tablets_at_rest()
+            if after == before:
+                return
+            before = after
+        raise Unavailable(f"tables were changed while they were looked at, {_LOOKS_MAX} times; check again")
+
+    # -- what the master asks
+
+    def control(
+        self, request: ControlRequest, catalog: CatalogVersion, guard: int = 0, *, deadline: Deadline | None = None
+    ) -> TabletReport:
+        """`guard`: of the master that asks; Deposed if another one was heard of meanwhile."""
+        with self.server.visits.visit():
+            self._wait_for_catalog(catalog, deadline)
+            return self.server.ask(request, lambda: self._parts.sender.check_guard(guard, "a master"))
+
+    def report(self, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it waits for changes only
+        with self.server.visits.visit():
+            return self.server.report()
+
+    def choose_split(
+        self,
+        table: TableId,
+        at: Row | None,
+        tablet: int | None,
+        catalog: CatalogVersion,
+        *,
+        deadline: Deadline | None = None,
+    ) -> ChosenSplit:
+        self._wait_for_catalog(catalog, deadline)
+        return ChosenSplit(*self.server.choose_split(table, at, tablet))
+
+    def look_at_sizes(self, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002 - it never waits
+        self.server.look_at_sizes()
+
+    def _wait_for_catalog(self, version: CatalogVersion, deadline: Deadline | None) -> None:
+        async def wait() -> None:
+            async with asyncio.timeout(left_of(deadline)):
+                await self.catalog.wait_ready(version)
+
+        try:
+            self._run(wait())
+        except TimeoutError:
+            raise DeadlineExceeded(f"version {version} of the catalog has not come here yet") from None
+
+    # -- the end
+
+    def leave(self) -> None:
+        """Take no more requests; those under way are answered first, if they do not take long."""
+        if self._served is not None:
+            self._served.close()
+
+    def close(self) -> None:
+        """All in files, so that starting it again reads no log. What cannot be written stays in the log."""
+        self._end(lambda: self.server.close(compaction_due(self.catalog, self._parts.loop)))
+
+    def abandon(self) -> None:
+        """End without putting anything in order."""
+        self._end(self.server.abandon)
+
+    def _end(self, end_server: Callable[[], None]) -> None:
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                self.leave()
+            finally:
+                try:
+                    end_server()
+                finally:
+                    self._run(self._parts.to_master.close())
+                    self._run(self.catalog.close())
