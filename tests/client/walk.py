@@ -43,6 +43,7 @@ class Walk:
                 (writes.put_at_a_time, 8),
                 (writes.put_many, 4),
                 (writes.put_very_many, 1),
+                (writes.put_without_nulls, 2),
                 (writes.put_if_absent, 2),
                 (writes.put_if_unchanged, 4),
                 (writes.update, 6),

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import stelae
 from stelae.model.ids import Row, Txn
+from stelae.model.predicate.printer import to_text
 from stelae.model.ranges import RangeSet, single
 from tests.client.walk_tables import Key, columns_of, draw_members
 from tests.client.walk_world import World
 from tests.storage.plain import PlainRow
 
 _ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a scan is given as `where`, in words, and which rows it must let through."""
+
+    where: Any
+    words: str
+    holds: Callable[[dict[str, Any]], bool]
 
 
 class Looks:
@@ -141,15 +153,24 @@ class Looks:
             by_key[key] for key in sorted(by_key) if (start is None or key >= start) and (stop is None or key < stop)
         ]
 
-    def _condition(self) -> tuple[Any, str | None, int]:
-        """What the rows of a scan are judged by: a column is not less than a number."""
-        numbers = [
-            name for name, each in columns_of(self._world.schema).items() if str(each.type) in ("int64", "int32")
-        ]
-        if not numbers or self._rng.random() < 0.6:
-            return None, None, 0
-        name, least = self._rng.choice(numbers), self._rng.randint(-5, 8)
-        return stelae.col(name) >= least, name, least
+    def _condition(self) -> Condition:
+        """What the rows of a scan are judged by: how a number compares, or whether a column is NULL. As an expression,
+        or as text."""
+        rng, columns = self._rng, columns_of(self._world.schema)
+        if not columns or rng.random() < 0.5:
+            return Condition(None, "", lambda _: True)
+        name, number = rng.choice(list(columns)), rng.randint(-5, 8)
+        col = stelae.col(name)
+        kinds: list[tuple[Any, str, Callable[[Any], bool]]] = [(col.is_null(), "is null", lambda value: value is None)]
+        kinds.append((~col.is_null(), "is not null", lambda value: value is not None))
+        if str(columns[name].type) in ("int64", "int32", "int8", "float64", "float32"):
+            kinds += [
+                (col >= number, f">= {number}", lambda value: value is not None and value >= number),
+                (col < number, f"< {number}", lambda value: value is not None and value < number),
+                (col != number, f"!= {number}", lambda value: value is not None and value != number),
+            ]
+        where, words, holds = rng.choice(kinds)
+        return Condition(rng.choice((where, to_text(where))), f"{name} {words}", lambda row: holds(row[name]))
 
     def _whole(self, at: Any) -> None:
         with self._world.table.scan(at=at, ordered=True) as scan:
@@ -158,25 +179,32 @@ class Looks:
     def _scan(self, at: Any) -> None:
         world, rng = self._world, self._rng
         columns, rows, (start, stop) = self._some_columns(), rng.choice(("all", "having")), self._bounds()
-        where, name, least = self._condition()
+        condition = self._condition()
         reverse, limit = rng.random() < 0.3, rng.choice((None, None, 0, 1, 3))
         with world.table.scan(
-            where, start=start, stop=stop, columns=columns, limit=limit, reverse=reverse, at=at, ordered=True, rows=rows
+            condition.where,
+            start=start,
+            stop=stop,
+            columns=columns,
+            limit=limit,
+            reverse=reverse,
+            at=at,
+            ordered=True,
+            rows=rows,
         ) as scan:
             found = list(scan)
             count = scan.to_arrow().num_rows
         shown = self.rows(scan.txn, columns, having=rows == "having")
-        if name is not None:
-            values = {row: each[name] for row, each in self.rows(scan.txn).items()}
-            shown = {row: each for row, each in shown.items() if values[row] is not None and values[row] >= least}
+        whole = self.rows(scan.txn)
+        shown = {row: each for row, each in shown.items() if condition.holds(whole[row])}
         expected = self._within(shown, start, stop)[:: -1 if reverse else 1][:limit]
-        assert found == expected, f"{scan!r} from {start} to {stop}, {columns}, {rows}, {name} >= {least}"
+        assert found == expected, f"{scan!r} from {start} to {stop}, {columns}, {rows}, {condition.words}"
         assert count == len(expected)
         assert all(row.txn == scan.txn for row in found)
 
     def _count(self, at: Any) -> None:
-        (start, stop), (where, name, least) = self._bounds(), self._condition()
-        found = self._world.table.count(where, start=start, stop=stop, at=at)
+        (start, stop), condition = self._bounds(), self._condition()
+        found = self._world.table.count(condition.where, start=start, stop=stop, at=at)
         rows = self._within(self.rows(self._txn(at)), start, stop)
-        expected = [row for row in rows if name is None or (row[name] is not None and row[name] >= least)]
-        assert found == len(expected), f"count({name} >= {least}, {start}, {stop}, {at})"
+        expected = [row for row in rows if condition.holds(row)]
+        assert found == len(expected), f"count({condition.words}, {start}, {stop}, {at})"

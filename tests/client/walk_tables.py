@@ -27,11 +27,25 @@ TYPES = (
     "binary",
     "bool",
     "decimal(6, 2)",
-    "array<int64>",
+    "array<int32>",
+    "float32",
+    "int8",
+    "date",
+    "timestamp",
+    "struct<x: int32, y: string>",
+    "map<string, int64>",
+    "vector(float32, 2)",
     "int64 not null default 7",
     'string default "d"',
     "int32 default 3",
 )
+WIDER = {
+    "int8": ("int32", "int64"),
+    "int32": ("int64",),
+    "float32": ("float64",),
+    "decimal(6, 2)": ("decimal(8, 2)", "decimal(30, 2)"),
+    "array<int32>": ("array<int64>",),
+}
 POLICIES = (
     "max-history=1",
     "max-history=2",
@@ -141,16 +155,23 @@ def draw_value(rng: Random, column: Column) -> Any:
     if column.nullable and rng.random() < 0.15:
         return None
     number = rng.randint(-9, 9)
-    kind = str(column.type).partition("(")[0]
+    kind = str(column.type).partition("(")[0].partition("<")[0]
     made: dict[str, Any] = {
         "int64": number * 2**33 if rng.random() < 0.2 else number,
         "int32": number,
+        "int8": number,
         "float64": number / 4,
+        "float32": number / 4,
         "string": f"é{number}",
         "binary": b"%d" % number,
         "bool": number > 0,
         "decimal": Decimal(number) / 4,
-        "array<int64>": list(range(max(0, number))),
+        "date": date(2000, 1, 1) + timedelta(number * 1_000),
+        "timestamp": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(number * 1_000, microseconds=number),
+        "array": list(range(max(0, number))),
+        "struct": {"x": number, "y": None if number < 0 else f"é{number}"},
+        "map": {f"k{n}": n * 2**33 for n in range(max(0, number))},
+        "vector": [number / 4, -number / 4],
     }
     return made[kind]
 
@@ -191,7 +212,24 @@ def draw_members(rng: Random, schema: TableSchema) -> list[str]:
 
 
 def draw_alteration(rng: Random, schema: TableSchema) -> dict[str, Any]:
-    """Arguments of `alter_table`; some of them are refused."""
+    """Arguments of `alter_table`, now and then two changes in one; some of them are refused."""
+    found = _draw_change(rng, schema)
+    if rng.random() < 0.15:
+        found |= {name: each for name, each in _draw_change(rng, schema).items() if name not in found}
+    return found
+
+
+def _draw_options(rng: Random) -> dict[str, Any]:
+    every = {
+        "compression": rng.choice(("zstd", "lz4", "none")),
+        "block_bytes": rng.choice((4_096, 65_536)),
+        "in_memory": rng.random() < 0.5,
+        "bloom": rng.random() < 0.5,
+    }
+    return {name: every[name] for name in rng.sample(list(every), rng.randint(1, 2))}
+
+
+def _draw_change(rng: Random, schema: TableSchema) -> dict[str, Any]:
     columns, taken = columns_of(schema), {group.name for group in schema.groups}
     groups = [group for group in schema.groups if isinstance(group, ColumnsGroup)]
     named = [group for group in schema.groups if isinstance(group, CellsGroup) and not group.wildcard]
@@ -201,7 +239,7 @@ def draw_alteration(rng: Random, schema: TableSchema) -> dict[str, Any]:
     new_group = next((name for name in GROUPS if name not in taken), None)
     any_group = rng.choice(schema.groups)
     choices: list[dict[str, Any]] = [{"purge": {any_group.name: draw_purge(rng)}}] * 2
-    choices += [{"options": {any_group.name: {"compression": rng.choice(("zstd", "lz4", "none"))}}}]
+    choices += [{"options": {any_group.name: _draw_options(rng)}}, {"retention": rng.choice(list(RETENTIONS))}]
     if free and groups:
         type_ = rng.choice(TYPES)
         choices += [{"add": {rng.choice(groups).name: {rng.choice(free): type_}}}] * 2
@@ -209,7 +247,7 @@ def draw_alteration(rng: Random, schema: TableSchema) -> dict[str, Any]:
         one = rng.choice(list(columns))
         choices.append({"drop": [one]})
         choices += [{"rename_columns": {one: rng.choice(free)}}] if free else []
-        choices += [{"widen": {one: "int64"}}] if str(columns[one].type) == "int32" else []
+        choices += [{"widen": {one: rng.choice(WIDER[type_])}} for type_ in WIDER if type_ == str(columns[one].type)]
         choices += [{"drop_not_null": [one]}] if not columns[one].nullable else []
         choices.append(_move(rng, rng.choice(groups).name, [one]))
     if declared:

@@ -12,7 +12,7 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.format import layout
 from stelae.format.block import Block, SmallBlock
-from stelae.model.hybrid import micros_of
+from stelae.model.hybrid import micros_of, millis_of, pack
 from stelae.model.ids import ColumnId, Micros, Row, TableId, TabletId, Txn
 from stelae.model.mutation import Mutation
 from stelae.model.purge import PurgePolicy
@@ -21,7 +21,7 @@ from stelae.model.schema import CellsGroup, ColumnsGroup, GroupOptions, TableSch
 from stelae.sim.rng import SimRng
 from stelae.storage.shard import Commit
 from tests.assembly.worlds import SETTINGS, Machine
-from tests.client.walk_tables import Declared, Key
+from tests.client.walk_tables import RETENTIONS, Declared, Key
 from tests.storage.plain import PlainTable
 
 NAME = "t"
@@ -43,6 +43,7 @@ class World:
         self.heard: list[tuple[Txn, list[Row]]] = []
         """Which rows were written at which txns, since the model was told last."""
         self._ended: Txn = Txn(0)
+        self._retention_s = declared.retention_s
         self._id: TableId | None = None
         self._open()
         self.table = self.db.create_table(NAME, **declared.arguments)
@@ -128,7 +129,7 @@ class World:
         if any(each.txn == txn for each in self.held):
             return True
         age_us = micros_of(self.db.now()) - micros_of(txn)
-        return txn > self._ended and age_us < self.declared.retention_s * 1_000_000
+        return txn > self._ended and age_us < self._retention_s * 1_000_000
 
     # -- alterations
 
@@ -138,7 +139,7 @@ class World:
         before, old = self.db.now(), self.table.schema
         try:
             self.db.alter_table(NAME, **changes)
-        except (stelae.InvalidSchema, stelae.InvalidArgument):
+        except (stelae.InvalidSchema, stelae.InvalidArgument, stelae.NotFound):
             assert self.table.schema == old
             return False
         new = self.table.schema
@@ -153,6 +154,10 @@ class World:
                     if family.id not in pasts and family.name not in known:
                         assert now[family.id] == pasts[wild], f"{family} came from the wildcard in {old}"
         self.model.alter(new)
+        if "retention" in changes:
+            # What was too old before it may be gone, however long is kept from now on.
+            self._ended = max(self._ended, pack(millis_of(before) - self._retention_s * 1_000))
+            self._retention_s = RETENTIONS[changes["retention"]]
         return True
 
 

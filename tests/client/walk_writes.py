@@ -95,6 +95,19 @@ class Writes:
         txn = self._world.table.put_many(rows, ts=ts)
         assert txn == self._take(mutations, ts)
 
+    def put_without_nulls(self) -> None:
+        """What is None is not written; of a row that has nothing else, the key is."""
+        ts, mutations, rows = self._time(), list[Mutation](), list[dict[str, Any]]()
+        for _ in range(self._rng.randint(1, 4)):
+            key, values = self.draw_key(), draw_values(self._rng, self._world.schema)
+            said = {name: each for name, each in values.items() if each is not None}
+            said = add_required(self._rng, self._world.schema, said)
+            rows.append(self._named(key) | values | said)
+            mutations += self._written(key, said, ts)
+        self._tell(f"put_many({rows}, nulls='skip', ts={ts})")
+        txn = self._world.table.put_many(rows, nulls="skip", ts=ts)
+        assert txn == self._take(mutations, ts)
+
     def put_very_many(self) -> None:
         """The same columns of many rows."""
         ts, mutations, rows = self._time(), list[Mutation](), list[dict[str, Any]]()

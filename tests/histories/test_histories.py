@@ -1,4 +1,7 @@
-"""Several processes on one directory, of which owners are killed and stopped: every row is linearizable."""
+"""Several processes on one directory, of which owners are killed and stopped: every row is linearizable.
+
+A seed says what is done, but not when the machine lets each process run. `STELAE_SEED=0:200` runs two hundred of them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ import pytest
 
 import stelae
 from stelae.adapters.ownership import read_owner
-from tests.effort import tries
 from tests.histories.checker import check_history
 from tests.histories.worker import COUNTERS, KEYS, Recorder, make_table
+from tests.sim.seeds import repeat, seeds
 
 ROOT = Path(__file__).parents[2]
 CALLS = 40
@@ -138,10 +141,10 @@ def signals(process: int, first: signal.Signals, second: signal.Signals | None =
 
 
 def test_every_row_is_linearizable(tmp_path: Path, zygote: Zygote) -> None:
-    for seed in range(tries(8)):
+    for seed in seeds(8):
         directory = tmp_path / str(seed)
         directory.mkdir()
         run = Run(directory, seed, zygote)
         run.go()
         problems = run.finish()
-        assert not problems, f"seed {seed}, {run.log}:\n" + "\n".join(problems)
+        assert not problems, f"{repeat(seed)}\nsaw in {run.log}:\n" + "\n".join(problems)

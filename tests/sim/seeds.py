@@ -8,9 +8,12 @@ from tests.effort import tries
 
 
 def seeds(count: int) -> list[int]:
-    """So many, by profile; with STELAE_SEED only that one."""
+    """So many, by profile; with STELAE_SEED only that one, or those from one up to another: `200:1200`."""
     only = os.environ.get("STELAE_SEED")
-    return list(range(tries(count))) if only is None else [int(only)]
+    if only is None:
+        return list(range(tries(count)))
+    first, _, stop = only.partition(":")
+    return list(range(int(first), int(stop) if stop else int(first) + 1))
 
 
 def repeat(seed: int) -> str:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock, Thread, current_thread
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from stelae.client.api.rows import Row
 from stelae.model.hybrid import millis_of, pack
 from tests.client.on_each_store.worlds import put_before
 from tests.client.places import Place
+from tests.effort import HANG_S
 
 
 class RungByHand:
@@ -223,6 +225,97 @@ def test_what_an_alarm_could_not_write_is_kept(
     assert users.exists("ann")
 
 
+def test_an_alarm_does_not_write_what_may_have_happened(
+    db: stelae.Database, users: stelae.Table, alarms: RungByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told that nobody knows decides what to do: it may be there, and others may have changed it since."""
+    batch = users.batch(seconds_max=60)
+    batch.put({"id": "ann"})
+    failing = put_before(db)
+    failing.plans["write"] = [stelae.UnknownOutcome("nobody knows")]
+    with pytest.raises(stelae.UnknownOutcome):
+        batch.flush()
+    batch.put({"id": "bob"})
+    monkeypatch.setattr(batch._gathering, "_clock", _Ahead(batch._gathering._clock, 61))
+    alarms.ring()
+    assert users.count() == 0
+    batch.close()
+    assert users.count() == 2
+
+
+class _AlarmNext:
+    """A lock that a thread waits for: it has its turn as soon as the lock is free."""
+
+    def __init__(self, job: Callable[[], None]) -> None:
+        self._lock = Lock()
+        self._thread = Thread(target=job, daemon=True)
+
+    def begin_to_wait(self) -> None:
+        self._thread.start()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+        if self._thread.is_alive() and self._thread is not current_thread():
+            self._thread.join(HANG_S)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_an_alarm_does_not_write_what_the_end_of_a_batch_could_not(
+    db: stelae.Database, users: stelae.Table, alarms: RungByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while the `with` is left, and has its turn when the caller is told that nothing happened."""
+    failing = put_before(db)
+    batch = users.batch(seconds_max=60)
+    batch.put({"id": "ann"})
+    monkeypatch.setattr(batch._gathering, "_clock", _Ahead(batch._gathering._clock, 61))
+    lock: Any = _AlarmNext(alarms.ring)
+    batch._lock = lock
+
+    def fail(*_: Any, **__: Any) -> None:
+        del failing.__dict__["write"]  # the next one would succeed
+        lock.begin_to_wait()
+        raise stelae.Closed("for a test")
+
+    failing.__dict__["write"] = fail
+    with pytest.raises(stelae.Closed, match="for a test"), batch:
+        pass
+    assert users.count() == 0
+
+
+def test_an_alarm_of_a_loop_does_not_write_what_may_have_happened(place: Place) -> None:
+    async def run() -> None:
+        async with place.open_async() as db:
+            table = await db.create_table("t", {"id": "string"}, [stelae.columns("g", {"v": "int64"})])
+            batch = table.batch(seconds_max=60)
+            await batch.put({"id": "ann"})
+            flush = batch._gathering.flush
+
+            def fail() -> Any:
+                yield from ()
+                raise stelae.UnknownOutcome("nobody knows")
+
+            batch._gathering.flush = fail  # type: ignore[method-assign]
+            with pytest.raises(stelae.UnknownOutcome):
+                await batch.flush()
+            batch._gathering.flush = flush  # type: ignore[method-assign]
+            later: Any = _Ahead(batch._gathering._clock, 61)
+            batch._gathering._clock = later
+            await batch._flush_due()
+            assert await table.count() == 0
+            await batch.close()
+            assert await table.count() == 1
+
+    asyncio.run(run())
+
+
 def test_a_batch_writes_by_itself(users: stelae.Table) -> None:
     """With the real thread: nothing is called after the put."""
     batch = users.batch(seconds_max=0.01)
@@ -292,6 +385,14 @@ def test_a_handle_is_not_pickled_and_says_what_to_do(db: stelae.Database, users:
             for send in (pickle.dumps, copy.copy, copy.deepcopy):
                 with pytest.raises(stelae.InvalidArgument, match=rf"a stelae\.{name} cannot be .*stelae.open\(path\)"):
                     send(handle)
+
+
+def test_what_describes_a_table_is_pickled(db: stelae.Database, users: stelae.Table) -> None:
+    users.put({"id": "ann"})
+    for said in (users.schema, users.info, users.stats(), users.tablets(), db.describe("users"), db.zones()):
+        assert pickle.loads(pickle.dumps(said)) == said
+    schema = pickle.loads(pickle.dumps(users.schema))
+    assert schema.codec.encode(("ann",)) == users.schema.codec.encode(("ann",))
 
 
 def test_what_was_read_is_pickled(users: stelae.Table) -> None:
