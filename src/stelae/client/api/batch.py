@@ -16,6 +16,10 @@ from stelae.client.calls.steps import Steps
 from stelae.model.errors import Closed, PartialWrite, StelaeError, UnknownOutcome
 from stelae.model.public import public
 from stelae.model.words import counted
+from stelae.service.deadlines import Deadline
+
+MAY_HAVE_HAPPENED = (UnknownOutcome, PartialWrite)
+"""After these a batch writes nothing again by itself."""
 
 
 @public("Batch")
@@ -30,6 +34,9 @@ class Batch(OfThisProcess):
     all is durable when the `with` is left. If it is left by an exception, what is not written yet is discarded; what
     is, stays. A batch that is forgotten with changes in it warns. A batch is not atomic, and may be used by one thread
     at a time.
+
+    After an error of `flush` or `close` the changes are still gathered. What may have happened (`UnknownOutcome`) is
+    not written again by the thread: only by another `flush` or `close`, or with more that you put.
     """
 
     def __init__(self, session: Session, gathering: Gathering) -> None:
@@ -37,6 +44,7 @@ class Batch(OfThisProcess):
         self._gathering = gathering
         self._is_closed = False
         self._is_alarmed = False
+        self._is_unknown = False
         self._failed: StelaeError | None = None
         self._lock = Lock()
         self._forgotten = finalize(self, warn_of_forgotten, gathering)
@@ -55,20 +63,44 @@ class Batch(OfThisProcess):
 
     def close(self) -> None:
         """Flush, and take no more. Closing twice is no error."""
-        if not self._is_closed:
-            self.flush()
-            self._end()
+        deadline = self._begin()
+        try:
+            if not self._is_closed:
+                self._write(self._gathering.flush(), deadline)
+                self._end()
+        finally:
+            self._lock.release()
 
     def _run(self, steps: Steps[None]) -> None:
-        with self._lock:
-            if self._is_closed:
-                raise Closed("the batch is closed: begin another")
-            failed, self._failed = self._failed, None
-            if failed is not None:
-                raise failed
-            self._session.run(steps)
+        deadline = self._begin()
+        try:
+            self._write(steps, deadline)
             if not self._is_alarmed:
                 self._set_alarm(self._gathering.due_in_s)
+        finally:
+            self._lock.release()
+
+    def _begin(self) -> Deadline | None:
+        """Take the lock. If an alarm's writing is waited for, that is of the call's own time."""
+        if self._lock.acquire(blocking=False):
+            return None
+        deadline = self._session.patience.deadline()
+        self._lock.acquire()
+        return deadline
+
+    def _write(self, steps: Steps[None], deadline: Deadline | None) -> None:
+        """Carry a call out. The caller has the lock."""
+        if self._is_closed:
+            raise Closed("the batch is closed: begin another")
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+        try:
+            self._session.run(steps, deadline)
+        except MAY_HAVE_HAPPENED:
+            self._is_unknown = True
+            raise
+        self._is_unknown = self._is_unknown and self._gathering.count > 0
 
     def _set_alarm(self, seconds: float | None) -> None:
         """One at a time; the alarm does not keep a batch that was forgotten."""
@@ -91,23 +123,23 @@ class Batch(OfThisProcess):
         with self._lock:
             self._is_alarmed = False
             due_in_s = self._gathering.due_in_s
-            if self._is_closed or due_in_s is None:
+            if self._is_closed or self._is_unknown or due_in_s is None:
                 return
             try:
                 if due_in_s <= 0:
                     self._session.run(self._gathering.flush())
-            except (UnknownOutcome, PartialWrite) as error:
-                self._failed = error
+            except MAY_HAVE_HAPPENED as error:
+                self._failed, self._is_unknown = error, True
             except StelaeError:
                 self._set_alarm(self._gathering.seconds_max)
             else:
                 self._set_alarm(self._gathering.due_in_s)
 
     def _end(self) -> None:
-        with self._lock:
-            self._gathering.discard()
-            self._is_closed = True
-            self._forgotten.detach()
+        """Take no more, and forget what is not written. The caller has the lock."""
+        self._gathering.discard()
+        self._is_closed = True
+        self._forgotten.detach()
 
     def __repr__(self) -> str:
         return batch_line("Batch", self._gathering, self._is_closed)
@@ -118,11 +150,14 @@ class Batch(OfThisProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        deadline = self._begin()
         try:
-            if kind is None:
-                self.close()
+            if kind is None and not self._is_closed:
+                self._write(self._gathering.flush(), deadline)
         finally:
+            # Before an alarm can write what the caller was told was not written.
             self._end()
+            self._lock.release()
 
 
 def batch_line(kind: str, gathering: Gathering, is_closed: bool) -> str:

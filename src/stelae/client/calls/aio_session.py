@@ -71,9 +71,9 @@ class AsyncSession:
         """On one of the threads, from now on."""
         return self._executor.submit(job, *args, **kwargs)
 
-    async def run(self, steps: Steps[T]) -> T:
+    async def run(self, steps: Steps[T], deadline: Deadline | None = None) -> T:
         """As `Session.run`; what a call claims or writes has its turn in the order of writes."""
-        deadline = self.session.patience.deadline()
+        deadline = deadline or self.session.patience.deadline()
         attempts = self._attempts(deadline)
         writing = _Writing(self)
         try:

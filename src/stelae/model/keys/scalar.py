@@ -76,6 +76,10 @@ class KeyCodec:
         self._encoders = tuple(_encoder(type_, i == last) for i, type_ in enumerate(self.types))
         self._decoders = tuple(_decoder(type_, i == last) for i, type_ in enumerate(self.types))
 
+    def __reduce__(self) -> tuple[type[KeyCodec], tuple[dict[str, t.KeyType], bool]]:
+        """So that schemas and descriptions of tables can be sent to other processes."""
+        return KeyCodec, (dict(zip(self.names, self.types, strict=True)), self.hashed)
+
     def check(self, key: object) -> Key:
         """The canonical tuple of a key given as a single value, a tuple or a mapping of column to value."""
         values = self._values(key)

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakMethod, finalize
 
-from stelae.client.api.batch import batch_line, warn_of_forgotten
+from stelae.client.api.batch import MAY_HAVE_HAPPENED, batch_line, warn_of_forgotten
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.gathering import Gathering
 from stelae.client.calls.steps import Steps
-from stelae.model.errors import Closed, PartialWrite, StelaeError, UnknownOutcome
+from stelae.model.errors import Closed, StelaeError
 from stelae.model.public import public
 
 
@@ -34,6 +34,7 @@ class AsyncBatch(OfThisProcess):
         self._is_closed = False
         self._alarm: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._is_unknown = False
         self._failed: StelaeError | None = None
         self._lock = asyncio.Lock()
         self._forgotten = finalize(self, warn_of_forgotten, gathering)
@@ -57,13 +58,20 @@ class AsyncBatch(OfThisProcess):
             self._end()
 
     async def _run(self, steps: Steps[None]) -> None:
+        # If an alarm's writing is waited for, that is of the call's own time.
+        deadline = self._session.session.patience.deadline() if self._lock.locked() else None
         async with self._lock:
             if self._is_closed:
                 raise Closed("the batch is closed: begin another")
             failed, self._failed = self._failed, None
             if failed is not None:
                 raise failed
-            await self._session.run(steps)
+            try:
+                await self._session.run(steps, deadline)
+            except MAY_HAVE_HAPPENED:
+                self._is_unknown = True
+                raise
+            self._is_unknown = self._is_unknown and self._gathering.count > 0
             if self._alarm is None:
                 self._set_alarm(self._gathering.due_in_s)
 
@@ -88,13 +96,13 @@ class AsyncBatch(OfThisProcess):
         async with self._lock:
             self._alarm = None
             due_in_s = self._gathering.due_in_s
-            if self._is_closed or due_in_s is None:
+            if self._is_closed or self._is_unknown or due_in_s is None:
                 return
             try:
                 if due_in_s <= 0:
                     await self._session.run(self._gathering.flush())
-            except (UnknownOutcome, PartialWrite) as error:
-                self._failed = error
+            except MAY_HAVE_HAPPENED as error:
+                self._failed, self._is_unknown = error, True
             except StelaeError:
                 self._set_alarm(self._gathering.seconds_max)
             else:
