@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import effects, shape, suites, texts, uses
+from tests.tidy import effects, shape, suites, texts, uses, waiting
 from tests.tidy.sources import Source
 
 Rule = Callable[[Source], list[str]]
@@ -84,6 +84,40 @@ def test_a_started_thread_is_found(text: str, found: int) -> None:
 def test_a_sleeping_test_is_found() -> None:
     assert complaints(effects.sleeping_tests, "from time import sleep\ndef test_a():\n    sleep(1)") == 1
     assert complaints(effects.sleeping_tests, "import time\nx = time.monotonic()") == 0
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("def f(done):\n    return done.result()", 1),
+        ("def f(event):\n    event.wait(3)", 1),
+        ("async def f(event):\n    await event.wait()", 0),
+        ("async def f(task):\n    return task.result()", 1),
+        ("def f(result):\n    return result.name", 0),
+    ],
+)
+def test_a_thread_that_waits_is_found(text: str, found: int) -> None:
+    assert len(waiting.unlisted_waits([Source("storage/a.py", text)], {})) == found
+    assert waiting.unlisted_waits([Source("client/a.py", text)], {}) == []
+    reasons = {"storage/a.py:f": "a reason"}
+    assert len(waiting.unlisted_waits([Source("storage/a.py", text)], reasons)) == 1 - found
+
+
+@pytest.mark.parametrize(
+    "body, found",
+    [
+        ("with self._shard.lock:\n            self._run(told())", 1),
+        ("with self._mine:\n            if x:\n                self._upkeep.save()", 1),
+        ("with self._mine:\n            x = 1\n        self._upkeep.save()", 0),
+        ("with self._turn:\n            self._upkeep.save()", 0),
+        ("with self._mine:\n            def later():\n                self._upkeep.save()", 0),
+    ],
+)
+def test_waiting_under_a_lock_is_found(body: str, found: int) -> None:
+    text = f"class A:\n    def __init__(self):\n        self._mine = Lock()\n    def f(self):\n        {body}\n"
+    source = Source("tserver/a.py", text)
+    assert len(waiting.waits_under_locks([source], {})) == found
+    assert len(waiting.waits_under_locks([source], {"tserver/a.py:A.f": "a reason"})) == 1 - found
 
 
 def test_a_long_module_is_found() -> None:

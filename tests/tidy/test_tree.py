@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import effects, shape, suites, texts, uses
+from tests.tidy import effects, shape, suites, texts, uses, waiting
 from tests.tidy.sources import PACKAGE, ROOT, TESTS, Source, kept_files, read, rooms
 
 pytestmark = pytest.mark.xdist_group("tree")
@@ -41,6 +41,8 @@ def test_modules(package: list[Source], rule: Callable[[Source], list[str]]) -> 
         shape.crowded_folders,
         shape.unmade_packages,
         uses.unused_names,
+        waiting.unlisted_waits,
+        waiting.waits_under_locks,
     ],
 )
 def test_the_package_as_a_whole(package: list[Source], rule: Callable[[Iterable[Source]], list[str]]) -> None:

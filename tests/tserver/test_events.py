@@ -47,7 +47,7 @@ class Heard(Place):
     def hear(self, event: Event) -> None:
         if not isinstance(event, Recovered):
             assert not self.server.shard.lock._is_owned()  # type: ignore[attr-defined]
-            assert not self.server.upkeep._saving.locked()
+            assert not self.server.upkeep._saving.is_taken
         self.events.append(event)
 
     def told(self, *kinds: type) -> list[Any]:

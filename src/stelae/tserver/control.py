@@ -1,7 +1,7 @@
 """A server's tablets: made, altered, split, joined, unloaded, loaded and deleted as the master asks.
 
 Each tablet goes through the states of `lives`: a request is an event, and what follows from it is carried out here, for
-all tablets of the request at once. One thread at a time does this; readers and writers go on beside it.
+all tablets of the request at once. One thread at a time has the turn; readers and writers go on beside it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from threading import RLock
 
 from stelae.model.errors import Corruption, NotFound
 from stelae.model.ids import TableId, TabletId
@@ -33,6 +32,7 @@ from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.opening import SchemasOf, loaded, since
 from stelae.storage.tablet.state import TabletState, altered, frozen, new_tablet
+from stelae.storage.turns import Turn
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs
 from stelae.tserver.flushing import Flushing
@@ -72,7 +72,7 @@ class TabletControl:
         self._configs = configs
         self._lives = lives
         self._away = {config.tablet: config for config in away}
-        self._control = RLock()
+        self._control = Turn()
         self.life = lives.life
 
     def make_meta_tables(self) -> None:

@@ -5,13 +5,13 @@ What a flush wrote is said in META rows, which are in memory again until they ar
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import NamedTuple
 
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.storage.memory.memory import Memory
 from stelae.storage.shard import Shard
+from stelae.storage.turns import Turn
 from stelae.storage.upkeep.serializer import MemoryInfo, oldest_first
 from stelae.storage.upkeep.upkeep import Upkeep
 
@@ -30,7 +30,7 @@ class Flushing:
     def __init__(self, shard: Shard, upkeep: Upkeep) -> None:
         self._shard = shard
         self._upkeep = upkeep
-        self._flushing = Lock()
+        self._flushing = Turn()
 
     def flush(self, table: TableId) -> None:
         """All of a table that is in memory now is in files, and its configs say so, when this returns."""
@@ -87,6 +87,6 @@ class Flushing:
             memory = self._upkeep.pick_flush()
             if memory is None:
                 return None
-            users = [state for state in self._shard.tablets().values() if any(m is memory for m in state.memories)]
+            users = self._upkeep.users_of(memory)
             self._upkeep.flush(memory)
             return RowsFlushed(users[0].table, memory.rows) if users else None

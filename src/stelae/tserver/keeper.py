@@ -20,6 +20,7 @@ from stelae.registry.meta import META0, META1
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.splitting import choose_split_row, size_of
 from stelae.storage.tablet.state import TabletState
+from stelae.storage.turns import Turn
 from stelae.storage.upkeep.preloading import Preloading
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.flushing import Flushing
@@ -93,7 +94,7 @@ class Keeper:
         self._grown = dict.fromkeys(tablet for tablet, state in states if len(state.files()) > 1)
         self._rounds: dict[TabletId, int] = {}
         self._lock = Lock()
-        self._horizons = Lock()
+        self._horizons = Turn()
         self._saved: dict[TableId, Txn] = {}
         self._unsaved = False
         self._garbage = True

@@ -74,7 +74,7 @@ class TabletServer:
         self._is_closed = False
         self._full_bytes = settings.shard.serializer.seal_bytes // 2
         self.wakes = Wakeups()
-        self.shard.wal.on_left = self._wake_log
+        self.shard.wal.on_left = lambda: self.wakes.log()  # noqa: PLW0108 - set later, by whoever runs the steps
         store, loop, shard, upkeep = ports.metastore, ports.loop, self.shard, self.upkeep
         self.flushing = Flushing(shard, upkeep)
         self.control = TabletControl(
@@ -181,9 +181,6 @@ class TabletServer:
         with self._troubles.watch("the log"):
             self.shard.drain_all()
         return False
-
-    def _wake_log(self) -> None:
-        self.wakes.log()
 
     # -- writing
 

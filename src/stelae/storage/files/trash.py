@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
 
 from stelae.model.errors import NotFound
 from stelae.ports.blobs import BlobStore
 from stelae.storage.files.writing import FRAGMENTS
+from stelae.storage.turns import Turn
 
 TRASH = "trash/"
 _NAME = re.compile(r"trash/([0-9a-f]{12})\.[0-9a-f]{8,16}\.[0-9a-f]{16}-[0-9a-f]+\.parquet")
@@ -35,12 +35,12 @@ class Trash:
         self._blobs = blobs
         self._now_ms = now_ms
         self._kept_ms = kept_ms
-        self._lock = Lock()
+        self._turn = Turn()
         self._files: dict[str, int] | None = None
 
     def put(self, fragment: str, size_bytes: int) -> None:
         """NotFound if it is gone already."""
-        with self._lock:
+        with self._turn:
             name = name_in_trash(fragment, self._now_ms())
             self._blobs.move(fragment, name)
             self._known()[name] = size_bytes
@@ -48,7 +48,7 @@ class Trash:
     def tidy(self, bytes_max: int) -> int:
         """Delete what has lain there long enough, and of the rest the oldest until no more than so much is left; how
         many bytes were freed."""
-        with self._lock:
+        with self._turn:
             files = self._known()
             over_ms, left = self._now_ms() - self._kept_ms, sum(files.values())
             freed = 0
@@ -60,7 +60,7 @@ class Trash:
 
     def empty(self) -> int:
         """Delete all that lies there."""
-        with self._lock:
+        with self._turn:
             return sum(self._delete(name) for name in sorted(self._known()))
 
     def _delete(self, name: str) -> int:

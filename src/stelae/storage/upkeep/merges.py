@@ -1,13 +1,14 @@
-"""Work on files as values: what is to be merged, and what was done, as events tell it."""
+"""Work on files as values: what is to be merged or flushed, and what was done, as events tell it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.events import Compacted, Flushed
 from stelae.model.ids import GroupId, TableId
+from stelae.storage.memory.memory import Memory
 from stelae.storage.merge.records import Keeping
 from stelae.storage.tablet.state import Ref, TabletState
 
@@ -36,6 +37,15 @@ class Merge:
             size_bytes=0 if file is None else file.seal.size_bytes,
             seconds=seconds,
         )
+
+
+@dataclass(slots=True)
+class Flush:
+    """A sealed memory that is being written to files, and those that are written already, by group."""
+
+    table: TableId
+    memory: Memory
+    files: dict[GroupId, FragmentFile] = field(default_factory=dict)
 
 
 def flush_told(table: TableId, users: Sequence[TabletState], files: Sequence[FragmentFile], seconds: float) -> Flushed:

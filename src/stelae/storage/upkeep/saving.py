@@ -1,25 +1,26 @@
 """Which tablets' configs are to be saved, and from which place on the log is needed until they are.
 
-A tablet is *dirty* from its change until its config is saved. Saving takes all dirty ones at once; what an error leaves
-undone stays dirty, and the files that the attempt may have named are kept until one succeeds.
+A tablet is *dirty* from its change until its config is saved. Saving takes all dirty ones at once (`take_unsaved`), has
+them saved, however long that takes and without a lock, and then says what became of it (`note_saved`, `note_unsaved`).
+What an error leaves undone stays dirty, and the files that the attempt may have named are kept until one succeeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from threading import Lock
 
 from stelae.format.log.positions import POSITION_MAX, POSITION_MIN, Position
 from stelae.model.ids import TabletId
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
+from stelae.storage.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)
-class _Unsaved:
-    """Configs that are being saved. `since`: from where on the log is needed until they are."""
+class Unsaved:
+    """Configs that are to be saved, or just being saved. `since`: from where on the log is needed until they are."""
 
     configs: list[TabletConfig]
     dirty: set[TabletId]
@@ -28,7 +29,7 @@ class _Unsaved:
 
 
 class ConfigSaving:
-    """Safe for threads; saves one after the other."""
+    """Safe for threads; saves one after the other, and holds no lock meanwhile."""
 
     def __init__(self, shard: Shard, saved: Iterable[TabletConfig] = (), away: Collection[TabletId] = ()) -> None:
         """`away`: tablets that have a config and are not opened here."""
@@ -36,7 +37,7 @@ class ConfigSaving:
         self._saved: dict[TabletId, TabletConfig] = {config.tablet: config for config in saved}
         self._attempted: list[TabletConfig] = []
         """What an error left saved, or not."""
-        self._saving = Lock()
+        self._saving = Turn()
         # After a crash in the midst of a split or join, some configs are of ranges that others have taken over; and
         # what the log has changed since a config was saved is in no config yet.
         states = shard.tablets()
@@ -54,30 +55,15 @@ class ConfigSaving:
     def save(self) -> None:
         """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
         with self._saving:
-            while (taken := self._take_unsaved()) is None:
+            while (taken := self.take_unsaved()) is None:
                 self._shard.drain()
-            self._save(taken)
-
-    def _save(self, taken: _Unsaved) -> None:
-        shard = self._shard
-        try:
-            if taken.configs or taken.removed:
-                shard.configs.save(taken.configs, sorted(taken.removed))
-        except BaseException:
-            with shard.lock:
-                self._dirty |= taken.dirty
-                self._removed |= taken.removed
-                for tablet, begin in taken.since.items():
-                    self._need_log(tablet, begin)
-                self._pending_from = {}
-            raise
-        with shard.lock:
-            self._pending_from = {}
-            self._attempted = []
-            for tablet in taken.removed:
-                self._saved.pop(tablet, None)
-            for config in taken.configs:
-                self._saved[config.tablet] = config
+            try:
+                if taken.configs or taken.removed:
+                    self._shard.configs.save(taken.configs, sorted(taken.removed))
+            except BaseException:
+                self.note_unsaved(taken)
+                raise
+            self.note_saved(taken)
 
     def save_first(self, states: Iterable[TabletState]) -> None:
         """Save the configs of tablets before anybody finds them in the shard. After an error they may be saved or not:
@@ -92,8 +78,8 @@ class ConfigSaving:
             with shard.lock:
                 self._saved.update((config.tablet, config) for config in configs)
 
-    def _take_unsaved(self) -> _Unsaved | None:
-        """What is to be saved; None while a change is not decided yet that states already hold."""
+    def take_unsaved(self) -> Unsaved | None:
+        """What is to be saved next, for whoever has the turn; None while states hold a change that is not decided."""
         shard = self._shard
         with shard.lock:
             if shard.is_changing:
@@ -101,11 +87,30 @@ class ConfigSaving:
             states = shard.tablets()
             changed = [states[tablet] for tablet in self._dirty if tablet in states]
             configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
-            taken = _Unsaved(configs, self._dirty, self._removed, self._unsaved_from)
+            taken = Unsaved(configs, self._dirty, self._removed, self._unsaved_from)
             self._dirty, self._removed, self._unsaved_from = set(), set(), {}
             self._pending_from = taken.since
             self._attempted += configs
             return taken
+
+    def note_saved(self, taken: Unsaved) -> None:
+        """The log that they needed, and the files that earlier attempts named, are not needed for them any more."""
+        with self._shard.lock:
+            self._pending_from = {}
+            self._attempted = []
+            for tablet in taken.removed:
+                self._saved.pop(tablet, None)
+            for config in taken.configs:
+                self._saved[config.tablet] = config
+
+    def note_unsaved(self, taken: Unsaved) -> None:
+        """Some of them may be saved and others not: all of them are to be saved again."""
+        with self._shard.lock:
+            self._dirty |= taken.dirty
+            self._removed |= taken.removed
+            for tablet, begin in taken.since.items():
+                self._need_log(tablet, begin)
+            self._pending_from = {}
 
     def _install(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
         """Put states in place, and remember that their configs are to be saved. The caller holds the lock."""

@@ -38,7 +38,7 @@ from stelae.storage.tablet.parts import LEFT_OVER, whole
 from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
 from stelae.storage.upkeep.collecting import Collecting
 from stelae.storage.upkeep.estimate import describe
-from stelae.storage.upkeep.merges import Merge, flush_told
+from stelae.storage.upkeep.merges import Flush, Merge, flush_told
 from stelae.storage.upkeep.picker import Pick, pick, pick_all
 from stelae.storage.upkeep.serializer import MemoryInfo, choose_memory
 
@@ -94,39 +94,62 @@ class Upkeep(Collecting):
 
     def flush(self, memory: Memory) -> tuple[FragmentFile, ...]:
         """Write a sealed memory to files and put them in its place. Saving the configs is apart."""
+        flush = self.reserve_flush(memory)
+        if flush is None:
+            return ()
+        begun_s = self._monotonic_s()
+        try:
+            self.write_flush(flush)
+            users = self.adopt_flush(flush)
+        finally:
+            self.give_up_flush(flush)
+        self._shard.recount_memory()
+        written = tuple(flush.files.values())
+        self.tell(flush_told(flush.table, users, written, self._monotonic_s() - begun_s))
+        return written
+
+    def reserve_flush(self, memory: Memory) -> Flush | None:
+        """A sealed memory, for one who writes it to files: nobody else does meanwhile. None if somebody does already,
+        or if no tablet has it any more."""
         shard = self._shard
         with shard.lock:
-            users = [state for state in shard.tablets().values() if any(m is memory for m in state.memories)]
+            users = self.users_of(memory)
             if any(state.active is memory for state in users):
                 raise InvalidArgument("a memory is sealed before it is flushed")
             for older in (m for state in users for m in state.memories if not m.is_empty and m is not memory):
                 if older.txn_min < memory.txn_min and older.rows.overlaps(memory.rows):
                     raise InvalidArgument("of one range of rows the older memory is flushed first")
             if id(memory) in self._flushing or not users:
-                return ()
+                return None
             self._flushing.add(id(memory))
-            table = users[0].table
-        begun_s = self._monotonic_s()
-        shard.drain()
-        files: dict[GroupId, FragmentFile] = {}
-        try:
-            for id_ in memory.groups:
-                file = self._write_memory(table, memory, id_)
-                if file is not None:
-                    files[id_] = file
-            with shard.lock:
-                users = [state for state in shard.tablets().values() if any(m is memory for m in state.memories)]
-                for state in users:
-                    self._need_log(state.tablet, memory.log_from)
-                self._install([flushed_to(state, memory, files) for state in users])
-        finally:
-            with shard.lock:
-                self._flushing.discard(id(memory))
-                self._writing -= {file.name for file in files.values()}
-        shard.recount_memory()
-        written = tuple(files.values())
-        self.tell(flush_told(table, users, written, self._monotonic_s() - begun_s))
-        return written
+            return Flush(users[0].table, memory)
+
+    def write_flush(self, flush: Flush) -> None:
+        """Write the memory to files, when all of it is decided. Long, and under no lock."""
+        self._shard.drain()
+        for id_ in flush.memory.groups:
+            file = self._write_memory(flush.table, flush.memory, id_)
+            if file is not None:
+                flush.files[id_] = file
+
+    def adopt_flush(self, flush: Flush) -> list[TabletState]:
+        """Put the files in the memory's place, in all tablets that have it; what these were before."""
+        with self._shard.lock:
+            users = self.users_of(flush.memory)
+            for state in users:
+                self._need_log(state.tablet, flush.memory.log_from)
+            self._install([flushed_to(state, flush.memory, flush.files) for state in users])
+            return users
+
+    def give_up_flush(self, flush: Flush) -> None:
+        """Release the memory and its files; called on success and on failure."""
+        with self._shard.lock:
+            self._flushing.discard(id(flush.memory))
+            self._writing -= {file.name for file in flush.files.values()}
+
+    def users_of(self, memory: Memory) -> list[TabletState]:
+        """The tablets that have this memory: after a split both sides do."""
+        return [state for state in self._shard.tablets().values() if any(m is memory for m in state.memories)]
 
     def _write_memory(self, table: TableId, memory: Memory, id_: GroupId) -> FragmentFile | None:
         source, schema = memory.groups[id_], memory.schema

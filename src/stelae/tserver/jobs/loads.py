@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from threading import RLock
 
 import msgspec
 
@@ -33,6 +32,7 @@ from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.changes import Loaded
 from stelae.storage.tablet.opening import since
 from stelae.storage.tablet.state import with_prepared, without_prepared
+from stelae.storage.turns import Turn
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.jobs.files import check_written
 from stelae.tserver.keeper import Keeper
@@ -69,7 +69,7 @@ class Loads:
         self._run = loop.run
         self._now_ms = now_ms
         self._root = root
-        self._lock = RLock()
+        self._turn = Turn()
         self._records: dict[tuple[TableId, str], LoadRecord] = {}
         self._prefixes: dict[str, str] = {}
         self._heard_ms: dict[str, int] = {}
@@ -111,7 +111,7 @@ class Loads:
     def begin(self, info: TableInfo, job: str, batch: int, ticket: str, prefix: str, ttl_s: float) -> LoadTicket:
         if not job or len(job) > JOB_LENGTH_MAX:
             raise InvalidArgument(f"a job is named by 1 to {JOB_LENGTH_MAX} characters, not {len(job)}")
-        with self._lock:
+        with self._turn:
             record = self._records.get((info.id, job), LoadRecord(info.id, job, self._now_ms()))
             with self._shard.lock:
                 states = self._shard.of_table(info.id)
@@ -137,7 +137,7 @@ class Loads:
             )
 
     def commit(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool) -> Txn:
-        with self._lock:
+        with self._turn:
             record = self._of(ticket)
             attempt = record.attempt
             if attempt is None or attempt.ticket != ticket:
@@ -216,7 +216,7 @@ class Loads:
                 )
 
     def renew(self, ticket: str, ttl_s: float) -> None:
-        with self._lock:
+        with self._turn:
             record = next((r for r in self._records.values() if r.attempt and r.attempt.ticket == ticket), None)
             if record is None or record.attempt is None:
                 raise NotFound(f"load {ticket!r} is not under way any more: it expired, was given up, or is done")
@@ -227,21 +227,26 @@ class Loads:
 
     def release(self, ticket: str) -> bool:
         """Give up, unless it is done. Whether there was anything to do."""
-        with self._lock:
+        with self._turn:
             record = next((r for r in self._records.values() if r.attempt and r.attempt.ticket == ticket), None)
             if record is not None:
                 self._give_up(record)
             return record is not None
 
     def expire(self) -> list[str]:
-        """Give up what nobody has renewed in time; the tickets that ended."""
-        with self._lock:
+        """Give up what nobody has renewed in time; the tickets that ended. While somebody begins or commits a load,
+        none: they are looked at the next time."""
+        if not self._turn.take_if_free():
+            return []
+        try:
             now_ms, ended = self._now_ms(), []
             for record in list(self._records.values()):
                 if record.attempt is not None and record.attempt.expires_ms <= now_ms:
                     self._give_up(record)
                     ended.append(record.attempt.ticket)
             return ended
+        finally:
+            self._turn.give_back()
 
     # -- inside
 
