@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from stelae.catalog.commands.tables import CreateTable, TableName
 from stelae.master.master import Master
+from stelae.master.servers import OneServer
 from stelae.master.settings import MasterSettings
 from stelae.model.declare import columns, declare
 from stelae.model.errors import InvalidArgument, Unavailable
@@ -59,8 +60,9 @@ class ScriptedServer:
         self.moods: list[str] = []
         self.minds: type = CreateTablets
 
-    async def report(self) -> TabletReport:
-        return TabletReport(self.server, tuple(self.tablets.values()), is_full=True)
+    async def report(self, table: TableId | None = None) -> TabletReport:
+        found = [each for each in self.tablets.values() if table in (None, each.table)]
+        return TabletReport(self.server, tuple(found), is_full=table is None)
 
     async def ask(self, request: ControlRequest) -> TabletReport:
         self.asked.append(request)
@@ -130,7 +132,7 @@ class Office:
             self.store, self.clock, HybridClock(self.clock.wall_ms), SimRng(1), CatalogSettings(attempts_max=2)
         )
         self.run(self.catalog.start())
-        self.master = Master(self.store, self.catalog, self.server, self.clock, SETTINGS)
+        self.master = Master(self.store, self.catalog, OneServer(self.server), self.clock, SETTINGS)
 
     def start(self) -> Office:
         self.run(self.master.start())

@@ -100,7 +100,7 @@ def carried_out(found: Found, settling: Corrections) -> Found:
     gone = {record.tablet for record in settling.removed}
     records = {r.tablet: r for r in found.records if r.tablet not in gone}
     records |= {r.tablet: r for r in settling.puts}
-    made = in_phase(settling.missing, TabletPhase.RUNNING, NOW_MS, "s1")
+    made = in_phase(settling.missing, TabletPhase.RUNNING, NOW_MS)
     records |= {r.tablet: r for r in made}
     kept = [each for each in found.report.tablets if each.tablet not in settling.unwanted]
     tablets = [*kept, *(reported(r.tablet, r.table, r.rows) for r in made)]
@@ -173,8 +173,8 @@ def test_phases_begin_now() -> None:
     ids = [TabletId(20), TabletId(21)]
     records = prepared(ids, LIVE[0], cut_ranges([b"m"]), 7)  # type: ignore[list-item]
     assert [(r.tablet, r.phase, r.since_ms, r.server) for r in records] == [(id_, 1, 7, "") for id_ in ids]
-    creating = in_phase(records, TabletPhase.CREATING, 9, "s1")
-    assert [(r.tablet, r.phase, r.since_ms, r.server) for r in creating] == [(id_, 2, 9, "s1") for id_ in ids]
+    creating = in_phase(records, TabletPhase.CREATING, 9)
+    assert [(r.tablet, r.phase, r.since_ms, r.server) for r in creating] == [(id_, 2, 9, "") for id_ in ids]
     assert overdue([*records, *creating], 19, 10) == creating
     assert overdue(creating, 18, 10) == []
 

@@ -12,6 +12,7 @@ from stelae.assembly.world import StoreSettings, World
 from stelae.master.desk import TableDesk
 from stelae.master.links import LocalServerLink
 from stelae.master.master import Master
+from stelae.master.servers import OneServer
 from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
 from stelae.registry.catalog.following import compaction_due, follow_catalog
@@ -147,7 +148,7 @@ def _open_parts(
         server = TabletServer.open(ports, tables, to_master, server_settings, visits, proved, tell)
         try:
             to_server = LocalServerLink(server, world.aside)
-            master = Master(world.metastore, catalog, to_server, world.clock, settings.master, tell)
+            master = Master(world.metastore, catalog, OneServer(to_server), world.clock, settings.master, tell)
             to_master.connect(master, master.maps.of_table)
             run(master.start())
         except BaseException:

@@ -11,7 +11,7 @@ from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_p
 from stelae.master.cluster import OPERATIONS, ClusterMaster, MasterParts
 from stelae.master.desk import TableDesk
 from stelae.master.leadership import MasterIdentity
-from stelae.master.links import RemoteServerLink, ShardFinder
+from stelae.master.links import ShardFinder, ShardServers
 from stelae.master.master import Master
 from stelae.master.settings import MasterSettings
 from stelae.master.terms import LeadingGate, Term, Terms
@@ -20,6 +20,7 @@ from stelae.model.hybrid import HybridClock
 from stelae.registry.catalog.following import follow_catalog
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.masters.guard import GuardedStore, HeldGuard
+from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.service.messages import Request
@@ -65,13 +66,15 @@ def open_master(
         def sign(request: Request) -> Request:
             return msgspec.structs.replace(sender.sign(request), guard=number)
 
-        shard = make_peer(ports, "the shard", me, ShardFinder(store), sign)
-        link = RemoteServerLink(shard, catalog, ports.loop, ports.clock, settings.away_s)
-        master = Master(GuardedStore(store, held), catalog, link, ports.clock, settings.master, tell)
-        return Term(held, master, link, shard)
+        def open_peer(shard: str) -> Peer:
+            return make_peer(ports, f"shard {shard}", me, ShardFinder(store, shard), sign)
+
+        servers = ShardServers(store, open_peer, catalog, ports.clock, settings.away_s)
+        master = Master(GuardedStore(store, held), catalog, servers, ports.clock, settings.master, tell)
+        return Term(held, master, servers)
 
     identity = MasterIdentity(settings.id or settings.name, settings.name)
-    terms = Terms(store, ports.clock, ports.rng, identity, settings.lease_s, make_term)
+    terms = Terms(store, ports.clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
     gate = LeadingGate(visits, terms)
     desk = TableDesk(terms.master, tables, ports.loop, gate, terms.choose_split, terms.look_at_sizes)
     return ClusterMaster(

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-from stelae.model.errors import ConnectionLost, Unavailable
+from stelae.master.maps import TabletMaps
+from stelae.model.errors import ConnectionLost, InvalidArgument, TabletAway, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
-from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import ControlRequest, TabletReport
-from stelae.registry.control_operations import ANSWER_S, CHOOSE_SPLIT, CONTROL, LOOK_AT_SIZES, REPORT
+from stelae.registry.control_operations import ANSWER_S, CHOOSE_SPLIT, CONTROL, LOOK_AT_SIZES, REPORT, ChosenSplit
 from stelae.registry.incarnations import read_lives
 from stelae.registry.peers import Peer
 from stelae.service.deadlines import Deadline
@@ -28,22 +28,23 @@ class RemoteServerLink:
     A shard that is away is asked again until it has been away for `away_s`: mostly it is being started again, and what
     is asked of it is the second half of a change that is made already."""
 
-    def __init__(self, shard: Peer, catalog: CatalogService, loop: Loop, clock: Clock, away_s: float) -> None:
+    def __init__(self, server: str, shard: Peer, catalog: CatalogService, clock: Clock, away_s: float) -> None:
+        self._server = server
         self._shard = shard
         self._catalog = catalog
-        self._loop = loop
         self._clock = clock
         self._away_s = away_s
         self._away_from_s: float | None = None
-        self._server = ""
 
     def end(self) -> None:
         """From now on a shard that is away is not waited for."""
         self._away_s = 0.0
 
+    async def close(self) -> None:
+        await self._shard.close()
+
     @property
     def server(self) -> str:
-        """As it called itself last."""
         return self._server
 
     async def ask(self, request: ControlRequest) -> TabletReport:
@@ -59,26 +60,92 @@ class RemoteServerLink:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def report(self) -> TabletReport:
-        return self._heard(await self._shard.ask(REPORT, self._until()))
+    async def report(self, table: TableId | None = None) -> TabletReport:
+        return self._heard(await self._shard.ask(REPORT, self._until(), table))
 
-    def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
-        """Which tablet of a table to split and where. Blocking."""
-        asked = self._shard.ask(CHOOSE_SPLIT, self._until(), table, at, tablet, self._catalog.latest.version)
-        chosen = self._loop.run(asked)
-        return chosen.tablet, chosen.at
+    async def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> ChosenSplit:
+        """Which of its tablets of a table to split and where."""
+        return await self._shard.ask(CHOOSE_SPLIT, self._until(), table, at, tablet, self._catalog.latest.version)
 
-    def look_at_sizes(self) -> None:
-        """Blocking. A shard that is not there now looks at them when it starts."""
+    async def look_at_sizes(self) -> None:
+        """A shard that is not there now looks at them when it starts."""
         with suppress(Unavailable):
-            self._loop.run(self._shard.ask(LOOK_AT_SIZES, self._until()))
+            await self._shard.ask(LOOK_AT_SIZES, self._until())
 
     def _until(self) -> Deadline:
         return Deadline(self._clock, ANSWER_S)
 
     def _heard(self, report: TabletReport) -> TabletReport:
-        self._server, self._away_from_s = report.server, None
+        self._away_from_s = None
         return report
+
+
+class ShardServers:
+    """`Servers` of a cluster: a link to each shard that was ever started. `open_peer` connects to a shard by name."""
+
+    def __init__(
+        self,
+        store: Metastore,
+        open_peer: Callable[[str], Peer],
+        catalog: CatalogService,
+        clock: Clock,
+        away_s: float,
+    ) -> None:
+        self._store = store
+        self._open_peer = open_peer
+        self._catalog = catalog
+        self._clock = clock
+        self._away_s = away_s
+        self._links: dict[str, RemoteServerLink] = {}
+
+    async def names(self) -> tuple[str, ...]:
+        return tuple(life.name for life in await read_lives(self._store))
+
+    async def placeable(self) -> tuple[str, ...]:
+        return await self.names()
+
+    def link(self, server: str) -> RemoteServerLink:
+        link = self._links.get(server)
+        if link is None:
+            peer = self._open_peer(server)
+            link = self._links[server] = RemoteServerLink(server, peer, self._catalog, self._clock, self._away_s)
+        return link
+
+    def end(self) -> None:
+        """From now on no shard that is away is waited for."""
+        self._away_s = 0.0
+        for link in self._links.values():
+            link.end()
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+
+    async def choose_split(
+        self, maps: TabletMaps, table: TableId, at: Row | None, tablet: int | None
+    ) -> tuple[TabletId, Row]:
+        """Which tablet of a table to split and where: the one that holds the row; or this one, or the largest that any
+        shard has, at the row that halves it."""
+        if tablet is not None:
+            servers = [maps.tablet(TabletId(tablet)).server]
+        elif at is not None:
+            servers = [maps.at(table, at).server]
+        else:
+            servers = sorted({record.server for record in maps.of_table(table) if record.server})
+        if not servers:
+            raise TabletAway(f"no tablet of table {table} is on any shard yet")
+        asked = (self.link(server).choose_split(table, at, tablet) for server in servers)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = [each for each in answers if isinstance(each, ChosenSplit)]
+        failed = [each for each in answers if isinstance(each, BaseException)]
+        for error in failed:
+            if not found or not isinstance(error, InvalidArgument | TabletAway):  # another has rows to part
+                raise error
+        chosen = max(found, key=lambda each: each.size_bytes)
+        return chosen.tablet, chosen.at
+
+    async def look_at_sizes(self) -> None:
+        await asyncio.gather(*(self.link(server).look_at_sizes() for server in await self.names()))
 
 
 class NearServer(Protocol):
@@ -89,7 +156,7 @@ class NearServer(Protocol):
 
     def ask(self, request: ControlRequest) -> TabletReport: ...
 
-    def report(self) -> TabletReport: ...
+    def report(self, table: TableId | None = None) -> TabletReport: ...
 
 
 class Aside(Protocol):
@@ -112,18 +179,19 @@ class LocalServerLink:
     async def ask(self, request: ControlRequest) -> TabletReport:
         return await self._aside(self._server.ask, request)
 
-    async def report(self) -> TabletReport:
-        return await self._aside(self._server.report)
+    async def report(self, table: TableId | None = None) -> TabletReport:
+        return await self._aside(self._server.report, table)
 
 
 class ShardFinder:
-    """Finds where the shard serves, by what the metastore knows of its life."""
+    """Finds where a shard serves, by what the metastore knows of its life."""
 
-    def __init__(self, metastore: Metastore) -> None:
+    def __init__(self, metastore: Metastore, shard: str) -> None:
         self._metastore = metastore
+        self._shard = shard
 
     async def __call__(self, _: Deadline | None) -> str:
-        lives = await read_lives(self._metastore)
-        if not lives:
-            raise Unavailable("no shard has been started yet")
-        return lives[0].address
+        for life in await read_lives(self._metastore):
+            if life.name == self._shard:
+                return life.address
+        raise Unavailable(f"shard {self._shard} has not been started yet")

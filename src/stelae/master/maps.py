@@ -1,6 +1,7 @@
 """The master's maps of tablets: by id, and by table and first row. Tables by id and by name are the catalog's.
 
-Readers need no lock: what is published is a new table of tablets in the place of the old one.
+Readers need no lock: what is published of a table is a new tuple in the place of the old one. What it takes to publish
+a change grows with the tablets of its table, not with all there are.
 """
 
 from __future__ import annotations
@@ -14,28 +15,44 @@ from stelae.registry.tablet_records import TabletPhase, TabletRecord
 
 
 class TabletMaps:
+    """Changed by one thread, read by all."""
+
     def __init__(self) -> None:
         self._by_id: dict[TabletId, TabletRecord] = {}
+        self._known: dict[TableId, tuple[TabletRecord, ...]] = {}
         self._by_table: dict[TableId, tuple[TabletRecord, ...]] = {}
 
     def publish(self, records: Iterable[TabletRecord], removed: Iterable[TabletId] = ()) -> None:
         """What was written. A tablet that is REPLACED is known by id alone."""
-        by_id, tables = dict(self._by_id), set()
+        changed: dict[TableId, dict[TabletId, TabletRecord]] = {}
+
+        def of_table(table: TableId) -> dict[TabletId, TabletRecord]:
+            if table not in changed:
+                changed[table] = {record.tablet: record for record in self._known.get(table, ())}
+            return changed[table]
+
         for tablet in removed:
-            gone = by_id.pop(tablet, None)
-            tables |= {gone.table} if gone is not None else set()
+            gone = self._by_id.get(tablet)
+            if gone is not None:
+                of_table(gone.table).pop(tablet, None)
+                del self._by_id[tablet]
         for record in records:
-            by_id[record.tablet] = record
-            tables.add(record.table)
-        by_table: dict[TableId, list[TabletRecord]] = {table: [] for table in tables}
-        for known in by_id.values():
-            if known.table in by_table and known.phase is not TabletPhase.REPLACED:
-                by_table[known.table].append(known)
-        self._by_id = by_id
-        for table, found in by_table.items():
-            self._by_table[table] = tuple(sorted(found, key=lambda each: each.rows.start))
-            if not found:
-                del self._by_table[table]
+            before = self._by_id.get(record.tablet)
+            if before is not None and before.table != record.table:
+                of_table(before.table).pop(record.tablet, None)
+            of_table(record.table)[record.tablet] = record
+            self._by_id[record.tablet] = record
+        for table, found in changed.items():
+            self._put(table, tuple(found.values()))
+
+    def _put(self, table: TableId, found: tuple[TabletRecord, ...]) -> None:
+        shown = [record for record in found if record.phase is not TabletPhase.REPLACED]
+        self._known[table] = found
+        self._by_table[table] = tuple(sorted(shown, key=lambda each: each.rows.start))
+        if not found:
+            del self._known[table]
+        if not shown:
+            del self._by_table[table]
 
     def tablet(self, tablet: TabletId) -> TabletRecord:
         try:
@@ -49,6 +66,10 @@ class TabletMaps:
     def of_table(self, table: TableId) -> tuple[TabletRecord, ...]:
         """In the order of their rows."""
         return self._by_table.get(table, ())
+
+    def with_replaced(self, table: TableId) -> tuple[TabletRecord, ...]:
+        """All of a table's that are known: also those that others took the place of."""
+        return self._known.get(table, ())
 
     def at(self, table: TableId, row: bytes) -> TabletRecord:
         found = self.of_table(table)

@@ -31,39 +31,44 @@ def prepared(ids: Sequence[TabletId], table: TableId, ranges: Sequence[RowRange]
     ]
 
 
-def in_phase(records: Iterable[TabletRecord], phase: TabletPhase, now_ms: int, server: str) -> list[TabletRecord]:
-    return [msgspec.structs.replace(record, phase=phase, since_ms=now_ms, server=server) for record in records]
+def in_phase(records: Iterable[TabletRecord], phase: TabletPhase, now_ms: int) -> list[TabletRecord]:
+    return [msgspec.structs.replace(record, phase=phase, since_ms=now_ms) for record in records]
 
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """What must change so that records, catalog and server agree: records to write and to remove, tablets the server
-    must delete, and create, and tables it must serve again."""
+    """What must change so that records, catalog and a server agree: records to write and to remove, tablets the server
+    must delete, and create, and tables it must serve again, or no more."""
 
     puts: tuple[TabletRecord, ...] = ()
     removed: tuple[TabletRecord, ...] = ()
     unwanted: tuple[TabletId, ...] = ()
     missing: tuple[TabletRecord, ...] = ()
     unserved: tuple[TableId, ...] = ()
+    dropped: tuple[TableId, ...] = ()
 
 
 def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: Catalog, now_ms: int) -> Corrections:
-    """What brings the records and what a server has in line. `report` may have the tablets of dropped tables too.
+    """What brings the records and what a server has in line, of all tables or of some. `records`: those of the tables
+    that the report is about; those that name another server are left as they are. `report` may have the tablets of
+    dropped tables too.
 
-    - A record of a table that is not in the catalog goes, and the tablet too if there is one: the table's creation
-      ended before it was there, or it was forgotten.
+    - A tablet of a table that is not in the catalog is deleted, its record goes: the table was forgotten.
     - A tablet that the server has and no record names: it was split or joined just before the end. Its record is made,
       and those of the tablets it took over from, whose rows it covers, go.
-    - A tablet that is recorded as REPLACED, or whose table is forgotten, is deleted by the server.
+    - A tablet that is recorded as REPLACED is deleted by the server.
     - A tablet that is to be created and that the server does not have is still to be created. One that ran has data:
       it is never made anew. If it is not served now the server must load it.
+    - A dropped table that the server still serves is to be unloaded.
     """
     known = {record.tablet: record for record in records}
+    mine = [record for record in known.values() if record.server == report.server]
     is_known = {*catalog.tables, *catalog.dropped}
     puts: list[TabletRecord] = []
-    removed = [record for record in known.values() if record.table not in is_known]
+    removed = [record for record in mine if record.table not in is_known]
     unwanted = dict.fromkeys(record.tablet for record in removed)
     unserved: set[TableId] = set()
+    dropped: set[TableId] = set()
     covered: dict[TableId, list[RowRange]] = {}
     here = set()
     for each in report.tablets:
@@ -71,8 +76,12 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
         if each.table not in is_known or (record is not None and record.phase is TabletPhase.REPLACED):
             unwanted[each.tablet] = None
             continue
+        if record is not None and record.server not in ("", report.server):
+            continue  # nothing is deleted because it should not be there
         if each.life != SERVING and each.table in catalog.tables:
             unserved.add(each.table)
+        if each.life == SERVING and each.table in catalog.dropped:
+            dropped.add(each.table)
         here.add(each.tablet)
         covered.setdefault(each.table, []).append(each.rows)
         running = TabletRecord(
@@ -87,7 +96,7 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
         if record is None or record.phase is not TabletPhase.RUNNING or record.rows != each.rows:
             puts.append(running)
     missing = []
-    for record in known.values():
+    for record in mine:
         if record.tablet in here or record.table not in is_known:
             continue
         if record.phase is TabletPhase.REPLACED or any(
@@ -98,7 +107,31 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
             unserved.add(record.table)
         elif record.table in catalog.tables:
             missing.append(record)
-    return Corrections(tuple(puts), tuple(removed), tuple(unwanted), tuple(missing), tuple(sorted(unserved)))
+    return Corrections(
+        tuple(puts),
+        tuple(removed),
+        tuple(unwanted),
+        tuple(missing),
+        tuple(sorted(unserved)),
+        tuple(sorted(dropped)),
+    )
+
+
+def unplaced(records: Iterable[TabletRecord], catalog: Catalog) -> tuple[list[TabletRecord], list[TabletRecord]]:
+    """Of the tablets that no server was chosen for yet: those still to be created, and the records that go because
+    their table is not there, or because others have their rows."""
+    waiting: list[TabletRecord] = []
+    gone: list[TabletRecord] = []
+    covered: dict[TableId, list[RowRange]] = {}
+    records = list(records)
+    for record in records:
+        if record.phase in (TabletPhase.CREATING, TabletPhase.RUNNING):
+            covered.setdefault(record.table, []).append(record.rows)
+    for record in records:
+        if record.phase is TabletPhase.PREPARING:
+            is_covered = any(record.rows.overlaps(rows) for rows in covered.get(record.table, ()))
+            (waiting if record.table in catalog.tables and not is_covered else gone).append(record)
+    return waiting, gone
 
 
 def overdue(records: Iterable[TabletRecord], now_ms: int, timeout_ms: int) -> list[TabletRecord]:

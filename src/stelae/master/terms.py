@@ -10,32 +10,31 @@ from typing import Any
 
 from stelae.master.desk import Gate
 from stelae.master.leadership import Leadership, MasterIdentity
-from stelae.master.links import RemoteServerLink
+from stelae.master.links import ShardServers
 from stelae.master.master import Master
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
+from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.masters.guard import HeldGuard, MasterGuard
-from stelae.registry.peers import Peer
 
 _PAUSE_S = 1.0
 
 
 class Term:
-    def __init__(self, held: HeldGuard, master: Master, link: RemoteServerLink, shard: Peer) -> None:
+    def __init__(self, held: HeldGuard, master: Master, servers: ShardServers) -> None:
         self.held = held
         self.master = master
-        self.link = link
-        self._shard = shard
+        self.servers = servers
         self._is_over = False
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""
 
     async def begin(self) -> None:
-        """Until all is known that there is: which tables, from the metastore, and which tablets, from the shard, which
-        may not be there yet. What is left to be done then is done before the next change, or when it is tended."""
+        """Until all is known that there is: which tables and which tablets, as they are recorded. What is left to be
+        done then, with shards that are away perhaps, is done before the next change, or when it is tended."""
         try:
             while not self._is_over:
                 with suppress(Retryable, UnknownOutcome):
@@ -53,9 +52,9 @@ class Term:
     async def end(self) -> None:
         """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
         self._is_over = True
-        self.link.end()
+        self.servers.end()
         await self.master.look_undisturbed(lambda: None)
-        await self._shard.close()
+        await self.servers.close()
 
 
 class Terms:
@@ -69,7 +68,9 @@ class Terms:
         me: MasterIdentity,
         lease_s: float,
         make: Callable[[HeldGuard], Term],
+        loop: Loop,
     ) -> None:
+        self._run = loop.run
         self._leadership = Leadership(store, clock, rng, me, lease_s, self._change)
         self._make = make
         self._term: Term | None = None
@@ -92,7 +93,7 @@ class Terms:
     def hurry(self) -> None:
         """From now on a shard that is away is not waited for."""
         if self._term is not None:
-            self._term.link.end()
+            self._term.servers.end()
 
     @property
     def guard(self) -> MasterGuard | None:
@@ -122,13 +123,14 @@ class Terms:
             raise Unavailable("the master that leads has just begun, and has not read yet which tablets there are")
 
     def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
-        """As `RemoteServerLink`."""
-        return self.current().link.choose_split(table, at, tablet)
+        """As `ShardServers`. Blocking."""
+        term = self.current()
+        return self._run(term.servers.choose_split(term.master.maps, table, at, tablet))
 
     def look_at_sizes(self) -> None:
-        """As `RemoteServerLink`: whoever leads next, or a shard that begins, does it besides."""
+        """As `ShardServers`: whoever leads next, or a shard that begins, does it besides. Blocking."""
         with suppress(Unavailable):
-            self.current().link.look_at_sizes()
+            self._run(self.current().servers.look_at_sizes())
 
     def _change(self, held: HeldGuard | None) -> None:
         before, self._term = self._term, None

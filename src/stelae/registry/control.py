@@ -105,8 +105,8 @@ class ServerLink(Protocol):
 
     async def ask(self, request: ControlRequest) -> TabletReport: ...
 
-    async def report(self) -> TabletReport:
-        """Ask the server for all tablets it has, and where each stands."""
+    async def report(self, table: TableId | None = None) -> TabletReport:
+        """Ask the server for all tablets it has, or a table's, and where each stands."""
         ...
 
 

@@ -39,6 +39,10 @@ class ChooseSplitMessage(Request, frozen=True):
     catalog: _Number
 
 
+class ReportMessage(Request, frozen=True):
+    table: _Number | None = None
+
+
 class SplitTabletMessage(Request, frozen=True):
     tablet: _Number
     at: RowBytes
@@ -50,8 +54,11 @@ class JoinTabletsMessage(Request, frozen=True):
 
 
 class ChosenSplit(msgspec.Struct, frozen=True):
+    """`size_bytes`: of the tablet now."""
+
     tablet: TabletId
     at: Row
+    size_bytes: int = 0
 
 
 class TabletsAtRest(msgspec.Struct, frozen=True):
@@ -109,8 +116,12 @@ def _ask_nothing() -> Asked:
     return NothingMessage(), b""
 
 
-def _carry_out_report(shard: Any, _: Any, __: Bytes, until: Deadline | None, ___: Progress) -> TabletReport:
-    return shard.report(deadline=until)
+def _ask_report(table: TableId | None = None) -> Asked:
+    return ReportMessage(table), b""
+
+
+def _carry_out_report(shard: Any, asked: Any, _: Bytes, until: Deadline | None, __: Progress) -> TabletReport:
+    return shard.report(None if asked.table is None else TableId(asked.table), deadline=until)
 
 
 def _carry_out_look(shard: Any, _: Any, __: Bytes, until: Deadline | None, ___: Progress) -> None:
@@ -120,9 +131,7 @@ def _carry_out_look(shard: Any, _: Any, __: Bytes, until: Deadline | None, ___: 
 CONTROL = Operation(
     "control", ControlMessage, _ask_control, _carry_out_control, REPORT_CODEC, changes=True, is_long=True
 )
-REPORT: Operation[[], TabletReport] = Operation(
-    "report", NothingMessage, _ask_nothing, _carry_out_report, REPORT_CODEC, is_long=True
-)
+REPORT = Operation("report", ReportMessage, _ask_report, _carry_out_report, REPORT_CODEC, is_long=True)
 CHOOSE_SPLIT = Operation(
     "choose_split",
     ChooseSplitMessage,

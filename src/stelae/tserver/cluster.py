@@ -130,9 +130,9 @@ class ClusterShard:
             self._wait_for_catalog(catalog, deadline)
             return self.server.ask(request, lambda: self._parts.sender.check_guard(guard, "a master"))
 
-    def report(self, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it waits for changes only
+    def report(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it waits for changes only
         with self.server.visits.visit():
-            return self.server.report()
+            return self.server.report(table)
 
     def choose_split(
         self,
@@ -144,7 +144,8 @@ class ClusterShard:
         deadline: Deadline | None = None,
     ) -> ChosenSplit:
         self._wait_for_catalog(catalog, deadline)
-        return ChosenSplit(*self.server.choose_split(table, at, tablet))
+        chosen, row = self.server.choose_split(table, at, tablet)
+        return ChosenSplit(chosen, row, self.server.tablet_bytes(chosen))
 
     def look_at_sizes(self, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002 - it never waits
         self.server.look_at_sizes()

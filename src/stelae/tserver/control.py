@@ -117,16 +117,18 @@ class TabletControl:
             case JoinTablets(left, right, into):
                 return self._resize(request, [left, right], [into], TabletEvent.JOIN_ASKED)
 
-    def report(self) -> TabletReport:
-        """All but the META tables' own tablets, which no master has made."""
+    def report(self, table: TableId | None = None) -> TabletReport:
+        """All of a table, or of all tables but META, whose tablets no master has made."""
         with self._control:
-            states = [state for state in self._shard.tablets().values() if parent_of(state.table) == META1]
-            here = self._report_on(states).tablets
+            shard = self._shard
+            states = shard.tablets().values() if table is None else shard.of_table(table)
+            here = self._report_on([state for state in states if parent_of(state.table) == META1]).tablets
             away = tuple(
                 ReportedTablet(each.tablet, each.table, each.rows, int(Life.UNKNOWN), each.schema_version)
                 for each in self._away.values()
+                if table in (None, each.table)
             )
-            return TabletReport(self._shard.name, here + away, is_full=True)
+            return TabletReport(shard.name, here + away, is_full=table is None)
 
     def _report_on(self, states: Iterable[TabletState]) -> TabletReport:
         tablets = tuple(

@@ -1,0 +1,158 @@
+"""Records, catalog and servers, brought in line: when a master begins, when a server comes back, and before a table is
+changed whose last change failed half-way or lost its answer.
+
+A server is asked what it has without anybody's turn; what differs from the records is looked at again, table by table,
+with the table's turn, and only then put right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from stelae.catalog.value import Catalog
+from stelae.master.assignment import Assignment
+from stelae.master.plan import Corrections, behind, corrections, overdue, unplaced
+from stelae.master.records import Records
+from stelae.master.servers import Servers
+from stelae.master.settings import MasterSettings
+from stelae.master.turns import CATALOG, Turns
+from stelae.model.errors import PermissionDenied, Retryable, UnknownOutcome
+from stelae.model.ids import SchemaVersion, TableId
+from stelae.ports.clock import Clock
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.control import AlterTable, DeleteTablets, LoadTable, TabletReport, UnloadTable
+from stelae.service.deadlines import Deadline
+
+NOT_NOW = (Retryable, UnknownOutcome, PermissionDenied)
+"""What keeps something from being put right now: it is tried again. A full disk, or one that must not be written, keeps
+nobody from reading."""
+
+
+class Alignment:
+    """For the tasks of one event loop."""
+
+    def __init__(
+        self,
+        catalog: CatalogService,
+        records: Records,
+        servers: Servers,
+        assignment: Assignment,
+        turns: Turns,
+        clock: Clock,
+        settings: MasterSettings,
+    ) -> None:
+        self._catalog = catalog
+        self._records = records
+        self._servers = servers
+        self._assignment = assignment
+        self._turns = turns
+        self._clock = clock
+        self._settings = settings
+        self._late: dict[str, None] = {}
+        self._doubted: dict[TableId, None] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._late or self._doubted)
+
+    @property
+    def has_doubts(self) -> bool:
+        return bool(self._doubted)
+
+    def doubt(self, table: TableId) -> None:
+        """A change of the table failed half-way, or its answer was lost."""
+        self._doubted[table] = None
+
+    def note_back(self, server: str) -> None:
+        """A server has begun anew, or was not heard of for a while: it is lined up when time allows."""
+        self._late[server] = None
+
+    async def note_servers(self) -> None:
+        """All servers are to be lined up."""
+        self._late |= dict.fromkeys(await self._servers.names())
+
+    async def line_up_servers(self) -> None:
+        """All that are late, at once; one that does not answer stays late."""
+        await asyncio.gather(*(self._try_server(server) for server in list(self._late)))
+
+    async def _try_server(self, server: str) -> None:
+        with suppress(*NOT_NOW):
+            await self._line_up_server(server)
+            self._late.pop(server, None)
+
+    async def _line_up_server(self, server: str) -> None:
+        report = await self._servers.link(server).report()
+        for table in self._tables_of(self._look(report, None), report):
+            async with self._turns.turn(table):
+                await self._line_up(server, table)
+
+    def _look(self, report: TabletReport, table: TableId | None) -> Corrections:
+        maps = self._records.maps
+        records = maps.all() if table is None else maps.with_replaced(table)
+        return corrections(records, report, self._catalog.latest, self._clock.wall_ms())
+
+    def _tables_of(self, changes: Corrections, report: TabletReport) -> list[TableId]:
+        """Those that something is to be put right of."""
+        unwanted = {each.table for each in report.tablets if each.tablet in changes.unwanted}
+        recorded = {record.table for record in (*changes.puts, *changes.removed, *changes.missing)}
+        late = behind(report, _newest(self._catalog.latest))
+        return sorted({*unwanted, *recorded, *changes.unserved, *changes.dropped, *late})
+
+    async def settle(self, table: TableId, deadline: Deadline | None = None) -> None:
+        """Bring a table that is in doubt in line, on all servers; the caller has its turn."""
+        if table not in self._doubted:
+            return
+        if table == CATALOG:
+            await self._records.read()
+            await self._records.write((), unplaced(self._records.maps.all(), self._catalog.latest)[1])
+            for record in self._records.maps.all():  # what was left of others is settled in their turn
+                if not record.server:
+                    self.doubt(record.table)
+        else:
+            await self._records.read(table)
+            servers = {record.server for record in self._records.maps.with_replaced(table) if record.server}
+            for server in sorted(servers):
+                await self._line_up(server, table, deadline)
+            waiting, gone = unplaced(self._records.maps.with_replaced(table), self._catalog.latest)
+            await self._records.write((), gone)
+            await self._assignment.create(waiting, deadline)
+        self._doubted.pop(table, None)
+
+    async def settle_all(self) -> None:
+        """Whatever is in doubt, as far as it can be settled now."""
+        for table in sorted(self._doubted):
+            with suppress(*NOT_NOW):
+                async with self._turns.turn(table):
+                    await self.settle(table)
+
+    async def replace_overdue(self) -> None:
+        """Tablets that were asked for long ago and not reported."""
+        timeout_ms = int(self._settings.assignment_timeout_s * 1_000)
+        found = overdue(self._records.maps.all(), self._clock.wall_ms(), timeout_ms)
+        for table in sorted({record.table for record in found}):
+            with suppress(*NOT_NOW):
+                async with self._turns.turn(table):
+                    mine = self._records.maps.with_replaced(table)
+                    late = overdue(mine, self._clock.wall_ms(), timeout_ms)
+                    await self._assignment.create(await self._assignment.replace(late))
+
+    async def _line_up(self, server: str, table: TableId, deadline: Deadline | None = None) -> None:
+        """Of one server and table; the caller has its turn."""
+        link, catalog = self._servers.link(server), self._catalog.latest
+        report = await link.report(table)
+        changes = self._look(report, table)
+        if changes.unwanted:
+            await link.ask(DeleteTablets(changes.unwanted))
+        await self._records.write(changes.puts, changes.removed)
+        await self._assignment.create(changes.missing, deadline)
+        if behind(report, _newest(catalog)):
+            await link.ask(AlterTable(table))
+        if changes.unserved:
+            await link.ask(LoadTable(table))
+        if changes.dropped:
+            await link.ask(UnloadTable(table))
+
+
+def _newest(catalog: Catalog) -> dict[TableId, SchemaVersion]:
+    return {id_: table.schema.version for id_, table in catalog.tables.items()}

@@ -1,0 +1,129 @@
+"""Tablets on their way to servers: put on one, asked for, recorded as running when that has reported them; replaced by
+others when it has not in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from stelae.master.plan import in_phase, prepared
+from stelae.master.records import Records
+from stelae.master.servers import Servers, place_tablets
+from stelae.master.settings import MasterSettings
+from stelae.model.errors import Deposed, DiskFailed, DiskFull, Retryable, Unavailable, UnknownOutcome
+from stelae.model.words import counted
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import Metastore
+from stelae.registry.control import CreateTablets, DeleteTablets, NewTablet, reported_ids
+from stelae.registry.tablet_records import TabletPhase, TabletRecord, take_tablet_ids
+from stelae.service.deadlines import Deadline
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What one round of asking has come to."""
+
+    late: list[TabletRecord] = field(default_factory=list)
+    full: list[str] = field(default_factory=list)
+    broken: list[DiskFailed] = field(default_factory=list)
+
+
+class Assignment:
+    """For the tasks of one event loop; the caller has the turn of the tablets' table."""
+
+    def __init__(
+        self, store: Metastore, records: Records, servers: Servers, clock: Clock, settings: MasterSettings
+    ) -> None:
+        self._store = store
+        self._records = records
+        self._servers = servers
+        self._clock = clock
+        self._settings = settings
+
+    async def create(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> None:
+        """Create tablets on the servers that they were put on, or else are put on now. Those that are not reported in
+        time are replaced by others, elsewhere if there is another server. Returns when all run."""
+        waiting, silent = list(records), set[str]()
+        for attempt in range(self._settings.attempts_max):
+            if not waiting:
+                return
+            creating = in_phase(await self._placed(waiting, silent), TabletPhase.CREATING, self._clock.wall_ms())
+            await self._records.write(creating)
+            tried = await self._ask(creating)
+            if tried.full:  # other tablets would meet the same disk
+                count = counted(len(creating), "tablet is", "tablets are")
+                raise DiskFull(f"{count} recorded, and made before the next change of the table: {tried.full[0]}")
+            is_over = deadline is not None and deadline.is_over
+            if tried.late and (is_over or attempt + 1 == self._settings.attempts_max):
+                raise _not_running(tried)
+            silent |= {record.server for record in tried.late}
+            waiting = await self.replace(tried.late)
+
+    async def replace(self, late: Sequence[TabletRecord]) -> list[TabletRecord]:
+        """Others in their place. The old ones are remembered: whoever reports one deletes it."""
+        if not late:
+            return []
+        now_ms = self._clock.wall_ms()
+        ids = await take_tablet_ids(self._store, len(late))
+        replaced = in_phase(late, TabletPhase.REPLACED, now_ms)
+        following = [prepared([id_], old.table, [old.rows], now_ms)[0] for id_, old in zip(ids, late, strict=True)]
+        # Side by side: what is written in pieces has both of a pair or none.
+        await self._records.write([record for pair in zip(replaced, following, strict=True) for record in pair])
+        for server, mine in by_server(late).items():
+            with suppress(Retryable, UnknownOutcome):  # it is deleted when it is reported, at the latest
+                await self._servers.link(server).ask(DeleteTablets(tuple(record.tablet for record in mine)))
+        return following
+
+    async def _placed(self, records: Sequence[TabletRecord], silent: set[str]) -> list[TabletRecord]:
+        """Each with a server: the one that it was put on before, which may have it already."""
+        unplaced = sorted((r for r in records if not r.server), key=lambda r: (r.table, r.rows.start))
+        if not unplaced:
+            return list(records)
+        chosen = place_tablets(len(unplaced), await self._servers.placeable(), self._records.maps.all(), silent)
+        placed = [msgspec.structs.replace(r, server=at) for r, at in zip(unplaced, chosen, strict=True)]
+        return [*(record for record in records if record.server), *placed]
+
+    async def _ask(self, creating: Sequence[TabletRecord]) -> _Tried:
+        """All servers at once: none waits for another."""
+        tried = _Tried()
+        await asyncio.gather(*(self._ask_one(server, mine, tried) for server, mine in by_server(creating).items()))
+        return tried
+
+    async def _ask_one(self, server: str, mine: Sequence[TabletRecord], tried: _Tried) -> None:
+        request = CreateTablets(tuple(NewTablet(r.tablet, r.table, r.rows) for r in mine))
+        try:
+            async with asyncio.timeout(self._settings.assignment_timeout_s):
+                here = reported_ids(await self._servers.link(server).ask(request))
+        except Deposed:
+            raise
+        except DiskFull as error:
+            tried.full.append(str(error))
+            return
+        except (Retryable, UnknownOutcome, TimeoutError) as error:
+            here = frozenset()
+            tried.broken += [error] if isinstance(error, DiskFailed) else []
+        running = [record for record in mine if record.tablet in here]
+        await self._records.write(in_phase(running, TabletPhase.RUNNING, self._clock.wall_ms()))
+        tried.late += [record for record in mine if record.tablet not in here]
+
+
+def by_server(records: Sequence[TabletRecord]) -> dict[str, list[TabletRecord]]:
+    """The records of each server, in their order."""
+    found: dict[str, list[TabletRecord]] = {}
+    for record in records:
+        found.setdefault(record.server, []).append(record)
+    return found
+
+
+def _not_running(tried: _Tried) -> Unavailable:
+    count = f"{counted(len(tried.late), 'tablet is', 'tablets are')} not running yet"
+    if tried.broken:
+        error = DiskFailed(f"{count}: {tried.broken[0]}")
+        error.__cause__ = tried.broken[0]
+        return error
+    servers = ", ".join(sorted({record.server for record in tried.late}))
+    return Unavailable(f"{count}: {'server' if ',' not in servers else 'servers'} {servers} does not report them")
