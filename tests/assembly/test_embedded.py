@@ -138,6 +138,7 @@ def test_a_store_is_opened_for_reading_though_its_disk_is_full(place: Place) -> 
     assert place.store.master.has_work
     place.machine.blobs._faults = type(place.machine.blobs._faults)()
     assert place.keys(place.store.recall("u").id) == [2]
+    place.store.desk.tend()
     assert not place.store.master.has_work
 
 
