@@ -15,9 +15,9 @@ from stelae.ports.logfiles import LogFiles
 from stelae.registry.catalog.following import follow_catalog
 from stelae.registry.incarnations import FencedStore, begin_shard, check_shard
 from stelae.registry.known_tables import KnownTables
-from stelae.registry.prefixed import PrefixedStore, local_prefix
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
+from stelae.registry.views.prefixed import PrefixedStore, local_prefix
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
 from stelae.tserver.counts import EventCounts

@@ -193,7 +193,9 @@ class Master:
                 commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
                 created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, CreatedEntry)]
                 if not created:
-                    return found(catalog, command.table)
+                    there = found(catalog, command.table)
+                    await table_turn.enter_async_context(self._change(there.id, deadline))  # with all its tablets
+                    return there
                 made, records = await self._make(command.table, commands, created[0].id, cuts, deadline)
                 await table_turn.enter_async_context(self._change(made.id, deadline))
             with made_already(f"table {str(command.table)!r} is created"):

@@ -18,8 +18,8 @@ import msgspec
 
 from stelae.model.errors import AlreadyExists, Corruption, Deposed, InvalidArgument
 from stelae.ports.metastore import Entry, IsAbsent, Metastore, ModRevisionIs, PutKey, ValueIs
-from stelae.registry.compared import ComparedStore
 from stelae.registry.decoding import json_of, number_of
+from stelae.registry.views.compared import ComparedStore
 
 SHARDS_PREFIX = "shards/"
 _LIFE = "/life"

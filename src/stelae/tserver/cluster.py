@@ -30,6 +30,7 @@ from stelae.service.operations import INFO
 from stelae.service.reports import CheckReport, Progress
 from stelae.service.table import TABLET_OPERATIONS
 from stelae.service.tables import TableInfo
+from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
 from stelae.tserver.links import RemoteMasterLink
@@ -145,7 +146,7 @@ class ClusterShard:
     ) -> ChosenSplit:
         self._wait_for_catalog(catalog, deadline)
         chosen, row = self.server.choose_split(table, at, tablet)
-        return ChosenSplit(chosen, row, self.server.tablet_bytes(chosen))
+        return ChosenSplit(chosen, row, size_of(self.server.shard.state(chosen), self.server.shard.fragments))
 
     def look_at_sizes(self, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002 - it never waits
         self.server.look_at_sizes()

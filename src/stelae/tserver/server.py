@@ -33,7 +33,6 @@ from stelae.storage.files.handles import only_cached
 from stelae.storage.read.asking import Version
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.changes import Emptied
-from stelae.storage.tablet.splitting import size_of
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.checking import AtRest, StoreCheck
 from stelae.tserver.closing import end_of_log, shorten_log
@@ -159,9 +158,6 @@ class TabletServer:
         halves it."""
         with self.visits.visit(table):
             return self._by_hand.choose_split(self.visits.info(table), at, tablet)
-
-    def tablet_bytes(self, tablet: TabletId) -> int:
-        return size_of(self.shard.state(tablet), self.shard.fragments)
 
     def look_at_sizes(self) -> None:
         """See whether tablets are to be split or joined: how large they should be may have changed."""

@@ -16,8 +16,8 @@ import msgspec
 
 from stelae.model.errors import Deposed
 from stelae.ports.metastore import Compare, Entry, IsAbsent, Metastore, ModRevisionIs, Revision
-from stelae.registry.compared import ComparedStore
 from stelae.registry.decoding import json_of
+from stelae.registry.views.compared import ComparedStore
 
 GUARD_KEY = "master/guard"
 
