@@ -20,6 +20,7 @@ KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
     "stelae.format.log.marks.encode_mark": "what shards write that tablets come to and leave; logs with it are read",
+    "stelae.master.changes.loads.TableChanges": "what a master of many servers does for loads and truncations",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from stelae.assembly.embedded import EmbeddedStore
-from stelae.format.fragment.footer import FragmentFile, FragmentSpec, spec_of
-from stelae.format.fragment.writer import FragmentWriter
+from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import (
     Conflict,
     InvalidArgument,
@@ -25,7 +23,6 @@ from stelae.model.errors import (
 )
 from stelae.model.ids import Txn
 from stelae.model.predicate.plan import ScanPredicate
-from stelae.ports.blobs import BlobStore
 from stelae.service.tables import AlterAsk
 from stelae.service.tickets import (
     STAGED_MS_MAX,
@@ -33,7 +30,6 @@ from stelae.service.tickets import (
     CompactionTicket,
     HeldTable,
     LoadedFile,
-    LoadTicket,
     overlay_directory,
     staging_prefix,
 )
@@ -62,32 +58,11 @@ from tests.assembly.scripts import (
 from tests.assembly.test_lives_of_tables import Crash, run_script
 from tests.assembly.worlds import Machine
 from tests.effort import tries
+from tests.tserver.loading import written
 
 HOUR_S = 3_600
 
 # -- jobs, as other processes do them: by the ticket and the files alone
-
-
-def written(blobs: BlobStore, ticket: LoadTicket, token: str, values: Mapping[int, int]) -> LoadedFile:
-    """A file of the group's first column."""
-    schema = ticket.schema()
-    group = schema.groups[0]
-    spec: FragmentSpec = spec_of(
-        ticket.table, schema, group, nulls="unwritten", has_ts=False, has_txn=False, has_kind=False
-    )
-    name = f"{ticket.prefix}{token}.parquet"
-    sink = blobs.create(name)
-    writer = FragmentWriter(sink, spec, group.options)
-    shape = spec.arrow_schema()
-    keys = sorted(values)
-    arrays = [pa.array(keys, pa.int64())]
-    first = shape.field(1)
-    arrays += [pa.array([values[key] for key in keys], first.type)]
-    arrays += [pa.nulls(len(keys), field.type) for field in list(shape)[2:]]
-    writer.write(pa.RecordBatch.from_arrays(arrays, schema=shape))
-    footer, seal = writer.close()
-    sink.commit()
-    return LoadedFile(group.id, FragmentFile(name, seal, footer.stats))
 
 
 def load(machine: Machine, store: EmbeddedStore, name: str, job: str, values: dict[int, int], **options: Any) -> Txn:

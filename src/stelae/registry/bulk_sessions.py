@@ -20,7 +20,7 @@ import msgspec
 
 from stelae.model.errors import Corruption
 from stelae.model.ids import SchemaVersion, TableId, Txn
-from stelae.ports.metastore import DeleteKey, DeletePrefix, Metastore, PutKey
+from stelae.ports.metastore import Change, Compare, DeleteKey, DeletePrefix, IsAbsent, Metastore, ModRevisionIs, PutKey
 from stelae.registry.chunks import Manifest, read_chunks, write_chunks
 
 HOLDS_PREFIX = "bulk/hold/"
@@ -49,7 +49,8 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class LoadRecord(msgspec.Struct, frozen=True):
-    """Batches up to `done_batch` are loaded, the last by `done_ticket` at `done_txn`."""
+    """Batches up to `done_batch` are loaded, the last by `done_ticket` at `done_txn`. What is under way for the job: an
+    `attempt`, or in a cluster the record of a change (`changes.sessions`), whose id `session` is."""
 
     table: TableId
     job: str
@@ -58,6 +59,7 @@ class LoadRecord(msgspec.Struct, frozen=True):
     done_ticket: str = ""
     done_txn: Txn = Txn(0)
     attempt: Attempt | None = None
+    session: str = ""
 
 
 R = TypeVar("R")
@@ -107,6 +109,26 @@ async def remove_load(store: Metastore, record: LoadRecord) -> None:
 
 async def read_loads(store: Metastore) -> list[LoadRecord]:
     return [_decoded(_LOADS, key, value) for key, value in await _all(store, LOADS_PREFIX)]
+
+
+async def read_jobs(store: Metastore, table: TableId) -> list[LoadRecord]:
+    """What jobs have loaded into a table."""
+    found = await _all(store, f"{LOADS_PREFIX}{table:016x}/")
+    return [_decoded(_LOADS, key, value) for key, value in found]
+
+
+async def read_job(store: Metastore, table: TableId, job: str) -> tuple[LoadRecord | None, Compare]:
+    """What a job has loaded, and what holds as long as that is all."""
+    key = load_key(table, job)
+    entry = await store.get(key)
+    if entry is None:
+        return None, IsAbsent(key)
+    return _decoded(_LOADS, key, entry.value), ModRevisionIs(key, entry.mod_revision)
+
+
+def put_job(record: LoadRecord) -> Change:
+    """What a transaction writes."""
+    return PutKey(load_key(record.table, record.job), _ENCODER.encode(record))
 
 
 def _decoded(decoder: msgspec.json.Decoder[R], key: str, value: bytes) -> R:

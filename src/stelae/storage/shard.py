@@ -42,6 +42,7 @@ from stelae.storage.read.points.conditions import check_shown, check_unchanged
 from stelae.storage.tablet.admission import check_rows, check_writable
 from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
 from stelae.storage.tablet.config import TabletConfig, config_of
+from stelae.storage.tablet.doubts import Doubts
 from stelae.storage.tablet.horizons import Horizons, SnapshotPin
 from stelae.storage.tablet.maps import TabletMap
 from stelae.storage.tablet.state import TabletState
@@ -111,6 +112,8 @@ class Shard:
         self.commits = CommitTracker(max(clock.last, replayed.last_txn))
         self.wal = Wal(files, self.lock, settings.log, self, replayed)
         self._map = TabletMap()
+        self.unsettled = self._map.unsettled
+        self.doubts = Doubts(self.unsettled)
         self.horizons = Horizons(self.lock)
         self._room: list[Future[None]] = []
         self._in_memory_bytes = 0
@@ -194,6 +197,8 @@ class Shard:
                 check_rows(current, block)
                 self._check_room(len(data), urgent)
                 txn = self.clock.tick()
+                if self.unsettled and (must_show or max_txn is not None):
+                    self.doubts.check(current.table, txn)
                 if must_show:
                     check_shown(current, txn)
                 active, commits = current.active, current.commits
@@ -213,9 +218,9 @@ class Shard:
                 commits.index = active.last_index = index
                 return Commit(txn, durable)
 
-    def commit(self, table: TableId, change: TableChange) -> Commit:
+    def commit(self, table: TableId, change: TableChange, txn: Txn | None = None) -> Commit:
         """A change of all tablets of a table at one txn, in the order of the blocks. Readers see it when it is
-        durable."""
+        durable. `txn`: when it has happened, if others have decided that; it may lie before blocks that are here."""
         with self.lock:
             self._check_open()
             states = self._map.of_table(table)
@@ -224,7 +229,10 @@ class Shard:
             check_writable(states)
             if isinstance(change, Loaded) and not any(p.load == change.load for s in states for p in s.prepared):
                 raise NotFound(f"load {change.load!r} is not prepared in table {table}, or was committed already")
-            txn = self.clock.tick()
+            if txn is None:
+                txn = self.clock.tick()
+            else:
+                self.clock.merge(txn)
             self.install([changed(state, change, txn) for state in states])
             epoch = max(state.epoch for state in states)
             data = encode_change(change)

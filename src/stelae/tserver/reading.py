@@ -2,13 +2,15 @@
 
 A read without `at` looks at the newest visible snapshot and never waits. A later one waits until all below it is
 decided; an older one is checked against the history that is kept. Files that are deleted under a read were replaced:
-it is done again on the tablet as it is now.
+it is done again on the tablet as it is now. Where a change of the table is prepared that others decide, a read first
+finds out whether it has happened (`changes`): after its snapshot is chosen, and before it takes a state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -37,7 +39,7 @@ from stelae.storage.read.scans.rows import RowBatch, ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
-from stelae.tserver.writing import AHEAD_MS_MAX, wait_decided
+from stelae.tserver.writing import AHEAD_MS_MAX, Settle, wait_decided
 
 T = TypeVar("T")
 
@@ -48,10 +50,12 @@ _RETRIES_MAX = 20
 class TableReader:
     """Safe for threads. `check_open` raises when the store is closed; scans ask before each batch."""
 
-    def __init__(self, shard: Shard, clock: Clock, check_open: Callable[[], None]) -> None:
+    def __init__(self, shard: Shard, clock: Clock, check_open: Callable[[], None], settle: Settle) -> None:
         self._shard = shard
         self._clock = clock
         self._check_open = check_open
+        self._settle = settle
+        self._unsettled = shard.unsettled
         self._fragments = shard.fragments
         self._commits = shard.commits
 
@@ -62,16 +66,20 @@ class TableReader:
             self.ready(table, at, deadline)
         shard = self._shard
         state = shard.state_at(table, row)
-        if at is None and not state.floors:  # the usual read, without a call more than it needs
+        if at is None and state.is_plain:  # the usual read, without a call more than it needs
             own, of_all = state.commits.visible, self._commits.visible
             visible = own if own > of_all else of_all  # noqa: FURB136 - as `visible_in`, and `max` is a call
+            if self._unsettled:  # looked at after `visible`: what is prepared later happens above it
+                return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
             asking = Asking(visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
+        elif at is None:
+            return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
         else:
             asking = self._asking(state, at)
         try:
             return asking.at, reader_for(state, self._fragments, columns).newest(row, asking)
         except NotFound:
-            return self._again(table, row, columns, at, ALL_TIME, _newest, state)
+            return self._again(table, row, columns, at, ALL_TIME, _newest, deadline, state)
 
     def newest_many(
         self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline | None
@@ -91,7 +99,7 @@ class TableReader:
                 try:
                     found[place] = reader.newest(row, asking)
                 except NotFound:
-                    _, found[place] = self._again(table, row, columns, txn, ALL_TIME, _newest, state)
+                    _, found[place] = self._again(table, row, columns, txn, ALL_TIME, _newest, deadline, state)
                     state = None
             return txn, found
 
@@ -107,7 +115,8 @@ class TableReader:
     ) -> dict[str, tuple[Version, ...]] | None:
         if at is not None:
             self.ready(table, at, deadline)
-        return self._again(table, row, columns, at, time, lambda reader, of, given: reader.history(of, given, limit))
+        read = partial(_history, limit=limit)
+        return self._again(table, row, columns, at, time, read, deadline)
 
     def _asking(self, state: TabletState, at: Txn | None, time: TimeRange = ALL_TIME) -> Asking:
         """Of a state that was taken before: the horizon it was compacted to is then known, and at or below what is
@@ -128,28 +137,60 @@ class TableReader:
         at: Txn | None,
         time: TimeRange,
         read: Callable[[RowReader, Row, Asking], T],
+        deadline: Deadline | None,
         before: TabletState | None = None,
     ) -> T:
         """With the tablet as it is now, and as long as it changes."""
         for _ in range(_RETRIES_MAX):
             state = self._shard.state_at(table, row)
+            asking = self._asking(state, at, time)
+            if at is None and (state.prepared or table in self._unsettled):
+                return self._settled(table, row, columns, time, read, deadline)
             try:
-                return read(reader_for(state, self._fragments, columns), row, self._asking(state, at, time))
+                return read(reader_for(state, self._fragments, columns), row, asking)
             except NotFound as error:
                 if state is before:
                     raise lost_file(error) from None
                 before = state
         raise Overloaded(f"row {row!r}: its tablet changed faster than it could be read; try again")
 
+    def _settled(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        time: TimeRange,
+        read: Callable[[RowReader, Row, Asking], T],
+        deadline: Deadline | None,
+    ) -> T:
+        """Where changes are prepared: the newest snapshot of the row's tablet is chosen first, then made certain, then
+        read. It is as late as the clock says: who is told of a change later than its floor has to find out."""
+        read_us = Micros(self._clock.wall_ms() * 1_000)
+        now(self._shard, self._clock.wall_ms())
+        with ExitStack() as held:
+            with self._shard.lock:
+                txn = self._shard.visible_in(self._shard.state_at(table, row))
+                held.enter_context(self._shard.pinned(txn, table))
+            self._settle(table, txn, deadline)
+
+            def read_now(reader: RowReader, of: Row, given: Asking) -> T:
+                return read(reader, of, Asking(given.at, given.floor, read_us, given.time))
+
+            return self._again(table, row, columns, txn, time, read_now, deadline)
+
     @contextmanager
     def _pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
         """The snapshot, held; without one, the newest."""
         if at is not None:
             self.ready(table, at, deadline)
+        elif self._unsettled:
+            now(self._shard, self._clock.wall_ms())
         with ExitStack() as held:
             with self._shard.lock:
                 txn = self._shard.visible if at is None else at
                 held.enter_context(self._shard.pinned(txn, table))
+            if self._unsettled:
+                self._settle(table, txn, deadline)
             yield txn
 
     def ready(self, table: TableId, at: Txn, deadline: Deadline | None) -> None:
@@ -164,6 +205,8 @@ class TableReader:
                     "is not known yet; leave at= out for the newest, or wait"
                 )
         wait_decided(shard, at, deadline)
+        if self._unsettled:
+            self._settle(table, at, deadline)
 
     def scan(
         self,
@@ -179,6 +222,8 @@ class TableReader:
             self.ready(table, ask.at, deadline)
         else:
             self._shard.check_snapshot(table, ask.at)
+            if self._unsettled:
+                self._settle(table, ask.at, deadline)
         predicate, binding = ask.predicate, ask.binding
         if binding is None:
             schema = schema_of(table)
@@ -204,6 +249,10 @@ class TableReader:
 
 def _newest(reader: RowReader, row: Row, asking: Asking) -> tuple[Txn, Values | None]:
     return asking.at, reader.newest(row, asking)
+
+
+def _history(reader: RowReader, row: Row, asking: Asking, limit: int) -> dict[str, tuple[Version, ...]] | None:
+    return reader.history(row, asking, limit)
 
 
 def now(shard: Shard, wall_ms: int) -> Txn:

@@ -32,8 +32,8 @@ from stelae.service.tables import TableStats, TabletInfo
 from stelae.storage.files.handles import only_cached
 from stelae.storage.read.asking import Version
 from stelae.storage.shard import Shard
-from stelae.storage.tablet.changes import Emptied
 from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.changes import ShardChanges
 from stelae.tserver.checking import AtRest, StoreCheck
 from stelae.tserver.closing import end_of_log, shorten_log
 from stelae.tserver.control import TabletControl
@@ -47,7 +47,7 @@ from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings,
 from stelae.tserver.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
-from stelae.tserver.writing import TableWriter, wait_durable
+from stelae.tserver.writing import TableWriter
 
 
 class TabletServer:
@@ -90,23 +90,13 @@ class TabletServer:
             master,
             patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
         )
-        self._writer = TableWriter(shard, tables.schemas_of)
-        self._reader = TableReader(shard, ports.clock, visits.check)
+        self.changes = ShardChanges(shard, upkeep, self.keeper, self.control, tables, ports, settings)
+        settle = self.changes.settle
+        self._writer = TableWriter(shard, tables.schemas_of, settle)
+        self._reader = TableReader(shard, ports.clock, visits.check, settle)
         self._by_hand = TableUpkeep(shard, upkeep, self.flushing, self.keeper, self.control, master, visits.check)
         self._tickets = tickets = Tickets(
-            shard,
-            upkeep,
-            self.flushing,
-            self.keeper,
-            visits,
-            self.wakes,
-            ports,
-            tables,
-            settings,
-            self.control,
-            self._reader.ready,
-            self._by_hand.move_horizon,
-            self._by_hand.empty_log,
+            shard, upkeep, self.keeper, visits, self.wakes, ports, tables, settings, self._reader.ready, self._by_hand
         )
         self.hold, self.renew, self.release = tickets.hold, tickets.renew, tickets.release
         self.begin_load, self.commit_load = tickets.begin_load, tickets.commit_load
@@ -175,6 +165,7 @@ class TabletServer:
             if self.keeper.compact_step():
                 return True
             self._tickets.expire()
+            self.changes.tend()
             return False
 
     def log_step(self) -> bool:
@@ -213,11 +204,11 @@ class TabletServer:
         max_txn: Txn | None = None,
         *,
         must_show: bool = False,
-        deadline: Deadline | None = None,  # noqa: ARG002 - whoever waits for the future goes by it
+        deadline: Deadline | None = None,
     ) -> Future[Txn]:
         self.visits.check()
         try:
-            future = self._writer.submit(table, blocks, max_txn, must_show)
+            future = self._writer.submit(table, blocks, max_txn, must_show, deadline)
         except (TabletAway, Closed) as error:
             future = Future()
             future.set_exception(self.visits.explained(table, error))
@@ -240,11 +231,7 @@ class TabletServer:
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         with self.visits.visit(table):
-            commit = self.upkeep.commit(table, Emptied())
-            self.shard.drain(deadline)
-            txn = wait_durable(commit.durable, deadline)
-            self.upkeep.save()
-        self.keeper.note_growth(state.tablet for state in self.shard.of_table(table))
+            txn = self._by_hand.truncate(table, deadline)
         self.wakes.grown()
         return txn
 

@@ -49,7 +49,8 @@ class ServerSettings:
     """`name`: what the server is called by its master. `place`: where the store is, for messages. `fragments`: the URL
     under which jobs find its files. `token`: which store it is. `pins_wait_s`: after a server was killed its successor
     keeps history for so long, in which whoever holds a snapshot of it can say so. `is_alone`: all tablets and files of
-    the store are this server's. One of several removes no file by what it knows itself: others may need it."""
+    the store are this server's. One of several removes no file by what it knows itself: others may need it.
+    `decides_changes`: its own log commits loads and truncations; if not, the master of the cluster decides them."""
 
     name: str
     place: str
@@ -58,6 +59,7 @@ class ServerSettings:
     shard: ShardSettings = field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
     is_alone: bool = True
+    decides_changes: bool = True
 
 
 class Tables(Protocol):

@@ -7,12 +7,13 @@ from threading import Event
 from typing import Any
 
 from stelae.model.errors import InvalidArgument, NotFound, TabletAway
-from stelae.model.ids import GroupId, Row, TableId, TabletId
+from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
 from stelae.storage.shard import Shard
+from stelae.storage.tablet.changes import Emptied
 from stelae.storage.tablet.splitting import choose_split_row, size_of
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
@@ -20,6 +21,7 @@ from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.surroundings import MasterLink
+from stelae.tserver.writing import wait_durable
 
 _NAP_S = 0.1
 
@@ -39,17 +41,26 @@ class TableUpkeep:
     ) -> None:
         self._shard = shard
         self._upkeep = upkeep
-        self._flushing = flushing
+        self.flushing = flushing
         self._keeper = keeper
-        self._control = control
+        self.control = control
         self._master = master
         self._check_open = check_open
         self._waiting = Event()
 
     def flush(self, table: TableId) -> None:
-        self._flushing.flush(table)
+        self.flushing.flush(table)
         self._upkeep.collect_log()
         self._keeper.note_growth(state.tablet for state in self._shard.of_table(table))
+
+    def truncate(self, table: TableId, deadline: Deadline | None) -> Txn:
+        """Empty a table of which this server has all tablets."""
+        commit = self._upkeep.commit(table, Emptied())
+        self._shard.drain(deadline)
+        txn = wait_durable(commit.durable, deadline)
+        self._upkeep.save()
+        self._keeper.note_growth(state.tablet for state in self._shard.of_table(table))
+        return txn
 
     def move_horizon(self, info: TableInfo, to_now: bool, deadline: Deadline | None) -> None:
         """As far as the table's retention allows, or to now, and never past a snapshot that somebody holds. After a
@@ -68,7 +79,7 @@ class TableUpkeep:
 
     def compact(self, info: TableInfo, erase_now: bool, progress: Progress | None, deadline: Deadline | None) -> None:
         table, upkeep = info.id, self._upkeep
-        self._flushing.flush(table)
+        self.flushing.flush(table)
         self.move_horizon(info, erase_now, deadline)
         states = self._shard.of_table(table)
         total = sum(ref.file.stats.records for s in states for _, refs in s.groups for ref in refs if ref.file)
@@ -95,7 +106,7 @@ class TableUpkeep:
 
     def empty_log(self) -> None:
         """What was erased is in the log, too, as long as anything in it is needed."""
-        self._flushing.flush_down_to(0)
+        self.flushing.flush_down_to(0)
         self._upkeep.collect_log()
         self._shard.drain()
         self._upkeep.collect_log()
@@ -185,7 +196,7 @@ class TableUpkeep:
             start=state.rows.start,
             stop=state.rows.stop,
             phase="unknown" if record is None else record.phase.name.lower(),
-            life=self._control.life(state.tablet).name,
+            life=self.control.life(state.tablet).name,
             server="" if record is None else record.server,
             size_bytes=size_of(state, self._shard.fragments),
             memory_bytes=sum(memory.size_bytes for memory in state.memories),

@@ -30,6 +30,7 @@ from stelae.service.blocks import OrderedBlock, split_blocks
 from stelae.service.deadlines import Deadline, left_of
 from stelae.storage.read.points.conditions import UndecidedConflict
 from stelae.storage.shard import Commit, Shard
+from stelae.storage.tablet.doubts import ChangeInDoubt
 from stelae.storage.tablet.opening import SchemasOf, brought_up
 
 _ROUTES_MAX = 100
@@ -37,12 +38,17 @@ AHEAD_MS_MAX = 1_000
 """What names a txn so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ."""
 
 
+Settle = Callable[[TableId, Txn, Deadline | None], None]
+"""When it returns, whatever change of the table happens at or below the txn has happened here."""
+
+
 class TableWriter:
     """Leads blocks to the tablets that hold their rows. Safe for threads."""
 
-    def __init__(self, shard: Shard, schemas_of: SchemasOf) -> None:
+    def __init__(self, shard: Shard, schemas_of: SchemasOf, settle: Settle) -> None:
         self._shard = shard
         self._schemas_of = schemas_of
+        self._settle = settle
 
     def write(
         self,
@@ -65,11 +71,16 @@ class TableWriter:
         return self._outcome(commits, error, deadline)
 
     def submit(
-        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None,
+        must_show: bool,
+        deadline: Deadline | None = None,
     ) -> Future[Txn]:
         """Let in now; somebody must drain the log for the future to be done."""
         if _is_row(blocks, max_txn):
-            return self._submit_row(table, blocks[0], max_txn, must_show)
+            return self._submit_row(table, blocks[0], max_txn, must_show, deadline)
         done: Future[Txn] = Future()
         commits, error = self._let_in(table, blocks)
         last = commits[-1][1] if commits else None
@@ -100,26 +111,43 @@ class TableWriter:
                 commit = self._apply(table, block, max_txn, must_show, is_first=True)
             except UndecidedConflict as undecided:
                 wait_decided(self._shard, undecided.txn, deadline)
+            except ChangeInDoubt as doubt:
+                self._settle(table, doubt.txn, deadline)
             else:
                 if commit is not None:
                     return commit
 
-    def _submit_row(self, table: TableId, block: OrderedBlock, max_txn: Txn | None, must_show: bool) -> Future[Txn]:
-        """As `_let_row_in`, but what waits is the future."""
+    def _submit_row(
+        self,
+        table: TableId,
+        block: OrderedBlock,
+        max_txn: Txn | None,
+        must_show: bool,
+        deadline: Deadline | None,
+        *,
+        may_wait: bool = True,
+    ) -> Future[Txn]:
+        """As `_let_row_in`, but what waits is the future. Behind a future nobody else is asked, since the log's own
+        thread may have brought it there: whoever wrote tries again."""
         while True:
             try:
                 commit = self._apply(table, block, max_txn, must_show, is_first=True)
+                if commit is not None:
+                    return commit.durable
             except UndecidedConflict as undecided:
                 decided = self._shard.ready(undecided.txn)
                 if decided is not None:
-                    return _after(decided, partial(self._submit_row, table, block, max_txn, must_show))
+                    again = partial(self._submit_row, table, block, max_txn, must_show, deadline, may_wait=False)
+                    return _after(decided, again)
+            except ChangeInDoubt as doubt:
+                if not may_wait:
+                    return _refused(doubt)
+                try:
+                    self._settle(table, doubt.txn, deadline)
+                except StelaeError as error:
+                    return _refused(error)
             except StelaeError as error:
-                refused: Future[Txn] = Future()
-                refused.set_exception(error)
-                return refused
-            else:
-                if commit is not None:
-                    return commit.durable
+                return _refused(error)
 
     def _let_in(
         self, table: TableId, blocks: Sequence[OrderedBlock]
@@ -245,6 +273,12 @@ def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None) -> None:
         raise DeadlineExceeded(
             f"what was written at or before {txn} was not all on disk within the {deadline.seconds:g} s given"
         )
+
+
+def _refused(error: StelaeError) -> Future[Txn]:
+    refused: Future[Txn] = Future()
+    refused.set_exception(error)
+    return refused
 
 
 def _after(decided: Future[None], submit: Callable[[], Future[Txn]]) -> Future[Txn]:

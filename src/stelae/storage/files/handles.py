@@ -86,6 +86,11 @@ def only_cached() -> AbstractContextManager[None]:
     return _OnlyCached()
 
 
+def is_only_cached() -> bool:
+    """Whether this thread must not wait for anything now."""
+    return _here.is_only_cached
+
+
 class Handles:
     """The files of a store that are open for reading, the least recently used closed first; safe for threads."""
 

@@ -57,7 +57,8 @@ def changed(state: TabletState, change: TableChange, txn: Txn) -> TabletState:
 
 
 def taken_back(state: TabletState, change: TableChange, txn: Txn) -> TabletState:
-    """As if the change had never been: it did not become durable."""
+    """As if the change had never been: it did not become durable. What was prepared for it is so again, in tablets
+    too that had no files of it: others may have decided that it happens."""
     floors = tuple(floor for floor in state.floors if floor != txn)
     if isinstance(change, Emptied):
         return replace(state, floors=floors)
@@ -68,7 +69,7 @@ def taken_back(state: TabletState, change: TableChange, txn: Txn) -> TabletState
         rest = tuple(ref for ref in refs if ref.file is None or ref.file.txn != txn)
         kept += [(id_, rest)] if rest else []
         again += [(id_, mine)] if mine else []
-    prepared = (*state.prepared, PreparedLoad(change.load, tuple(again))) if again else state.prepared
+    prepared = (*state.prepared, PreparedLoad(change.load, tuple(again)))
     return replace(state, groups=tuple(kept), prepared=prepared, floors=floors)
 
 

@@ -28,6 +28,8 @@ class TabletMap:
     def __init__(self) -> None:
         self.states: dict[TabletId, TabletState] = {}
         self.changes = 0
+        self.unsettled: dict[TableId, tuple[str, ...]] = {}
+        """The changes that are prepared in tablets of a table, of tables that have any. Always the same object."""
         self._tables: dict[TableId, _Table] = {}
 
     def state(self, tablet: TabletId) -> TabletState:
@@ -58,11 +60,15 @@ class TabletMap:
 
     def install(self, states: Sequence[TabletState], removed: Sequence[TabletId]) -> None:
         """InvalidArgument if tablets of one table would overlap: then nothing is changed."""
-        cut = {self.states[tablet].table for tablet in removed if tablet in self.states}
+        gone = [self.states[tablet] for tablet in removed if tablet in self.states]
+        cut = {state.table for state in gone}
+        prepared = {state.table for state in (*gone, *states) if state.prepared}
         for state in states:
             old = self.states.get(state.tablet)
             if old is None or old.rows != state.rows:
                 cut.add(state.table)
+            if old is not None and old.prepared:
+                prepared.add(state.table)
         tables = {table: self._cut(table, states, removed) for table in cut}
         for tablet in removed:
             self.states.pop(tablet, None)
@@ -72,7 +78,16 @@ class TabletMap:
                 found = self._tables[state.table]
                 found.states[bisect_right(found.starts, state.rows.start) - 1] = state
         self._tables.update(tables)
+        for table in prepared:
+            self._note_prepared(table)
         self.changes += 1
+
+    def _note_prepared(self, table: TableId) -> None:
+        found = tuple(dict.fromkeys(load.load for state in self.of_table(table) for load in state.prepared))
+        if found:
+            self.unsettled[table] = found
+        else:
+            self.unsettled.pop(table, None)
 
     def _cut(self, table: TableId, states: Sequence[TabletState], removed: Sequence[TabletId]) -> _Table:
         """As the table will be."""

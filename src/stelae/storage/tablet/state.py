@@ -31,6 +31,7 @@ from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
 from stelae.storage.log.commits import TabletCommits
 from stelae.storage.memory.memory import Memory, MemoryGroup
+from stelae.storage.tablet.flushed import raised, united
 from stelae.storage.tablet.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, FamilySet, Naming, Part, carry, place, whole
 
 NO_EPOCH = Epoch(0)
@@ -89,6 +90,11 @@ class TabletState:
     @cached_property
     def _by_group(self) -> Mapping[GroupId, tuple[Ref, ...]]:
         return dict(self.groups)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether all that its sources hold counts as it is, at any snapshot: nothing is hidden, nothing waits."""
+        return not self.floors and not self.prepared
 
     @cached_property
     def readers(self) -> dict[object, object]:
@@ -186,36 +192,10 @@ def flushed_to(state: TabletState, memory: Memory, files: Mapping[GroupId, Fragm
         return None if file is None else replace(ref, source=file)
 
     memories = tuple(each for each in state.memories if each is not memory)
-    flushed = _raised(state.flushed, memory.rows, memory.txn_max)
+    flushed = raised(state.flushed, memory.rows, memory.txn_max)
     stable = max(state.stable, memory.last_index) if memory.tablet == state.tablet else state.stable
     groups = _each(state.groups, moved)
     return check_state(replace(state, groups=groups, memories=memories, flushed=flushed, stable=stable))
-
-
-def _raised(flushed: tuple[tuple[RowRange, Txn], ...], rows: RowRange, txn: Txn) -> tuple[tuple[RowRange, Txn], ...]:
-    pieces: list[tuple[RowRange, Txn]] = []
-    for each, at in flushed:
-        inside = each.intersect(rows)
-        if inside.is_empty:
-            pieces.append((each, at))
-            continue
-        if each.start < inside.start:
-            pieces.append((RowRange(each.start, inside.start), at))
-        pieces.append((inside, max(at, txn)))
-        if inside.stop is not None and inside.stop != each.stop:
-            pieces.append((RowRange(inside.stop, each.stop), at))
-    return _merged(pieces)
-
-
-def _merged(pieces: Iterable[tuple[RowRange, Txn]]) -> tuple[tuple[RowRange, Txn], ...]:
-    """Neighbours with the same txn as one."""
-    merged: list[tuple[RowRange, Txn]] = []
-    for rows, txn in pieces:
-        if merged and merged[-1][1] == txn:
-            merged[-1] = (merged[-1][0].join(rows), txn)
-        else:
-            merged.append((rows, txn))
-    return tuple(merged)
 
 
 def replaced(state: TabletState, group: GroupId, old: Collection[Ref], new: Iterable[FragmentFile]) -> TabletState:
@@ -325,7 +305,7 @@ def joined(left: TabletState, right: TabletState, tablet: TabletId, resize: int)
         rows=rows,
         groups=_tupled({id_: _rejoined(refs) for id_, refs in groups.items()}),
         memories=(*left.memories, *(each for each in right.memories if not any(each is m for m in left.memories))),
-        flushed=_merged((*left.flushed, *right.flushed)),
+        flushed=united((*left.flushed, *right.flushed)),
         commits=TabletCommits(visible=min(left.commits.visible, right.commits.visible)),
         stable=NO_INDEX,
         prepared=(*left.prepared, *right.prepared),

@@ -338,11 +338,11 @@ class Upkeep(Collecting):
             self._unsaved_from[id_] = min(firsts)
         self._install(new, [state.tablet for state in old if state.tablet not in ids])
 
-    def commit(self, table: TableId, change: TableChange) -> Commit:
+    def commit(self, table: TableId, change: TableChange, txn: Txn | None = None) -> Commit:
         """As `Shard.commit`; the configs that follow from it are to be saved before the log can go."""
         with self._shard.lock:
             begin = self._shard.wal.end
-            commit = self._shard.commit(table, change)
+            commit = self._shard.commit(table, change, txn)
             for state in self._shard.tablets().values():
                 if state.table == table:
                     self._dirty.add(state.tablet)

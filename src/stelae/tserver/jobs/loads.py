@@ -18,11 +18,9 @@ from functools import partial
 import msgspec
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, TabletAway
 from stelae.model.events import LoadCommitted
-from stelae.model.ids import GroupId, Row, TableId, Txn
-from stelae.model.ranges import RowRange
+from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import Attempt, LoadRecord, read_loads, remove_load, write_load
@@ -30,11 +28,10 @@ from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.changes import Loaded
-from stelae.storage.tablet.opening import since
-from stelae.storage.tablet.state import with_prepared, without_prepared
+from stelae.storage.tablet.state import without_prepared
 from stelae.storage.turns import Turn
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.jobs.files import check_written
+from stelae.tserver.jobs.preparing import check_loaded, prepare_tablets
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.surroundings import Tables
 
@@ -145,7 +142,7 @@ class Loads:
             if attempt.expires_ms <= self._now_ms():
                 self._give_up(record)
                 raise self._refused(ticket)
-            self._check(attempt, files)
+            check_loaded(self._shard.blobs, attempt.prefix, files)
             self._prepare(record.table, attempt, files)
             committing: Commit | None = None
             try:
@@ -185,13 +182,6 @@ class Loads:
         self._shard.drain()
         return committing.durable.exception() is not None
 
-    def _check(self, attempt: Attempt, files: Sequence[LoadedFile]) -> None:
-        """The files are there, whole, and this attempt's."""
-        for each in files:
-            check_written(self._shard.blobs, attempt.prefix, each.file)
-            if each.file.stats.txn_max or each.file.txn is not None:
-                raise InvalidArgument(f"file {each.file.name!r} has txns of its own: a load gives them")
-
     def _prepare(self, table: TableId, attempt: Attempt, files: Sequence[LoadedFile]) -> None:
         with self._shard.lock:
             states = self._shard.of_table(table)
@@ -200,20 +190,7 @@ class Loads:
             if not states:
                 raise TabletAway(f"no tablet of table {table} is here")
             known = self._tables.schemas_of(table)
-            schemas = since(known, attempt.schema_version, f"load {attempt.ticket}")
-            schemas = [schema for schema in schemas if schema.version <= states[0].schema.version]
-            groups = {group.id for group in schemas[0].groups}
-            for each in files:
-                if each.group not in groups:
-                    raise InvalidArgument(f"file {each.file.name!r} is of group {each.group}, which the table has not")
-            for state in states:
-                mine: dict[GroupId, list[FragmentFile]] = {}
-                for each in files:
-                    if each.file.stats.records and _reaches(each.file, state.rows):
-                        mine.setdefault(each.group, []).append(each.file)
-                self._upkeep.change(
-                    state.tablet, partial(with_prepared, load=attempt.ticket, files=mine, schemas=schemas)
-                )
+            prepare_tablets(self._upkeep, states, known, attempt.ticket, attempt.schema_version, files)
 
     def renew(self, ticket: str, ttl_s: float) -> None:
         with self._turn:
@@ -311,7 +288,3 @@ class Loads:
             self._records.pop((record.table, record.job), None)
         else:
             self._records[record.table, record.job] = record
-
-
-def _reaches(file: FragmentFile, rows: RowRange) -> bool:
-    return file.stats.last_row >= rows.start and (rows.stop is None or file.stats.first_row < rows.stop)

@@ -9,14 +9,13 @@ import msgspec
 
 from stelae.catalog.describe import show_time
 from stelae.format.fragment.footer import FragmentFile
-from stelae.model.errors import InvalidArgument, NotFound
+from stelae.model.errors import InvalidArgument, NotFound, Unavailable
 from stelae.model.events import TicketExpired
 from stelae.model.hybrid import micros_of, pack
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
-from stelae.service.tables import TableInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.checks.rules import shown_row
 from stelae.storage.files.writing import file_name_prefix
@@ -24,8 +23,6 @@ from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import last_txn, reader_for
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.control import TabletControl
-from stelae.tserver.flushing import Flushing
 from stelae.tserver.jobs.compactions import Compactions
 from stelae.tserver.jobs.files import drop_staged
 from stelae.tserver.jobs.holds import Holds
@@ -33,6 +30,7 @@ from stelae.tserver.jobs.loads import Loads
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.reading import now
 from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables, Wakeups
+from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 
 _SWEEP_EVERY_MS = 3_600 * 1_000
@@ -42,55 +40,56 @@ _HOLD, _LOAD, _COMPACTION = "hold-", "load-", "compaction-"
 class Tickets:
     """What a shard does for jobs (`BulkBackend`). Safe for threads.
 
-    `ready` waits until all at or below a txn is decided; `move_horizon` moves the point up to which a table's history
-    may be dropped; `empty_log` leaves nothing in the log that files have."""
+    `ready` waits until all at or below a txn is decided."""
 
     def __init__(
         self,
         shard: Shard,
         upkeep: Upkeep,
-        flushing: Flushing,
         keeper: Keeper,
         visits: Visits,
         wakes: Wakeups,
         ports: ServerPorts,
         tables: Tables,
         settings: ServerSettings,
-        control: TabletControl,
         ready: Callable[[TableId, Txn, Deadline | None], None],
-        move_horizon: Callable[[TableInfo, bool, Deadline | None], None],
-        empty_log: Callable[[], None],
+        by_hand: TableUpkeep,
     ) -> None:
         self._shard = shard
         self._upkeep = upkeep
-        self._flushing = flushing
+        self._flushing = flushing = by_hand.flushing
         self._keeper = keeper
         self._visits = visits
         self._wakes = wakes
         self._rng = ports.rng
         self._ready = ready
-        self._move_horizon = move_horizon
-        self._empty_log = empty_log
+        self._by_hand = by_hand
         self._now_ms = now_ms = ports.clock.wall_ms
         self._sweeps = settings.is_alone
         self._sweep_ms = 0
         root, store, loop = settings.fragments, ports.metastore, ports.loop
         self._holds = Holds(shard, flushing, store, loop, now_ms, root, settings.token)
-        self._loads = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
         self._compactions = Compactions(shard, upkeep, keeper, now_ms, root)
-        self._kinds: dict[str, Holds | Loads | Compactions] = {
-            _HOLD: self._holds,
-            _LOAD: self._loads,
-            _COMPACTION: self._compactions,
-        }
+        self._own_loads: Loads | None = None
+        self._kinds: dict[str, Holds | Loads | Compactions] = {_HOLD: self._holds}
+        if settings.decides_changes:
+            self._own_loads = self._kinds[_LOAD] = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
+            keeper.gives_way = self._own_loads.is_under_way
+        self._kinds[_COMPACTION] = self._compactions
         upkeep.keeps = self.keeps
-        keeper.gives_way = self._loads.is_under_way
         self._holds.recover()
-        self._loads.recover(control.prepared_loads())
+        if self._own_loads is not None:
+            self._own_loads.recover(by_hand.control.prepared_loads())
 
     def keeps(self, name: str) -> bool:
         """Whether some job needs a file."""
-        return self._holds.keeps(name) or self._loads.keeps(name) or self._compactions.keeps(name)
+        return any(kind.keeps(name) for kind in self._kinds.values())
+
+    @property
+    def _loads(self) -> Loads:
+        if self._own_loads is None:
+            raise Unavailable("loads of a cluster are begun and committed by its master: ask that")
+        return self._own_loads
 
     # -- snapshots
 
@@ -147,11 +146,11 @@ class Tickets:
             info = self._visits.info(table)
             boundaries = self.erased_boundaries(table) if erase_now else ()
             self._flushing.flush(table)
-            self._move_horizon(info, erase_now, deadline)
+            self._by_hand.move_horizon(info, erase_now, deadline)
             ticket, prefix = self._ticket(_COMPACTION), self._prefix(table)
             kept_by: tuple[str, ...] = ()
             if erase_now:
-                self._empty_log()
+                self._by_hand.empty_log()
                 kept_by = (*self.kept_by(table), *boundaries)
             begun = self._compactions.begin(
                 info, ticket, prefix, _check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now

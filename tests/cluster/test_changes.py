@@ -1,0 +1,321 @@
+"""Changes of many tablets at one txn: nobody sees half of one, nobody waits for whoever began it, and whatever crashes,
+somebody else brings it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from stelae.model.errors import Conflict, Retryable, UnknownOutcome
+from stelae.model.ids import Txn
+from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.registry.changes.asking import AdoptChange, ChangeReport, ChangeRequest, PrepareChange
+from stelae.registry.changes.sessions import ChangeState, read_session, read_sessions
+from stelae.service.tickets import LoadedFile
+from stelae.sim.process import SimProcess
+from stelae.sim.rng import SimRng
+from stelae.sim.world import SimWorld, run_world
+from stelae.tserver.server import TabletServer
+from tests.cluster.changing import COORDINATORS, CUT, KEYS, SERVERS, TABLE, Changing, swapped
+from tests.cluster.disturbed_changes import run_changes
+from tests.cluster.processes import simulated_threads
+from tests.cluster.simulated import silent_remains
+from tests.sim.seeds import repeat, seeds
+from tests.tserver.boxes import row
+
+FIRST, SECOND = COORDINATORS
+OWN = [swapped(1, 0)[0], swapped(1, 1)[0]]
+Script = Callable[[Changing], Coroutine[Any, Any, None]]
+
+
+def play(script: Script, seed: int = 1) -> None:
+    """In peace, but for what the script does."""
+
+    async def main(world: SimWorld) -> None:
+        changing = Changing(world)
+        await changing.begin()
+        await script(changing)
+
+    with silent_remains(), simulated_threads(SimRng(seed)):
+        run_world(main, seed, repeat=repeat(seed))
+
+
+class Stopped:
+    """A load whose coordinator is stopped, as by SIGSTOP, where it is about to ask for something, or has asked."""
+
+    def __init__(self, changing: Changing, kind: type, *, after: bool = False) -> None:
+        self._changing = changing
+        self._right = changing.ask_change
+        self._kind = kind
+        self._after = after
+        self._is_there = asyncio.Event()
+        self._asked = 0
+
+    async def load(self, number: int, *, replaces: bool = False) -> asyncio.Task[Txn]:
+        self._changing.ask_change = self._ask  # type: ignore[method-assign]
+        task = asyncio.ensure_future(self._changing.load(number, FIRST, replaces=replaces))
+        await self._is_there.wait()
+        self._process.pause()
+        self._changing.ask_change = self._right  # type: ignore[method-assign]
+        return task
+
+    def go_on(self) -> None:
+        self._process.resume()
+
+    @property
+    def _process(self) -> SimProcess:
+        process = self._changing.world.process(FIRST)
+        assert process is not None
+        return process
+
+    async def _ask(self, server: str, request: ChangeRequest, files: Sequence[LoadedFile] = ()) -> ChangeReport:
+        if isinstance(request, self._kind):
+            self._asked += 1
+            if not self._after and self._asked == len(SERVERS):
+                self._is_there.set()
+                await asyncio.sleep(0.001)
+            report = await self._right(server, request, files)
+            if self._after:
+                self._asked -= 1
+                if self._asked == 0:
+                    self._is_there.set()
+                    await asyncio.sleep(0.001)
+            return report
+        return await self._right(server, request, files)
+
+
+def test_a_load_an_overwrite_and_a_truncation_over_two_servers() -> None:
+    async def script(changing: Changing) -> None:
+        before = await changing.now()
+        first = await changing.load(1, FIRST)
+        assert await changing.read(await changing.now(), "scan") == (1, 1, 1, 1)
+        assert await changing.load(1, FIRST) == first, "a job is loaded once"
+        second = await changing.load(2, FIRST, replaces=True)
+        third = await changing.truncate(FIRST)
+        for how in ("scan", "many", "newest"):
+            assert await changing.read(before, how) == (None,) * 4
+            assert await changing.read(first, how) == (1,) * 4
+            assert await changing.read(Txn(second - 1), how) == (1,) * 4
+            assert await changing.read(second, how) == (2,) * 4
+            assert await changing.read(third, how) == (None,) * 4
+        assert not await read_sessions(changing.world.metastore.client("judge")), "all is forgotten"
+
+    play(script)
+
+
+@pytest.mark.parametrize("how", ["scan", "many", "newest"])
+def test_a_reader_in_doubt_does_not_wait_for_a_coordinator_that_is_stopped(how: str) -> None:
+    """It finishes while the coordinator does not go on: what was decided is adopted by whoever asks."""
+
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, AdoptChange)
+        task = await stopped.load(1)
+        await asyncio.sleep(2)  # the floor that was announced has passed
+        at = await changing.now()
+        assert await changing.read(at, how) == (1,) * 4
+        assert not task.done()
+        stopped.go_on()
+        assert await task <= at
+
+    play(script)
+
+
+@pytest.mark.parametrize("how", ["scan", "many", "newest"])
+def test_what_is_read_before_the_decision_stays_as_it_was_read(how: str) -> None:
+    """And the change happens above all of it."""
+
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, PrepareChange, after=True)
+        task = await stopped.load(1)
+        await asyncio.sleep(2)
+        seen = {at: await changing.read(at, how) for at in [await changing.now() for _ in range(3)]}
+        assert set(seen.values()) == {(None,) * 4}
+        assert not task.done()
+        stopped.go_on()
+        txn = await task
+        assert txn > max(seen)
+        assert {at: await changing.read(at, how) for at in seen} == seen
+        assert await changing.read(txn, how) == (1,) * 4
+
+    play(script)
+
+
+def test_a_write_on_a_condition_conflicts_with_a_load_that_was_decided() -> None:
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, AdoptChange)
+        task = await stopped.load(1)
+        await asyncio.sleep(2)
+        for key in OWN:
+            await changing.swap(key, 7)
+        assert not changing.swapped, "the rows are there"
+        stopped.go_on()
+        await task
+
+    play(script)
+
+
+def test_a_write_on_a_condition_comes_before_a_load_that_was_not() -> None:
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, PrepareChange, after=True)
+        task = await stopped.load(1)
+        await asyncio.sleep(2)
+        for key in OWN:
+            await changing.swap(key, 8)
+        assert [key for key, _ in changing.swapped] == OWN
+        stopped.go_on()
+        txn = await task
+        assert all(at < txn for _, at in changing.swapped)
+        await changing.check_end()
+
+    play(script)
+
+
+@pytest.mark.parametrize("kind", [PrepareChange, AdoptChange])
+@pytest.mark.parametrize("how", ["killed", "lost power"])
+def test_a_server_that_is_started_again_knows_what_was_prepared(kind: type, how: str) -> None:
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, kind)
+        task = await stopped.load(1)
+        for name in SERVERS:
+            if how == "killed":
+                changing.world.kill(name)
+            else:
+                changing.world.lose_power(name)
+        stopped.go_on()
+        try:
+            txn = await task
+        except (Retryable, UnknownOutcome):
+            txn = await changing.surely(changing.load, 1, FIRST)
+        assert await changing.surely(changing.read, txn, "scan") == (1,) * 4
+        assert await changing.surely(changing.read, Txn(txn - 1), "scan") == (None,) * 4
+        await changing.check_end()
+
+    play(script)
+
+
+def test_a_coordinator_that_dies_after_the_decision_is_followed_by_one_that_goes_on() -> None:
+    async def script(changing: Changing) -> None:
+        task = await Stopped(changing, AdoptChange).load(1)
+        changing.world.kill(FIRST)
+        store = changing.world.metastore.client("judge")
+        (held,) = await read_sessions(store)
+        assert held.session.state is ChangeState.COMMITTED
+        changing.world.start(SECOND)
+        await changing.check_end()
+        assert await changing.surely(changing.load, 1, SECOND) == held.session.txn
+        task.cancel()
+
+    play(script)
+
+
+def test_what_a_dead_driver_left_is_given_up_when_it_expires_and_cannot_be_committed() -> None:
+    async def script(changing: Changing) -> None:
+        ticket, files = await changing.begin_load(1, FIRST, ttl_s=3.0)
+        await asyncio.sleep(10)
+        assert not await read_sessions(changing.world.metastore.client("judge"))
+        with pytest.raises(Conflict, match="was given up"):
+            await changing.commit_load(ticket, files, FIRST)
+        assert await changing.read(await changing.now(), "scan") == (None,) * 4
+
+    play(script)
+
+
+def test_another_attempt_at_a_job_ends_the_one_before() -> None:
+    async def script(changing: Changing) -> None:
+        old, files = await changing.begin_load(1, FIRST)
+        new, others = await changing.begin_load(1, FIRST)
+        store = changing.world.metastore.client("judge")
+        with pytest.raises(Conflict, match="was given up"):
+            await changing.commit_load(old, files, FIRST)
+        txn = await changing.commit_load(new, others, FIRST)
+        assert await read_session(store, TABLE, new.ticket) is None
+        again = await changing.commit_load(new, others, FIRST)
+        assert again == txn, "it is forgotten, and its job knows"
+
+    play(script)
+
+
+def test_a_request_that_comes_late_prepares_nothing() -> None:
+    async def script(changing: Changing) -> None:
+        right, late = changing.ask_change, []
+
+        async def ask(server: str, request: Any, files: Any = ()) -> Any:
+            if isinstance(request, PrepareChange):
+                late.append((server, request, files))
+            return await right(server, request, files)
+
+        changing.ask_change = ask  # type: ignore[method-assign]
+        txn = await changing.load(1, FIRST)
+        for server, request, files in late:
+            with pytest.raises(Retryable, match="is not prepared for attempt 1 any more"):
+                await right(server, request, files)
+        await changing.check_end()
+        assert await changing.read(txn, "newest") == (1,) * 4
+
+    play(script)
+
+
+def test_both_halves_of_a_tablet_that_is_split_have_what_was_prepared() -> None:
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, PrepareChange, after=True)
+        task = await stopped.load(1, replaces=True)
+        for at in (10, 75):
+            await changing.split(at)
+        stopped.go_on()
+        txn = await task
+        for name in SERVERS:
+            changing.world.kill(name)
+        for how in ("scan", "newest"):
+            assert await changing.surely(changing.read, txn, how) == (1,) * 4
+        await changing.check_end()
+
+    play(script)
+
+
+def test_a_table_in_which_nothing_is_prepared_is_read_without_the_metastore() -> None:
+    async def script(changing: Changing) -> None:
+        txn = await changing.load(1, FIRST)
+        changing.world.metastore.go_away()
+        found = [
+            await changing.mail.do(SERVERS[key >= CUT], TabletServer.newest, TABLE, row(key), ALL_COLUMNS)
+            for key in KEYS
+        ]
+        assert [values for _, values in found] == [{"a": 1}] * 4
+        assert all(at >= txn for at, _ in found)
+
+    play(script)
+
+
+def test_in_doubt_without_the_metastore_is_an_error_in_words() -> None:
+    async def script(changing: Changing) -> None:
+        stopped = Stopped(changing, AdoptChange)
+        task = await stopped.load(1)
+        await asyncio.sleep(2)
+        changing.world.metastore.go_away()
+        at = await changing.now()
+        with pytest.raises(Retryable, match=r"whether change 'load-.*' of the table has happened cannot be learned"):
+            await changing.read(at, "scan")
+        changing.world.metastore.come_back()
+        stopped.go_on()
+        await task
+
+    play(script)
+
+
+SEEDS = 60
+SHARES = 4
+
+
+@pytest.mark.parametrize("number", range(SHARES))
+def test_nobody_sees_half_of_a_change_whatever_is_disturbed(number: int) -> None:
+    found = seeds(SEEDS)
+    outcomes: Counter[str] = Counter()
+    with silent_remains():
+        for seed in found if len(found) == 1 else found[number::SHARES]:
+            changing = run_changes(seed).result
+            outcomes.update(done=len(changing.acknowledged), looks=len(changing.seen), swaps=len(changing.swapped))
+    assert all(outcomes[what] for what in ("done", "looks")), outcomes
