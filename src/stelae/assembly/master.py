@@ -9,6 +9,7 @@ import msgspec
 from stelae.assembly.listening import note_failure
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
 from stelae.master.cluster import OPERATIONS, ClusterMaster, MasterParts
+from stelae.master.collection import Collection
 from stelae.master.desk import TableDesk
 from stelae.master.leadership import MasterIdentity
 from stelae.master.links import ShardFinder, ShardServers
@@ -17,6 +18,7 @@ from stelae.master.settings import MasterSettings
 from stelae.master.terms import LeadingGate, Term, Terms
 from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
+from stelae.ports.blobs import BlobStore
 from stelae.registry.catalog.following import follow_catalog
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.masters.guard import GuardedStore, HeldGuard
@@ -32,7 +34,7 @@ from stelae.tserver.visits import Visits
 class ClusterMasterSettings:
     """`id`: lies in the directory of the master, which one process at a time has; its name if none is given. `away_s`:
     so long is a shard that is away waited for with a change that it has to follow. `lease_s`: so long does no other
-    master take its place when it is silent."""
+    master take its place when it is silent. `trash_s`: how long unneeded files are kept aside."""
 
     name: str
     id: str = ""
@@ -41,6 +43,7 @@ class ClusterMasterSettings:
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     away_s: float = 5.0
     lease_s: float = 9.0
+    trash_s: float = 3600.0
 
     @property
     def process(self) -> ProcessSettings:
@@ -48,9 +51,12 @@ class ClusterMasterSettings:
 
 
 def open_master(
-    ports: ProcessPorts, settings: ClusterMasterSettings, listener: Listener = tell_nobody
+    ports: ProcessPorts,
+    settings: ClusterMasterSettings,
+    listener: Listener = tell_nobody,
+    blobs: BlobStore | None = None,
 ) -> ClusterMaster:
-    """Blocking: not for the loop's thread."""
+    """`blobs`: where the fragments lie; without it nothing is collected. Blocking: not for the loop's thread."""
     run, store = ports.loop.run, ports.metastore
     tell, time = Listeners(listener, on_failure=note_failure), HybridClock(ports.clock.wall_ms)
     mark = run(mark_store(store, ports.rng, is_cluster=True))
@@ -77,7 +83,11 @@ def open_master(
     terms = Terms(store, ports.clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
     gate = LeadingGate(visits, terms)
     desk = TableDesk(terms.master, tables, ports.loop, gate, terms.choose_split, terms.look_at_sizes)
+    collection = None
+    if blobs is not None:
+        now_ms, trash_s = ports.clock.wall_ms, settings.trash_s
+        collection = Collection(store, blobs, ports.loop, time, now_ms, trash_s, tables.is_known, tell)
     return ClusterMaster(
-        MasterParts(store, ports.loop, mark, catalog, visits, terms, desk),
+        MasterParts(store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, collection),
         lambda master, at: serve_process(ports, settings.process, me, master, OPERATIONS, at, tell, sender),
     )

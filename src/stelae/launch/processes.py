@@ -40,7 +40,7 @@ from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.identity import read_master, read_shard
 from stelae.launch.local import shard_settings
 from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
-from stelae.launch.steps import TEND_S, start_steps
+from stelae.launch.steps import start_steps
 from stelae.model.errors import AlreadyExists
 from stelae.model.events import Listener as EventListener
 from stelae.model.events import ServedInsecurely
@@ -52,6 +52,9 @@ from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.frames import WireLimits
 
 LISTEN_DEFAULT = "127.0.0.1:0"
+
+MASTER_TEND_S = 1.0
+"""So often a master looks whether there is something to be done: a shard that came back, say. Mostly there is not."""
 _READING_QUEUED_MAX = 10_000
 
 
@@ -173,14 +176,14 @@ class MasterProcess(_Process):
 
     def _serve(self) -> None:
         options = self._options
-        self._open_blobs()
+        blobs, _ = self._open_blobs()
         known = read_master(options.directory, self._ports.rng)
         settings = ClusterMasterSettings(options.name, known.id, release=options.release, limits=self._limits)
         tell = EventLog(options.name)
-        self.master = open_master(self._ports, settings, tell)
+        self.master = open_master(self._ports, settings, tell, blobs)
         self._ends.callback(self.master.close)
         self.master.serve(self._listen(tell))
-        tending = StepThread("stelae-tend", self._tend, TEND_S)
+        tending = StepThread("stelae-tend", self._tend, MASTER_TEND_S)
         self._ends.callback(tending.close)
 
     def _tend(self) -> bool:

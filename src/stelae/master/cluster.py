@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Protocol
 
+from stelae.master.collection import Collection
 from stelae.master.desk import Gate, TableDesk
 from stelae.master.terms import Terms
-from stelae.model.errors import Deposed
+from stelae.model.errors import Deposed, Unavailable
 from stelae.model.ids import Row, TabletId
+from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Listener
@@ -25,6 +27,9 @@ from stelae.service.table import TABLE_OPERATIONS
 
 OPERATIONS = {**TABLE_OPERATIONS, **MASTER_CONTROL}
 """What a master is asked."""
+
+COLLECT_EVERY_S = 300.0
+"""How often files that nobody needs are looked for."""
 
 
 class ClosingGate(Gate, Protocol):
@@ -47,28 +52,34 @@ class MasterParts:
 
     metastore: Metastore
     loop: Loop
+    clock: Clock
     mark: StoreMark
     catalog: CatalogService
     gate: ClosingGate
     terms: Terms
     desk: TableDesk
+    collection: Collection | None = None
 
 
 class ClusterMaster:
     """Carries out what a master is asked (`OPERATIONS`), as long as it leads; where the shards are, and who leads, it
-    says at any time. Blocking: made and asked by threads that are not the loop's. `tend` is to be called every minute
+    says at any time. Blocking: made and asked by threads that are not the loop's. `tend` is to be called every second
     or so."""
 
     def __init__(self, parts: MasterParts, serve: Callable[[ClusterMaster, Listener], Service]) -> None:
         """`serve` has what comes in at a listener carried out by it."""
         self._metastore = parts.metastore
         self._run = parts.loop.run
+        self._clock = parts.clock
         self._gate = parts.gate
         self._terms = parts.terms
         self._start_serving = serve
         self.mark = parts.mark
         self.catalog = parts.catalog
         self._desk = desk = parts.desk
+        self._collection = parts.collection
+        self._collecting = RLock()
+        self._collect_s = 0.0
         self._closing = RLock()
         self._is_closed = False
         self._served: Service | None = None
@@ -92,6 +103,22 @@ class ClusterMaster:
         if self._terms.guard is not None:
             with suppress(Deposed):
                 self._desk.tend()
+                self._collect_if_due()
+
+    def _collect_if_due(self) -> None:
+        """Now and then. A shard that is away, or a store that refuses, puts it off."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._collect_s:
+            self._collect_s = now_s + COLLECT_EVERY_S
+            with suppress(Unavailable):
+                self.collect()
+
+    def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:  # noqa: ARG002 - as long as it takes
+        """Remove the files that nobody needs: how many, and their bytes. Unavailable if a shard does not answer."""
+        if self._collection is None:
+            raise Unavailable("this master was started without the store that the files lie on")
+        with self._gate.visit(), self._collecting:
+            return self._collection.collect(self._terms.current().servers, for_good=for_good)
 
     # -- what shards and clients ask besides what the desk does
 

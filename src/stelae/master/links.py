@@ -14,7 +14,16 @@ from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import ControlRequest, TabletReport
-from stelae.registry.control_operations import ANSWER_S, CHOOSE_SPLIT, CONTROL, LOOK_AT_SIZES, REPORT, ChosenSplit
+from stelae.registry.control_operations import (
+    ANSWER_S,
+    CHOOSE_SPLIT,
+    CONTROL,
+    FILES_NEEDED,
+    LOOK_AT_SIZES,
+    REPORT,
+    ChosenSplit,
+    FilesNeeded,
+)
 from stelae.registry.incarnations import read_lives
 from stelae.registry.peers import Peer
 from stelae.service.deadlines import Deadline
@@ -71,6 +80,9 @@ class RemoteServerLink:
         """A shard that is not there now looks at them when it starts."""
         with suppress(Unavailable):
             await self._shard.ask(LOOK_AT_SIZES, self._until())
+
+    async def files_needed(self) -> FilesNeeded:
+        return await self._shard.ask(FILES_NEEDED, self._until())
 
     def _until(self) -> Deadline:
         return Deadline(self._clock, ANSWER_S)
@@ -143,6 +155,10 @@ class ShardServers:
                 raise error
         chosen = max(found, key=lambda each: each.size_bytes)
         return chosen.tablet, chosen.at
+
+    async def files_needed(self) -> list[FilesNeeded]:
+        """What each shard needs of the store; Unavailable if one does not answer."""
+        return await asyncio.gather(*(self.link(server).files_needed() for server in await self.names()))
 
     async def look_at_sizes(self) -> None:
         await asyncio.gather(*(self.link(server).look_at_sizes() for server in await self.names()))

@@ -61,6 +61,21 @@ class ChosenSplit(msgspec.Struct, frozen=True):
     size_bytes: int = 0
 
 
+class FilesNeeded(msgspec.Struct, frozen=True):
+    """What a shard needs of the store that all share: `names` by its tablets and their configs, by what it is writing
+    and by what is held; what begins with `prefixes` by jobs that are writing. `holds`: the tickets of what is held.
+    `since`: its clock before it looked; of files with a later name nothing is said."""
+
+    since: int
+    names: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+
+
+class CollectMessage(Request, frozen=True):
+    for_good: bool = False
+
+
 class TabletsAtRest(msgspec.Struct, frozen=True):
     """What a master has recorded while it changes nothing, and the version of the catalog at that time."""
 
@@ -142,7 +157,29 @@ CHOOSE_SPLIT = Operation(
 )
 LOOK_AT_SIZES: Operation[[], None] = Operation("look_at_sizes", NothingMessage, _ask_nothing, _carry_out_look, NOTHING)
 
+
+def _carry_out_files(shard: Any, _: Any, __: Bytes, until: Deadline | None, ___: Progress) -> FilesNeeded:
+    return shard.files_needed(deadline=until)
+
+
+FILES_NEEDED: Operation[[], FilesNeeded] = Operation(
+    "files_needed",
+    NothingMessage,
+    _ask_nothing,
+    _carry_out_files,
+    codec_of("which files are needed", FilesNeeded),
+    is_long=True,
+)
+
 # -- of a master
+
+
+def _ask_collect(for_good: bool = False) -> Asked:
+    return CollectMessage(for_good), b""
+
+
+def _carry_out_collect(master: Any, asked: Any, _: Bytes, until: Deadline | None, __: Progress) -> tuple[int, int]:
+    return master.collect(for_good=asked.for_good, deadline=until)
 
 
 def _ask_split(tablet: TabletId, at: Row) -> Asked:
@@ -187,5 +224,15 @@ PLACES: Operation[[], ClusterPlaces] = Operation(
     "places", NothingMessage, _ask_nothing, _carry_out_places, codec_of("who serves", ClusterPlaces)
 )
 
-SHARD_CONTROL = {each.name: each for each in (CONTROL, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES)}
-MASTER_CONTROL = {each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES)}
+COLLECT = Operation(
+    "collect",
+    CollectMessage,
+    _ask_collect,
+    _carry_out_collect,
+    codec_of("what was collected", tuple[int, int]),
+    changes=True,
+    is_long=True,
+)
+
+SHARD_CONTROL = {each.name: each for each in (CONTROL, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
+MASTER_CONTROL = {each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, COLLECT)}

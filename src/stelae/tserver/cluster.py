@@ -21,7 +21,7 @@ from stelae.ports.transport import Listener as Listening
 from stelae.registry.catalog.following import compaction_due
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import ControlRequest, TabletReport
-from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit
+from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
 from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import StoreMark
@@ -147,6 +147,10 @@ class ClusterShard:
         self._wait_for_catalog(catalog, deadline)
         chosen, row = self.server.choose_split(table, at, tablet)
         return ChosenSplit(chosen, row, size_of(self.server.shard.state(chosen), self.server.shard.fragments))
+
+    def files_needed(self, *, deadline: Deadline | None = None) -> FilesNeeded:  # noqa: ARG002 - it never waits
+        with self.server.visits.visit():
+            return self.server.files_needed()
 
     def look_at_sizes(self, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002 - it never waits
         self.server.look_at_sizes()

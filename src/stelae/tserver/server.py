@@ -101,6 +101,7 @@ class TabletServer:
         self.hold, self.renew, self.release = tickets.hold, tickets.renew, tickets.release
         self.begin_load, self.commit_load = tickets.begin_load, tickets.commit_load
         self.begin_compaction, self.adopt = tickets.begin_compaction, tickets.adopt
+        self.files_needed = tickets.files_needed
 
     @staticmethod
     def open(

@@ -48,7 +48,7 @@ REQUESTS: list[c.ControlRequest] = [
 ]
 CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "control": [ops.CONTROL.ask(request, CATALOG) for request in REQUESTS],
-    "report": [ops.REPORT.ask()],
+    "report": [ops.REPORT.ask(), ops.REPORT.ask(TABLE)],
     "choose_split": [
         ops.CHOOSE_SPLIT.ask(TABLE, Row(b"m"), None, CATALOG),
         ops.CHOOSE_SPLIT.ask(TABLE, None, TABLET, CATALOG),
@@ -58,6 +58,8 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "join_tablets": [ops.JOIN_TABLETS.ask(TABLET, TabletId(18))],
     "tablets_at_rest": [ops.TABLETS_AT_REST.ask()],
     "places": [ops.PLACES.ask()],
+    "files_needed": [ops.FILES_NEEDED.ask()],
+    "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
 }
 REPORT = c.TabletReport("n1/0", (c.ReportedTablet(TABLET, TABLE, RowRange(b""), c.SERVING, 1),), is_full=True)  # type: ignore[arg-type]
 CONTROL_ANSWERS: dict[str, Any] = {
@@ -66,6 +68,8 @@ CONTROL_ANSWERS: dict[str, Any] = {
     **dict.fromkeys(("look_at_sizes", "split_tablet", "join_tablets"), None),
     "tablets_at_rest": ops.TabletsAtRest(3, (TabletRecord(TABLET, TABLE, RowRange(b""), TabletPhase.RUNNING),)),
     "places": ops.ClusterPlaces("a-store", (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)),
+    "files_needed": ops.FilesNeeded(7, ("fragments/a",), ("fragments/b",), ("hold-a",)),
+    "collect": (3, 4_000),
 }
 
 
@@ -77,8 +81,14 @@ class ControlledBackend(FakeBackend):
     ) -> c.TabletReport:
         return self._told("control", request, catalog, guard, deadline=deadline)
 
-    def report(self, *, deadline: Deadline | None = None) -> c.TabletReport:
-        return self._told("report", deadline=deadline)
+    def report(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> c.TabletReport:
+        return self._told("report", table, deadline=deadline)
+
+    def files_needed(self, *, deadline: Deadline | None = None) -> ops.FilesNeeded:
+        return self._told("files_needed", deadline=deadline)
+
+    def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
+        return self._told("collect", for_good, deadline=deadline)
 
     def choose_split(
         self,
@@ -150,7 +160,8 @@ def test_as_they_are_those_between_servers_are_answered(world: DoorWorld) -> Non
             found = told(world, asked)
             assert FrameKind.ERROR not in {frame.kind for frame in found}, name
             assert LAST in {frame.request_id for frame in found}
-    assert {call[0] for call in world.backend.calls} >= CONTROL.keys()
+    # Long ones are answered when they are done, whatever was asked after them.
+    until(lambda: {call[0] for call in world.backend.calls} >= CONTROL.keys(), world.loop)
 
 
 def test_mutated_messages_of_every_operation(world: DoorWorld) -> None:

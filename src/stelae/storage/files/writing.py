@@ -77,6 +77,11 @@ def table_of_name(name: str) -> TableId:
     return TableId(int(name.split("/")[1], 16))
 
 
+def txn_of_name(name: str) -> Txn:
+    """When a fragment was begun, by its name."""
+    return Txn(int(name.split("/")[2].partition("-")[0], 16))
+
+
 def fragment_names(blobs: BlobStore) -> list[str]:
     """Files that are called as ours are. What is not is somebody else's."""
     return list(fragment_sizes(blobs))

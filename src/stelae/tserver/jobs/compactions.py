@@ -44,8 +44,12 @@ class Compactions:
         self._lock = Lock()
         self._tickets: dict[str, _Ticket] = {}
 
+    def prefixes(self) -> list[str]:
+        """How the names of files begin that compactions under way are writing."""
+        return [each.prefix for each in list(self._tickets.values())]
+
     def keeps(self, name: str) -> bool:
-        return any(name.startswith(each.prefix) for each in list(self._tickets.values()))
+        return any(name.startswith(prefix) for prefix in self.prefixes())
 
     def begin(
         self, info: TableInfo, ticket: str, prefix: str, ttl_s: float, *, full: bool, must_drop: bool = False

@@ -19,13 +19,13 @@ from stelae.model.ids import Txn
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import HoldRecord, read_holds, remove_hold, renew_hold, write_hold
+from stelae.registry.leftovers import drop_overlays
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import HeldTable, overlay_directory
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
 from stelae.storage.tablet.state import TabletState
 from stelae.tserver.flushing import Flushing
-from stelae.tserver.jobs.files import drop_overlays
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,10 @@ class Holds:
         """All that are held now."""
         with self._lock:
             return [hold.record for hold in self._holds.values()]
+
+    def kept(self) -> dict[str, frozenset[str]]:
+        """The files of each ticket, also of those that are being taken."""
+        return dict(self._kept)
 
     def keeps(self, name: str) -> bool:
         return any(name in files for files in list(self._kept.values()))

@@ -97,6 +97,10 @@ class Loads:
 
     # -- loads
 
+    def prefixes(self) -> list[str]:
+        """How the names of files begin that loads under way are writing."""
+        return list(self._prefixes.values())
+
     def keeps(self, name: str) -> bool:
         return any(name.startswith(prefix) for prefix in list(self._prefixes.values()))
 

@@ -14,6 +14,8 @@ from stelae.model.events import TicketExpired
 from stelae.model.hybrid import micros_of, pack
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.registry.control_operations import FilesNeeded
+from stelae.registry.leftovers import drop_staged
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
@@ -24,7 +26,6 @@ from stelae.storage.read.points.rows import last_txn, reader_for
 from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.jobs.compactions import Compactions
-from stelae.tserver.jobs.files import drop_staged
 from stelae.tserver.jobs.holds import Holds
 from stelae.tserver.jobs.loads import Loads
 from stelae.tserver.keeper import Keeper
@@ -90,6 +91,14 @@ class Tickets:
         if self._own_loads is None:
             raise Unavailable("loads of a cluster are begun and committed by its master: ask that")
         return self._own_loads
+
+    def files_needed(self) -> FilesNeeded:
+        """All that tablets and jobs need. Jobs are looked at first: what they have written becomes a tablet's when they
+        end, and so is found with the one or the other."""
+        since, held = self._shard.clock.tick(), self._holds.kept()
+        prefixes = (*self._loads.prefixes(), *self._compactions.prefixes())
+        names = self._upkeep.needed_files().union(*held.values())
+        return FilesNeeded(since, tuple(sorted(names)), prefixes, tuple(held))
 
     # -- snapshots
 
