@@ -15,7 +15,7 @@ from stelae.adapters.logfiles.deferred import DeferredLogFiles
 from stelae.adapters.threads import StepThread
 from stelae.assembly.master import ClusterMasterSettings, open_master
 from stelae.assembly.processes import ProcessPorts
-from stelae.assembly.shard import ClusterShardSettings, ShardIdentity, ShardWorld, open_shard
+from stelae.assembly.shard import ClusterShardSettings, ShardWorld, open_shard
 from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
@@ -29,6 +29,7 @@ from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
 from stelae.ports.transport import Address
 from stelae.registry.control_operations import PLACES
+from stelae.registry.incarnations import ShardIdentity
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.sim import world as sim

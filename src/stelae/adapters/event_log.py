@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from stelae.model.events import (
+    ClockIsOff,
     DiskRefused,
     Event,
     HandshakeRefused,
@@ -29,6 +30,7 @@ from stelae.model.events import (
 
 LOGGER = "stelae.events"
 _WARNINGS = (
+    ClockIsOff,
     DiskRefused,
     HandshakeRefused,
     OwnerLost,

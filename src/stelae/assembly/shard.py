@@ -13,7 +13,7 @@ from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.registry.catalog.following import follow_catalog
-from stelae.registry.incarnations import FencedStore, begin_shard, check_shard
+from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard, check_shard
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
@@ -26,20 +26,6 @@ from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
 from stelae.tserver.visits import Visits
-
-
-@dataclass(frozen=True, slots=True)
-class ShardIdentity:
-    """`node`: the node's id, `node_name` its name. `log`: the id of the log in the shard's directory."""
-
-    node: str
-    node_name: str
-    number: int
-    log: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.node_name}/{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +97,19 @@ def open_shard(
         run(catalog.close())
         raise
     return ClusterShard(
-        ShardParts(store, ports.loop, mark, catalog, fence, sender, to_master, server, counts),
+        ShardParts(
+            store,
+            ports.loop,
+            mark,
+            catalog,
+            fence,
+            sender,
+            to_master,
+            server,
+            counts,
+            ports.clock,
+            tell,
+            settings.release,
+        ),
         lambda shard, at: serve_process(ports, settings.process, me, shard, OPERATIONS, at, tell, sender),
     )

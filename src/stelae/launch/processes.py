@@ -33,7 +33,7 @@ from stelae.adapters.sockets.tcp import TcpTransport
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.master import ClusterMasterSettings, open_master
 from stelae.assembly.processes import ProcessPorts
-from stelae.assembly.shard import ClusterShardSettings, ShardIdentity, ShardWorld, open_shard
+from stelae.assembly.shard import ClusterShardSettings, ShardWorld, open_shard
 from stelae.launch.access import NO_ACCESS, Access
 from stelae.launch.binding import check_binding
 from stelae.launch.fragments import open_fragment_blobs
@@ -47,6 +47,7 @@ from stelae.model.events import ServedInsecurely
 from stelae.ports.blobs import BlobStore
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Address, Listener
+from stelae.registry.incarnations import ShardIdentity
 from stelae.storage.files.handles import OPEN_FILES
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.frames import WireLimits

@@ -21,6 +21,7 @@ from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, ShardPlace, TabletsAtRest
 from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.guard import MasterGuard, read_guard
+from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline
 from stelae.service.table import TABLE_OPERATIONS
@@ -139,6 +140,19 @@ class ClusterMaster:
 
         with self._gate.visit():
             return self._run(master.look_undisturbed(look))
+
+    def heartbeat(self, beat: Heartbeat, *, deadline: Deadline | None = None) -> HeartbeatAnswer:  # noqa: ARG002 - it never waits
+        self._gate.check()
+        return self._run(self._take_heartbeat(beat))
+
+    async def _take_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
+        """On the loop: one after the other."""
+        term = self._terms.current()
+        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        answer, is_back = term.servers.descriptors.take(beat, now_s, wall_ms)
+        if is_back:
+            term.master.note_back(beat.server)
+        return answer
 
     def places(self, *, deadline: Deadline | None = None) -> ClusterPlaces:  # noqa: ARG002 - the metastore's time
         self._gate.check()

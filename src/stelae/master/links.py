@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
+from stelae.master.descriptors import Descriptors
 from stelae.master.maps import TabletMaps
 from stelae.model.errors import ConnectionLost, InvalidArgument, TabletAway, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
@@ -103,6 +104,7 @@ class ShardServers:
         clock: Clock,
         away_s: float,
     ) -> None:
+        self.descriptors = Descriptors()
         self._store = store
         self._open_peer = open_peer
         self._catalog = catalog
@@ -114,7 +116,9 @@ class ShardServers:
         return tuple(life.name for life in await read_lives(self._store))
 
     async def placeable(self) -> tuple[str, ...]:
-        return await self.names()
+        """All but those of which the heartbeats have told no good."""
+        unusable = self.descriptors.unusable(self._clock.monotonic_s())
+        return tuple(name for name in await self.names() if name not in unusable)
 
     def link(self, server: str) -> RemoteServerLink:
         link = self._links.get(server)

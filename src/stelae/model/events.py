@@ -74,6 +74,13 @@ class Collected(msgspec.Struct, frozen=True, tag=True):
     size_bytes: int
 
 
+class ClockIsOff(msgspec.Struct, frozen=True, tag=True):
+    """A server's clock is so far ahead of its master's, or behind it (below 0), that it gets no new tablets: set it."""
+
+    server: str
+    off_ms: int
+
+
 class UnknownFilesFound(msgspec.Struct, frozen=True, tag=True):
     """There are files of tables that the catalog has never made: it has lost something, and no file is taken away.
     `name`: one of them."""
@@ -205,6 +212,7 @@ Event: TypeAlias = (
     | TabletsJoined
     | Collected
     | UnknownFilesFound
+    | ClockIsOff
     | LogCollected
     | StoreFilled
     | DiskRefused

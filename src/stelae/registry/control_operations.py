@@ -14,6 +14,7 @@ import msgspec
 from stelae.catalog.value import CatalogVersion
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.registry.control import ControlRequest, TabletReport
+from stelae.registry.masters.heartbeats import HEARTBEAT
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.bodies import Bytes, Codec, codec_of
 from stelae.service.deadlines import Deadline
@@ -235,4 +236,4 @@ COLLECT = Operation(
 )
 
 SHARD_CONTROL = {each.name: each for each in (CONTROL, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
-MASTER_CONTROL = {each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, COLLECT)}
+MASTER_CONTROL = {each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, COLLECT, HEARTBEAT)}

@@ -42,6 +42,20 @@ class ShardLife(msgspec.Struct, frozen=True):
         return f"{self.node_name}/{self.number}"
 
 
+@dataclass(frozen=True, slots=True)
+class ShardIdentity:
+    """`node`: the node's id, `node_name` its name. `log`: the id of the log in the shard's directory."""
+
+    node: str
+    node_name: str
+    number: int
+    log: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.node_name}/{self.number}"
+
+
 def life_key(node: str, number: int) -> str:
     return f"{SHARDS_PREFIX}{node}/{number}{_LIFE}"
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.errors import DeadlineExceeded, Unavailable
+from stelae.model.events import Listener
 from stelae.model.ids import Row, TableId
+from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Listener as Listening
@@ -23,6 +25,7 @@ from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
 from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
+from stelae.registry.masters.heartbeats import Registration
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline, left_of
@@ -33,6 +36,7 @@ from stelae.service.tables import TableInfo
 from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
+from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.links import RemoteMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
@@ -58,6 +62,9 @@ class ShardParts:
     to_master: RemoteMasterLink
     server: TabletServer
     counts: EventCounts
+    clock: Clock
+    tell: Listener
+    release: str = ""
 
 
 class ClusterShard:
@@ -76,6 +83,7 @@ class ClusterShard:
         self._closing = RLock()
         self._is_closed = False
         self._served: Served | None = None
+        self._heartbeats: Heartbeats | None = None
         self.wakes = server.wakes
         self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
         self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
@@ -93,7 +101,18 @@ class ClusterShard:
         life = self._run(register_shard(parts.metastore, parts.fence, str(listener.address)))
         parts.sender.name = f"{parts.fence.name} ({life.incarnation})"
         self._served = self._start_serving(self, listener)
+        registration = Registration(life.node, life.address, parts.release)
+        writer = HeartbeatWriter(parts.fence.name, life.incarnation, registration)
+        self._heartbeats = Heartbeats(writer, self._look, parts.to_master.send_heartbeat, parts.tell)
+        self._run(self._heartbeats.start())
         return life
+
+    def _look(self) -> ShardNow:
+        """On the loop, for heartbeats."""
+        shard = self.server.shard
+        log_bytes = sum(segment.size_bytes for segment in shard.segments())
+        tablets, catalog = self.server.control.glance(), self.catalog.latest.version
+        return ShardNow(self._parts.clock.wall_ms(), catalog, tablets, log_bytes, shard.unflushed_bytes())
 
     # -- what clients ask besides what the server does itself
 
@@ -169,6 +188,8 @@ class ClusterShard:
 
     def leave(self) -> None:
         """Take no more requests; those under way are answered first, if they do not take long."""
+        if self._heartbeats is not None:
+            self._run(self._heartbeats.close())
         if self._served is not None:
             self._served.close()
 

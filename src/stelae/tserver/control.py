@@ -123,12 +123,15 @@ class TabletControl:
             shard = self._shard
             states = shard.tablets().values() if table is None else shard.of_table(table)
             here = self._report_on([state for state in states if parent_of(state.table) == META1]).tablets
-            away = tuple(
-                ReportedTablet(each.tablet, each.table, each.rows, int(Life.UNKNOWN), each.schema_version)
-                for each in self._away.values()
-                if table in (None, each.table)
-            )
+            away = tuple(_away_report(each) for each in self._away.values() if table in (None, each.table))
             return TabletReport(shard.name, here + away, is_full=table is None)
+
+    def glance(self) -> dict[TabletId, ReportedTablet]:
+        """What `report` says, without waiting for anybody: of what is being changed now it has either."""
+        found = {state.tablet: state for state in self._shard.tablets().values() if parent_of(state.table) == META1}
+        here = {each.tablet: each for each in self._report_on(found.values()).tablets}
+        away = {config.tablet: _away_report(config) for config in list(self._away.values())}
+        return {**away, **here}
 
     def _report_on(self, states: Iterable[TabletState]) -> TabletReport:
         tablets = tuple(
@@ -273,3 +276,7 @@ class TabletControl:
             here = [tablet for tablet in tablets if tablet in self._shard.tablets()]
             self._shard.install([], here)
         self._away |= {tablet: self._configs.saved(tablet) for tablet in here}
+
+
+def _away_report(config: TabletConfig) -> ReportedTablet:
+    return ReportedTablet(config.tablet, config.table, config.rows, int(Life.UNKNOWN), config.schema_version)

@@ -12,10 +12,13 @@ from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.registry.control_operations import ANSWER_S, JOIN_TABLETS, SPLIT_TABLET, TABLETS_AT_REST, TabletsAtRest
 from stelae.registry.masters.guard import MasterGuard, read_guard
+from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer
 from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.tablet_records import TabletRecord, read_tablets
 from stelae.service.deadlines import Deadline
+
+_HEARTBEAT_ANSWER_S = 5.0
 
 
 class RemoteMasterLink:
@@ -39,6 +42,9 @@ class RemoteMasterLink:
     def tablets_at_rest(self) -> TabletsAtRest:
         """What the master has recorded while it changes nothing."""
         return self._loop.run(self._master.ask(TABLETS_AT_REST, self._until()))
+
+    async def send_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
+        return await self._master.ask(HEARTBEAT, Deadline(self._clock, _HEARTBEAT_ANSWER_S), beat)
 
     async def close(self) -> None:
         await self._master.close()

@@ -18,6 +18,7 @@ from stelae.model.ranges import RowRange
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.registry import control as c
 from stelae.registry import control_operations as ops
+from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer, Registration
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service import messages as m
 from stelae.service.bodies import Bytes
@@ -46,6 +47,7 @@ REQUESTS: list[c.ControlRequest] = [
     c.SplitTablet(TABLET, Row(b"m"), TabletId(18), TabletId(19)),
     c.JoinTablets(TABLET, TabletId(18), TabletId(19)),
 ]
+REPORTED = (c.ReportedTablet(TABLET, TABLE, RowRange(b""), c.SERVING, 1),)  # type: ignore[arg-type]
 CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "control": [ops.CONTROL.ask(request, CATALOG) for request in REQUESTS],
     "report": [ops.REPORT.ask(), ops.REPORT.ask(TABLE)],
@@ -60,8 +62,9 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "places": [ops.PLACES.ask()],
     "files_needed": [ops.FILES_NEEDED.ask()],
     "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
+    "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
 }
-REPORT = c.TabletReport("n1/0", (c.ReportedTablet(TABLET, TABLE, RowRange(b""), c.SERVING, 1),), is_full=True)  # type: ignore[arg-type]
+REPORT = c.TabletReport("n1/0", REPORTED, is_full=True)
 CONTROL_ANSWERS: dict[str, Any] = {
     **dict.fromkeys(("control", "report"), REPORT),
     "choose_split": ops.ChosenSplit(TABLET, Row(b"m")),
@@ -70,6 +73,7 @@ CONTROL_ANSWERS: dict[str, Any] = {
     "places": ops.ClusterPlaces("a-store", (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)),
     "files_needed": ops.FilesNeeded(7, ("fragments/a",), ("fragments/b",), ("hold-a",)),
     "collect": (3, 4_000),
+    "heartbeat": HeartbeatAnswer(register=True, report_all=True, is_late=True, clock_off_ms=-5),
 }
 
 
@@ -86,6 +90,9 @@ class ControlledBackend(FakeBackend):
 
     def files_needed(self, *, deadline: Deadline | None = None) -> ops.FilesNeeded:
         return self._told("files_needed", deadline=deadline)
+
+    def heartbeat(self, beat: Heartbeat, *, deadline: Deadline | None = None) -> HeartbeatAnswer:
+        return self._told("heartbeat", beat, deadline=deadline)
 
     def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         return self._told("collect", for_good, deadline=deadline)

@@ -1,0 +1,77 @@
+"""What a master knows of each server by its heartbeats, in memory and for as long as it leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stelae.model.ids import TabletId
+from stelae.registry.control import ReportedTablet
+from stelae.registry.masters.heartbeats import (
+    CLOCK_OFF_MS_MAX,
+    SILENT_S,
+    Heartbeat,
+    HeartbeatAnswer,
+    Registration,
+)
+
+
+@dataclass(slots=True)
+class ServerDescriptor:
+    """`heard_s`: when it was last heard of, by the master's clock. `is_known`: what it has is known whole."""
+
+    incarnation: int
+    heard_s: float
+    number: int = -1
+    is_known: bool = False
+    registration: Registration | None = None
+    tablets: dict[TabletId, ReportedTablet] = field(default_factory=dict)
+    catalog: int = 0
+    clock_off_ms: int = 0
+    log_bytes: int = 0
+    unflushed_bytes: int = 0
+
+    def is_usable(self, now_s: float) -> bool:
+        """Whether new tablets may be put on it."""
+        return now_s - self.heard_s <= SILENT_S and abs(self.clock_off_ms) <= CLOCK_OFF_MS_MAX
+
+
+class Descriptors:
+    """For the tasks of one event loop: each heartbeat is taken whole before the next."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, ServerDescriptor] = {}
+
+    def take(self, beat: Heartbeat, now_s: float, wall_ms: int) -> tuple[HeartbeatAnswer, bool]:
+        """What to answer; and whether the server is another incarnation than was known, all of whose tablets are
+        reported now."""
+        found = self._known.get(beat.server)
+        if found is not None and (beat.incarnation, beat.number) <= (found.incarnation, found.number):
+            return HeartbeatAnswer(is_late=True), False
+        if found is None or found.incarnation != beat.incarnation:
+            found = self._known[beat.server] = ServerDescriptor(beat.incarnation, now_s)
+        was_known = found.is_known
+        self._take_report(found, beat)
+        found.number, found.heard_s, found.catalog = beat.number, now_s, beat.catalog
+        found.log_bytes, found.unflushed_bytes = beat.log_bytes, beat.unflushed_bytes
+        found.clock_off_ms = beat.wall_ms - wall_ms
+        found.registration = beat.registration or found.registration
+        off_ms = found.clock_off_ms if abs(found.clock_off_ms) > CLOCK_OFF_MS_MAX else 0
+        answer = HeartbeatAnswer(found.registration is None, not found.is_known, clock_off_ms=off_ms)
+        return answer, found.is_known and not was_known
+
+    def _take_report(self, found: ServerDescriptor, beat: Heartbeat) -> None:
+        if beat.since is None:
+            found.tablets, found.is_known = {}, True
+        elif beat.since != found.number:
+            found.is_known = False  # something was missed in between
+        found.tablets |= {each.tablet: each for each in beat.changed}
+        for tablet in beat.gone:
+            found.tablets.pop(tablet, None)
+
+    def of(self, server: str) -> ServerDescriptor | None:
+        """None: it was not heard of in this term."""
+        return self._known.get(server)
+
+    def unusable(self, now_s: float) -> set[str]:
+        """Those that were heard of, and get no new tablets now."""
+        return {server for server, found in self._known.items() if not found.is_usable(now_s)}
