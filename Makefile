@@ -11,7 +11,8 @@ BIN := .venv/bin
 READY := .venv/ready-$(firstword $(shell pwd | cksum))
 
 # Hundreds of tests start Python processes: with what they import compiled once, that costs half.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Three workers, of which one has Spark: tests wait for processes and deadlines, and meanwhile others use the cores.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadgroup
 
 .PHONY: help setup demo test check bench soak lock clean force
 

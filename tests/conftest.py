@@ -1,4 +1,5 @@
-"""Hypothesis profiles, the one Spark session of a test run, and the one server that speaks S3.
+"""Hypothesis profiles, where directories of tests lie, the one Spark session of a test run, and the one server that
+speaks S3.
 
 STELAE_PROFILE chooses how hard properties are tried:
   dev   few examples, random: while writing code
@@ -9,6 +10,8 @@ STELAE_PROFILE chooses how hard properties are tried:
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +35,23 @@ settings.register_profile("ci", _PATIENT, max_examples=50, derandomize=True)
 settings.register_profile("soak", _PATIENT, max_examples=5_000)
 
 
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES_MIN = 4 * 1024**3
+
+
+def _use_memory() -> None:
+    """Directories of tests, and of what they start, lie in memory if there is plenty, unless TMPDIR says otherwise:
+    thousands of stores are synced, and no test takes the power away from a real disk."""
+    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK | os.X_OK):
+        return
+    runs_programs = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
+    if runs_programs and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN:
+        os.environ["TMPDIR"] = str(_MEMORY)
+        tempfile.tempdir = None
+
+
 def pytest_configure() -> None:
+    _use_memory()
     profile = os.environ.get("STELAE_PROFILE", "ci")
     if profile not in ("dev", "ci", "soak"):
         raise pytest.UsageError(f"STELAE_PROFILE={profile}: use dev, ci or soak")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -94,6 +95,11 @@ class EtcdServer:
             self.process.wait()
             self.process = None
 
+    def end(self) -> None:
+        """Its data is deleted: that is hundreds of megabytes, for a few keys."""
+        self.kill()
+        shutil.rmtree(self.directory / self.name, ignore_errors=True)
+
     def stop_answering(self) -> None:
         assert self.process is not None
         stop(self.process)
@@ -133,7 +139,7 @@ def running_etcd(
         servers = _describe(place, members, tls, options)
         with ExitStack() as at_end:
             for server in servers:
-                at_end.callback(server.kill)
+                at_end.callback(server.end)
                 server.start()
             if all(server.wait_ready() for server in servers):
                 yield servers

@@ -19,7 +19,7 @@ from stelae.model.declare import parse_column
 from stelae.model.hybrid import to_datetime
 from stelae.registry.catalog.service import CatalogSettings, open_catalog
 from tests.catalog.samples import USERS, create
-from tests.cli.test_app import stelae
+from tests.cli.running import run
 from tests.etcd import running_etcd
 
 History = tuple[list[str], list[str]]
@@ -57,7 +57,7 @@ def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_log(history: History) -> None:
     place, times = history
-    versions = json.loads(stelae("catalog", "log", *place, "--json").stdout)
+    versions = json.loads(run("catalog", "log", *place, "--json").stdout)
     assert [version["version"] for version in versions] == [5, 4, 3, 2, 1]
     assert [version["active_from"] for version in versions] == [f"{t[:23]}Z" for t in reversed(times)]
     assert versions[2]["author"] == "ann"
@@ -66,33 +66,33 @@ def test_log(history: History) -> None:
         "columns dropped: table 'users', columns 'name'",
     ]
     assert versions[0]["changes"] == ["table dropped: table 'users'"]
-    shown = stelae("catalog", "log", *place, "--limit", "1").stdout
+    shown = run("catalog", "log", *place, "--limit", "1").stdout
     assert "table dropped" in shown
     assert "columns added" not in shown
 
 
 def test_show(history: History) -> None:
     place, times = history
-    now = json.loads(stelae("catalog", "show", *place, "--json").stdout)
+    now = json.loads(run("catalog", "show", *place, "--json").stdout)
     assert list(now["tables"]) == ["shop.orders"]
     assert [gone.split()[0] for gone in now["dropped"]] == ["users"]
-    then = json.loads(stelae("catalog", "show", "users", *place, "--json", "--version", "3").stdout)
+    then = json.loads(run("catalog", "show", "users", *place, "--json", "--version", "3").stdout)
     assert then["groups"]["profile"]["columns"] == {"age": "int32 not null default 0", "email": "string"}
-    by_time = json.loads(stelae("catalog", "show", "users", *place, "--json", "--at", times[2]).stdout)
+    by_time = json.loads(run("catalog", "show", "users", *place, "--json", "--at", times[2]).stdout)
     assert by_time == then
-    shown = stelae("catalog", "show", "users", *place, "--version", "1").stdout
+    shown = run("catalog", "show", "users", *place, "--version", "1").stdout
     assert "age: int32 not null default 0" in shown
 
 
 def test_diff(history: History) -> None:
     place, _ = history
-    found = json.loads(stelae("catalog", "diff", "3", "4", *place, "--json").stdout)
+    found = json.loads(run("catalog", "diff", "3", "4", *place, "--json").stdout)
     assert found["differences"] == [
         {"path": "tables/users/schema_version", "before": 3, "after": 4},
         {"path": "tables/users/groups/events/purge", "before": "none", "after": "max-age=1w"},
     ]
-    assert "hold the same" in stelae("catalog", "diff", "2", "2", *place).stdout
-    assert "tables/users" in stelae("catalog", "diff", "4", *place).stdout
+    assert "hold the same" in run("catalog", "diff", "2", "2", *place).stdout
+    assert "tables/users" in run("catalog", "diff", "4", *place).stdout
 
 
 @pytest.mark.parametrize(
@@ -107,19 +107,19 @@ def test_diff(history: History) -> None:
     ],
 )
 def test_mistakes(history: History, arguments: list[str], message: str) -> None:
-    done = stelae("catalog", *arguments, *history[0])
-    assert done.returncode == 1
+    done = run("catalog", *arguments, *history[0])
+    assert done.exit_code == 1
     assert message in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
 
 
 def test_no_store_no_place_and_no_server(tmp_path: Path) -> None:
-    nothing = stelae("catalog", "log", "--path", tmp_path)
-    assert nothing.returncode == 1
+    nothing = run("catalog", "log", "--path", tmp_path)
+    assert nothing.exit_code == 1
     assert f"there is no {METASTORE_FILE}" in nothing.stderr.replace("\n", " ")
     assert list(tmp_path.iterdir()) == []
-    nowhere = stelae("catalog", "log")
-    assert nowhere.returncode == 1
+    nowhere = run("catalog", "log")
+    assert nowhere.exit_code == 1
     assert "say where the store is" in nowhere.stderr
 
 
@@ -129,8 +129,8 @@ def test_an_empty_catalog(tmp_path: Path) -> None:
             pass
 
     asyncio.run(nothing())
-    assert "the catalog is empty" in stelae("catalog", "log", "--path", tmp_path).stdout
-    assert json.loads(stelae("catalog", "show", "--path", tmp_path, "--json").stdout)["version"] == 0
+    assert "the catalog is empty" in run("catalog", "log", "--path", tmp_path).stdout
+    assert json.loads(run("catalog", "show", "--path", tmp_path, "--json").stdout)["version"] == 0
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
 
     asyncio.run(odd())
     for verb in (["log"], ["show"], ["diff", "0"]):
-        done = stelae("catalog", *verb, "--path", tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = run("catalog", *verb, "--path", tmp_path)
+        assert done.exit_code == 0, done.stderr
         assert "br[/b]cket" in done.stdout
         assert "\x1b" not in done.stdout

@@ -44,6 +44,7 @@ from stelae.storage.log.wal import WalSettings
 from stelae.storage.shard import ShardSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+from tests.sim.one_core import on_one_core
 
 MASTERS = ("master", "master-2")
 LEASE_S_MIN, LEASE_S_MAX = 1.0, 5.0
@@ -82,6 +83,7 @@ def simulated_threads(rng: Rng) -> Iterator[None]:
     try:
         preemption = PREEMPTION_MAX * rng.fraction() if rng.below(2) else 0.0
         with (
+            on_one_core(),
             simulated_locks(preemption),
             mock.patch("stelae.adapters.threads.Thread", LoopsThread),
             mock.patch.object(OPEN_FILES, "_users", WeakKeyDictionary()),  # those of other runs are not of this one
