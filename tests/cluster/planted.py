@@ -5,8 +5,8 @@ Each is a patch of one function, of the kind that a slip of the pen makes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from stelae.client.remote.finding import FoundDial
 from stelae.client.remote.lines import Line
-from stelae.master.master import Master
+from stelae.master.alignment import Alignment
 from stelae.model.ids import TabletId
 from stelae.ports.transport import Connection
 from stelae.service.deadlines import Deadline
@@ -129,12 +129,7 @@ def _address_is_kept() -> AbstractContextManager[Any]:
 
 
 def _half_done_is_forgotten() -> AbstractContextManager[Any]:
-    @asynccontextmanager
-    async def change(self: Master, deadline: Any = None) -> AsyncIterator[None]:
-        async with self._turn(deadline):
-            yield
-
-    return mock.patch.object(Master, "_change", change)
+    return mock.patch.object(Alignment, "doubt", return_value=None)
 
 
 PLANTED = [

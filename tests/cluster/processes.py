@@ -23,7 +23,8 @@ from stelae.client.remote.asking import Asker
 from stelae.client.remote.finding import AnyConnector, FoundConnector
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, attach_patiently
-from stelae.launch.steps import TEND_S, start_steps
+from stelae.launch.processes import MASTER_TEND_S
+from stelae.launch.steps import start_steps
 from stelae.master.settings import MasterSettings
 from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
@@ -133,7 +134,7 @@ def _serve_master(ports: sim.ProcessPorts) -> None:
         master.tend()
         return False
 
-    StepThread("stelae-tend", tend, TEND_S)
+    StepThread("stelae-tend", tend, MASTER_TEND_S)
 
 
 async def run_shard(ports: sim.ProcessPorts) -> None:
