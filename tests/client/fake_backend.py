@@ -89,9 +89,15 @@ class FakeBulk:
         raise NotImplementedError
 
     def hold(
-        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+        self,
+        table: TableId,
+        at: Txn | None = None,
+        ttl_s: float = TTL_S_DEFAULT,
+        ticket: str | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> HeldTable:
-        return self._told("hold", table, at, ttl_s, deadline=deadline)
+        return self._told("hold", table, at, ttl_s, ticket, deadline=deadline)
 
     def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:
         return self._told("renew", ticket, ttl_s, deadline=deadline)
@@ -122,9 +128,10 @@ class FakeBulk:
         full: bool = True,
         erase_now: bool = False,
         ttl_s: float = TTL_S_DEFAULT,
+        ticket: str | None = None,
         deadline: Deadline | None = None,
     ) -> CompactionTicket:
-        return self._told("begin_compaction", table, full, erase_now, ttl_s, deadline=deadline)
+        return self._told("begin_compaction", table, full, erase_now, ttl_s, ticket, deadline=deadline)
 
     def adopt(self, ticket: str, number: int, file: FragmentFile | None, *, deadline: Deadline | None = None) -> bool:
         return self._told("adopt", ticket, number, file, deadline=deadline)
@@ -232,7 +239,7 @@ class FakeBackend(FakeBulk):
     def wait_for_room(self, seconds: float) -> None:
         return None
 
-    def now(self, *, deadline: Deadline | None = None) -> Txn:
+    def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:
         return self._told("now", deadline=deadline)
 
     def newest(
@@ -275,7 +282,7 @@ class FakeBackend(FakeBulk):
     def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
         return FakeScan(self, iter(self._told("scan", table, ask, deadline=deadline)))
 
-    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> FakePin:
+    def pin(self, at: Txn | None = None, table: TableId | None = None, *, deadline: Deadline | None = None) -> FakePin:
         pin = FakePin(self, self._told("pin", at, deadline=deadline))
         with self.lock:
             self.pins.add(pin)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 from unittest import mock
 from weakref import WeakKeyDictionary
@@ -20,8 +21,8 @@ from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
+from stelae.client.remote.cluster.store import ClusterStore
 from stelae.client.remote.finding import AnyConnector, FoundConnector
-from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore, attach_patiently
 from stelae.launch.processes import MASTER_TEND_S
 from stelae.launch.steps import start_steps
@@ -174,7 +175,7 @@ class Connected:
     def own(self) -> None:
         return None
 
-    def attach(self, deadline: Deadline | None) -> RemoteStore:
+    def attach(self, deadline: Deadline | None) -> ClusterStore:
         ports = self._ports
 
         def connect(address: str) -> Any:
@@ -183,24 +184,29 @@ class Connected:
         addresses = [_master_address(name) for name in MASTERS]
         masters = Asker(AnyConnector(addresses, connect, ports.clock), CLIENT, ports.clock)
 
-        def find(until: Deadline | None) -> str:
-            shards = masters.ask(PLACES, until).shards
-            if not shards:
-                raise Unavailable("no shard has been started yet")
-            return shards[0].address
+        def find(shard: str, until: Deadline | None) -> str:
+            for each in masters.ask(PLACES, until).shards:
+                if each.name == shard:
+                    return each.address
+            raise Unavailable(f"no shard is called {shard}")
+
+        def connect_shard(shard: str) -> FoundConnector:
+            return FoundConnector(f"shard {shard}", partial(find, shard), connect, ports.clock)
 
         def find_leading(until: Deadline | None) -> str:
             return masters.ask(PLACES, until).master or _fail_to_find()
 
-        writers = ThreadsExecutor(ports.loop, 4, 1_000)
         leading = FoundConnector("the leading master", find_leading, connect, ports.clock)
-        remote = RemoteStore(
-            FoundConnector("the shard", find, connect, ports.clock),
-            writers,
+        remote = ClusterStore(
+            "the simulated cluster",
+            masters,
+            Asker(leading, CLIENT, ports.clock),
+            connect_shard,
             CLIENT,
             ports.clock,
-            tables=Asker(leading, CLIENT, ports.clock),
-            besides=(masters,),
+            ports.rng,
+            ThreadsExecutor(ports.loop, 4, 1_000),
+            ThreadsExecutor(ports.loop, 8, 1_000),
         )
         try:
             remote.attach(deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Lock
 
 from stelae.adapters.clock import SystemClock
@@ -12,16 +12,18 @@ from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.threads import StepThread
 from stelae.client.remote.asking import Asker
+from stelae.client.remote.cluster.store import ClusterStore
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore
 from stelae.ports.blocking import BlockingConnector
-from stelae.registry.peers import Dial, Peer
+from stelae.registry.peers import Dial, Peer, Sign
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.wire.handshake import Introduction
 
 CLOCK = SystemClock()
 _WRITERS = 16
+_CALLERS = 64
 _QUEUED_MAX = 100_000
 _WATCH_S = 1.0
 
@@ -30,14 +32,7 @@ class ConnectedStore(RemoteStore):
     """With the threads that submitted writes run on, which end with it."""
 
     def __init__(
-        self,
-        connector: BlockingConnector,
-        me: Introduction,
-        place: str,
-        make_dial: Callable[[], Dial],
-        *,
-        tables: Asker | None = None,
-        besides: Sequence[Asker] = (),
+        self, connector: BlockingConnector, me: Introduction, place: str, make_dial: Callable[[], Dial]
     ) -> None:
         """`make_dial`: for the running event loop."""
 
@@ -45,13 +40,40 @@ class ConnectedStore(RemoteStore):
             return Peer(connector.address, make_dial(), me, CLOCK, SystemRng())
 
         self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX)
-        super().__init__(connector, self._threads, me, CLOCK, tables=tables, besides=besides, open_peer=open_peer)
+        super().__init__(connector, self._threads, me, CLOCK, open_peer=open_peer)
         self.place = place
         _connected.add(self)
 
     def close(self) -> None:
         super().close()
         self._threads.close()
+
+
+class ConnectedCluster(ClusterStore):
+    """With the threads that submitted writes run on, and those that ask several shards at once, which end with it."""
+
+    def __init__(
+        self,
+        place: str,
+        masters: Asker,
+        leading: Asker,
+        connect: Callable[[str], BlockingConnector],
+        me: Introduction,
+        make_dial: Callable[[str], Dial],
+    ) -> None:
+        """`connect`, `make_dial`: to a shard, by its name; `make_dial` for the running event loop."""
+
+        def open_peer(shard: str, sign: Sign) -> Peer:
+            return Peer(connect(shard).address, make_dial(shard), me, CLOCK, SystemRng(), sign=sign)
+
+        self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX), ThreadExecutor(_CALLERS, _QUEUED_MAX)
+        super().__init__(place, masters, leading, connect, me, CLOCK, SystemRng(), *self._threads, open_peer=open_peer)
+        _connected.add(self)
+
+    def close(self) -> None:
+        super().close()
+        for threads in self._threads:
+            threads.close()
 
 
 class WatchedStore(AttachedStore):
@@ -76,7 +98,7 @@ class WatchedStore(AttachedStore):
         super().close()
 
 
-_connected: weakref.WeakSet[ConnectedStore] = weakref.WeakSet()
+_connected: weakref.WeakSet[ConnectedStore | ConnectedCluster] = weakref.WeakSet()
 _beginning = Lock()
 
 

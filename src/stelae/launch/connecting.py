@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from collections.abc import Awaitable
+from functools import partial
 from threading import Event
 
 from stelae.adapters.event_log import EventLog
@@ -20,10 +22,9 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.finding import AnyConnector, FoundConnector, FoundDial
-from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import attach_patiently
 from stelae.launch.access import NO_ACCESS, Access
-from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
+from stelae.launch.attached import CLOCK, ConnectedCluster, WatchedStore
 from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.model.values import show
 from stelae.ports.blocking import BlockingConnector
@@ -55,7 +56,7 @@ class ClusterPlace:
     def own(self) -> None:
         return None
 
-    def attach(self, deadline: Deadline | None) -> ConnectedStore:
+    def attach(self, deadline: Deadline | None) -> ConnectedCluster:
         remote = self.prepare()
         try:
             remote.attach(deadline)
@@ -64,15 +65,15 @@ class ClusterPlace:
             raise
         return remote
 
-    def prepare(self) -> ConnectedStore:
+    def prepare(self) -> ConnectedCluster:
         """Not connected yet: the first call connects."""
         masters = Asker(AnyConnector(self.addresses, self._connector, CLOCK), self._me, CLOCK)
 
-        def find(until: Deadline | None) -> str:
-            shards = masters.ask(PLACES, until).shards
-            if not shards:
-                raise Unavailable(f"{self.words}: no shard has been started yet")
-            return shards[0].address
+        def find(shard: str, until: Deadline | None) -> str:
+            for each in masters.ask(PLACES, until).shards:
+                if each.name == shard:
+                    return each.address
+            raise Unavailable(f"{self.words}: no shard is called {shard}")
 
         def find_leading(until: Deadline | None) -> str:
             address = masters.ask(PLACES, until).master
@@ -80,17 +81,21 @@ class ClusterPlace:
                 raise Unavailable(f"{self.words}: no master leads yet")
             return address
 
-        def make_dial() -> FoundDial:
-            return FoundDial(what, find_on_loop, TcpTransport(tls=self._tls).connect)
+        def connect(shard: str) -> FoundConnector:
+            return FoundConnector(self._words_of(shard), partial(find, shard), self._connector, CLOCK)
 
-        async def find_on_loop(until: Deadline | None) -> str:
-            return await asyncio.to_thread(find, until)
+        def make_dial(shard: str) -> FoundDial:
+            def find_on_loop(until: Deadline | None) -> Awaitable[str]:
+                return asyncio.to_thread(find, shard, until)
 
-        what = f"the shard of {self.words}"
-        shard = FoundConnector(what, find, self._connector, CLOCK)
+            return FoundDial(self._words_of(shard), find_on_loop, TcpTransport(tls=self._tls).connect)
+
         leading = FoundConnector(f"the master of {self.words}", find_leading, self._connector, CLOCK)
         tables, addresses = Asker(leading, self._me, CLOCK), ",".join(self.addresses)
-        return ConnectedStore(shard, self._me, addresses, make_dial, tables=tables, besides=(masters,))
+        return ConnectedCluster(addresses, masters, tables, connect, self._me, make_dial)
+
+    def _words_of(self, shard: str) -> str:
+        return f"shard {shard} of {self.words}"
 
     def away_words(self) -> str:
         return f"{self.words} cannot be reached"
@@ -110,7 +115,7 @@ def connect_session(masters: str, patience: Patience, *, access: Access = NO_ACC
     return session
 
 
-def _finder(place: ClusterPlace, opened: RemoteStore) -> WatchedStore:
+def _finder(place: ClusterPlace, opened: ConnectedCluster) -> WatchedStore:
     return WatchedStore(place, opened, CLOCK, ThreadExecutor(1, 1), EventLog(place.words))
 
 

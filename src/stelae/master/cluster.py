@@ -10,15 +10,16 @@ from typing import Protocol
 
 from stelae.master.collection import Collection
 from stelae.master.desk import Gate, TableDesk
+from stelae.master.locating import Locator
 from stelae.master.terms import Terms
 from stelae.model.errors import Deposed, Unavailable
-from stelae.model.ids import Row, TabletId
+from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Listener
 from stelae.registry.catalog.service import CatalogService
-from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, ShardPlace, TabletsAtRest
+from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, ShardPlace, TableLocation, TabletsAtRest
 from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
@@ -81,6 +82,7 @@ class ClusterMaster:
         self._collection = parts.collection
         self._collecting = RLock()
         self._collect_s = 0.0
+        self._locator = Locator(parts.metastore, parts.catalog, parts.terms)
         self._closing = RLock()
         self._is_closed = False
         self._served: Service | None = None
@@ -163,6 +165,11 @@ class ClusterMaster:
         guard = await read_guard(self._metastore)
         shards = tuple(ShardPlace(life.name, life.address, life.incarnation) for life in lives)
         return ClusterPlaces(self.mark.token, shards, "" if guard is None else guard.address)
+
+    def locate(self, table: TableId, *, deadline: Deadline | None = None) -> TableLocation:
+        """Where the rows of a table are."""
+        self._gate.check()
+        return self._run(self._locator.locate(table, deadline))
 
     # -- the end
 

@@ -229,6 +229,14 @@ class Master:
                 await self._records.write(records, others)
         return made, records
 
+    async def settle(self, table: TableId, *, deadline: Deadline | None = None) -> None:
+        """What was begun about a table and not brought to its end, as far as it can be done now."""
+        if self._alignment.has_doubts:
+            async with self._change(CATALOG, deadline):
+                pass  # its tablets may be recorded, and nobody has looked for a server for them yet
+        async with self._change(table, deadline):
+            return
+
     def _name(self, table: Table) -> str:
         return self._catalog.latest.qualified_name(table)
 

@@ -19,6 +19,7 @@ from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.masters.guard import HeldGuard, MasterGuard
+from stelae.registry.tablet_records import TabletRecord
 
 _PAUSE_S = 1.0
 
@@ -121,6 +122,13 @@ class Terms:
         """The same of tablets."""
         if not self.master().knows_tablets:
             raise Unavailable("the master that leads has just begun, and has not read yet which tablets there are")
+
+    def tablets_of(self, table: TableId) -> tuple[TabletRecord, ...] | None:
+        """The tablets of a table, if this master leads and knows them; None: what is recorded says more."""
+        with suppress(Unavailable):
+            self.check_tablets()
+            return self.master().maps.of_table(table)
+        return None
 
     def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
         """As `ShardServers`. Blocking."""

@@ -162,6 +162,15 @@ EVERYTHING = RangeSet((ALL_ROWS,))
 NOTHING = RangeSet()
 
 
+def does_cover(ranges: Iterable[RowRange], whole: RowRange = ALL_ROWS) -> bool:
+    """Whether ranges in order cover the whole with no gap and no overlap."""
+    try:
+        check_cover(ranges, whole)
+    except InvalidArgument:
+        return False
+    return True
+
+
 def check_cover(ranges: Iterable[RowRange], whole: RowRange = ALL_ROWS) -> None:
     """Ranges in order cover the whole with no gap and no overlap, or InvalidArgument says where they do not."""
     expected: bytes | None = whole.start

@@ -54,6 +54,10 @@ class JoinTabletsMessage(Request, frozen=True):
     right: _Number
 
 
+class LocateMessage(Request, frozen=True):
+    table: _Number
+
+
 class ChosenSplit(msgspec.Struct, frozen=True):
     """`size_bytes`: of the tablet now."""
 
@@ -104,6 +108,15 @@ class ClusterPlaces(msgspec.Struct, frozen=True):
     store: str
     shards: tuple[ShardPlace, ...]
     master: str = ""
+
+
+class TableLocation(msgspec.Struct, frozen=True):
+    """Where the rows of a table are: of each tablet, in the order of rows and without a gap, its first row and the name
+    of the shard that has it; and where these shards serve now."""
+
+    table: TableId
+    tablets: tuple[tuple[Row, str], ...]
+    shards: tuple[ShardPlace, ...]
 
 
 REPORT_CODEC: Codec[TabletReport] = codec_of("a report on tablets", TabletReport)
@@ -207,6 +220,14 @@ def _carry_out_places(master: Any, _: Any, __: Bytes, until: Deadline | None, __
     return master.places(deadline=until)
 
 
+def _ask_locate(table: TableId) -> Asked:
+    return LocateMessage(table), b""
+
+
+def _carry_out_locate(master: Any, asked: Any, _: Bytes, until: Deadline | None, __: Progress) -> TableLocation:
+    return master.locate(TableId(asked.table), deadline=until)
+
+
 SPLIT_TABLET = Operation(
     "split_tablet", SplitTabletMessage, _ask_split, _carry_out_split, NOTHING, changes=True, is_long=True
 )
@@ -224,6 +245,9 @@ TABLETS_AT_REST: Operation[[], TabletsAtRest] = Operation(
 PLACES: Operation[[], ClusterPlaces] = Operation(
     "places", NothingMessage, _ask_nothing, _carry_out_places, codec_of("who serves", ClusterPlaces)
 )
+LOCATE: Operation[[TableId], TableLocation] = Operation(
+    "locate", LocateMessage, _ask_locate, _carry_out_locate, codec_of("where a table is", TableLocation)
+)
 
 COLLECT = Operation(
     "collect",
@@ -236,4 +260,6 @@ COLLECT = Operation(
 )
 
 SHARD_CONTROL = {each.name: each for each in (CONTROL, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
-MASTER_CONTROL = {each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, COLLECT, HEARTBEAT)}
+MASTER_CONTROL = {
+    each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT)
+}

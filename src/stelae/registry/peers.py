@@ -53,7 +53,8 @@ Dial: TypeAlias = Callable[[Deadline], Awaitable[Connection]]
 Sign: TypeAlias = Callable[[Request], Request]
 
 
-def _unsigned(request: Request) -> Request:
+def unsigned(request: Request) -> Request:
+    """As whoever says nothing of itself signs."""
     return request
 
 
@@ -83,7 +84,7 @@ class Peer:
         clock: Clock,
         rng: Rng,
         settings: PeerSettings = DEFAULT_PEER_SETTINGS,
-        sign: Sign = _unsigned,
+        sign: Sign = unsigned,
     ) -> None:
         """`sign`: adds to each request what the sender says of itself."""
         self.name = name

@@ -141,8 +141,9 @@ class TabletService(BulkBackend, Protocol):
 
     # -- reading
 
-    def now(self, *, deadline: Deadline | None = None) -> Txn:
-        """The newest snapshot: everything acknowledged before this call is in it."""
+    def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:
+        """The newest snapshot: everything acknowledged before this call is in it, and nothing that is asked for after
+        it. `table`: of this table alone; a store of several shards then asks only those that have rows of it."""
         ...
 
     def newest(
@@ -200,9 +201,10 @@ class TabletService(BulkBackend, Protocol):
         scan may end with SnapshotTooOld; it never gives rows that lack history. Closed early, it reads no further."""
         ...
 
-    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> Pin:
+    def pin(self, at: Txn | None = None, table: TableId | None = None, *, deadline: Deadline | None = None) -> Pin:
         """Keep a snapshot (None: now) readable, of all tables that have its history. SnapshotTooOld if none has. It
-        ends with the process at the latest."""
+        ends with the process at the latest. `table`: only this one will be read at it; a store of several shards then
+        keeps it on those that have rows of it, and others may keep it readable, too."""
         ...
 
     # -- upkeep

@@ -13,8 +13,8 @@ from stelae.service.operations import FLAG, NOTHING, TXN, Asked, Operation
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 
 
-def _ask_hold(table: TableId, at: Txn | None, ttl_s: float) -> Asked:
-    return m.HoldMessage(table, at, ttl_s), b""
+def _ask_hold(table: TableId, at: Txn | None, ttl_s: float, ticket: str | None = None) -> Asked:
+    return m.HoldMessage(table, at, ttl_s, ticket), b""
 
 
 def _ask_renew(ticket: str, ttl_s: float) -> Asked:
@@ -33,20 +33,20 @@ def _ask_commit(ticket: str, files: Sequence[LoadedFile], replaces: bool) -> Ask
     return m.CommitLoadMessage(ticket, replaces), bodies.files_bytes(files)
 
 
-def _ask_compaction(table: TableId, full: bool, erase_now: bool, ttl_s: float) -> Asked:
-    return m.BeginCompactionMessage(table, full, erase_now, ttl_s), b""
+def _ask_compaction(table: TableId, full: bool, erase_now: bool, ttl_s: float, ticket: str | None = None) -> Asked:
+    return m.BeginCompactionMessage(table, full, erase_now, ttl_s, ticket), b""
 
 
 def _ask_adopt(ticket: str, number: int, file: FragmentFile | None) -> Asked:
     return m.AdoptMessage(ticket, number), bodies.file_bytes(file)
 
 
-HOLD: Operation[[TableId, Txn | None, float], HeldTable] = Operation(
+HOLD = Operation(
     "hold",
     m.HoldMessage,
     _ask_hold,
     lambda store, q, _, until, __: store.hold(
-        TableId(q.table), None if q.at is None else Txn(q.at), q.ttl_s, deadline=until
+        TableId(q.table), None if q.at is None else Txn(q.at), q.ttl_s, q.ticket, deadline=until
     ),
     codec_of("a held table", HeldTable),
     is_long=True,
@@ -85,12 +85,12 @@ COMMIT_LOAD = Operation(
     changes=True,
     is_long=True,
 )
-BEGIN_COMPACTION: Operation[[TableId, bool, bool, float], CompactionTicket] = Operation(
+BEGIN_COMPACTION = Operation(
     "begin_compaction",
     m.BeginCompactionMessage,
     _ask_compaction,
     lambda store, q, _, until, __: store.begin_compaction(
-        TableId(q.table), full=q.full, erase_now=q.erase_now, ttl_s=q.ttl_s, deadline=until
+        TableId(q.table), full=q.full, erase_now=q.erase_now, ttl_s=q.ttl_s, ticket=q.ticket, deadline=until
     ),
     codec_of("a compaction", CompactionTicket),
     changes=True,

@@ -16,15 +16,25 @@ if TYPE_CHECKING:
 TTL_S_DEFAULT = 3_600.0
 TTL_S_MAX = 30 * 24 * 3_600.0
 
+HOLD_TICKET, LOAD_TICKET, COMPACTION_TICKET = "hold-", "load-", "compaction-"
+"""How the names of tickets begin, by what they are for."""
+
 
 class BulkBackend(Protocol):
     """Safe for threads, and blocking, as all of `Backend`."""
 
     def hold(
-        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+        self,
+        table: TableId,
+        at: Txn | None = None,
+        ttl_s: float = TTL_S_DEFAULT,
+        ticket: str | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> HeldTable:
         """The table at a snapshot (None: now). What is in memory is written to files first. SnapshotTooOld if history
-        it needs may be gone."""
+        it needs may be gone. `ticket`: how it is to be called, where several shards hold parts of one table under one
+        name; a hold of the same name that is there already is let go."""
         ...
 
     def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:
@@ -63,10 +73,11 @@ class BulkBackend(Protocol):
         full: bool = True,
         erase_now: bool = False,
         ttl_s: float = TTL_S_DEFAULT,
+        ticket: str | None = None,
         deadline: Deadline | None = None,
     ) -> CompactionTicket:
         """`full`: everything into one file per tablet and group; otherwise what is worth it now. The files are left
-        alone by others until the ticket ends."""
+        alone by others until the ticket ends. `ticket`: as for `hold`."""
         ...
 
     def adopt(self, ticket: str, number: int, file: FragmentFile | None, *, deadline: Deadline | None = None) -> bool:

@@ -166,6 +166,7 @@ class HoldMessage(Request, frozen=True):
     table: _Number
     at: _Number | None
     ttl_s: _Seconds
+    ticket: _Ticket | None = None
 
 
 class RenewMessage(Request, frozen=True):
@@ -196,6 +197,7 @@ class BeginCompactionMessage(Request, frozen=True):
     full: bool
     erase_now: bool
     ttl_s: _Seconds
+    ticket: _Ticket | None = None
 
 
 class AdoptMessage(Request, frozen=True):

@@ -120,6 +120,8 @@ class CompactionWork(msgspec.Struct, frozen=True):
     is_rooted: bool
     records: int
     size_bytes: int
+    prefix: str = ""
+    """How its result is to be named, if otherwise than the ticket says: parts of a table have their own."""
 
 
 class CompactionTicket(msgspec.Struct, frozen=True):

@@ -238,7 +238,7 @@ class TabletServer:
 
     # -- reading
 
-    def now(self, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002 - it never waits
+    def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002
         self.visits.check()
         return now(self.shard, self._ports.clock.wall_ms())
 
@@ -305,7 +305,7 @@ class TabletServer:
     def _schema_now(self, table: TableId) -> TableSchema:
         return self.visits.info(table).schema
 
-    def pin(self, at: Txn | None = None, *, deadline: Deadline | None = None) -> Pin:
+    def pin(self, at: Txn | None = None, table: TableId | None = None, *, deadline: Deadline | None = None) -> Pin:  # noqa: ARG002
         self.visits.check()
         with self.shard.lock:
             if at is not None:

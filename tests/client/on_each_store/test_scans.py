@@ -320,7 +320,7 @@ def counted_pins(db: stelae.Database) -> list[Any]:
             self._pin.close()
             pins.remove(self)
 
-    failing.pin = lambda at=None, **given: Counted(take(at, **given))  # type: ignore[attr-defined]
+    failing.pin = lambda at=None, table=None, **given: Counted(take(at, table, **given))  # type: ignore[attr-defined]
     return pins
 
 

@@ -167,9 +167,9 @@ def test_an_owner_that_is_stopped(tmp_path: Path) -> None:
 
         def ends_in(seconds: float) -> Ends:
             os.kill(process.pid, signal.SIGCONT)
-            lines = [remote._lines.take(Deadline(CLOCK, GUARD_S)) for _ in ASKED]
+            lines = [remote.lines.take(Deadline(CLOCK, GUARD_S)) for _ in ASKED]
             for line in lines:
-                remote._lines.give(line)
+                remote.lines.give(line)
             stop(process)
             return ends_of(remote, seconds)
 

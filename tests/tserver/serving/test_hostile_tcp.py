@@ -63,6 +63,7 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "files_needed": [ops.FILES_NEEDED.ask()],
     "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
+    "locate": [ops.LOCATE.ask(TABLE)],
 }
 REPORT = c.TabletReport("n1/0", REPORTED, is_full=True)
 CONTROL_ANSWERS: dict[str, Any] = {
@@ -74,6 +75,9 @@ CONTROL_ANSWERS: dict[str, Any] = {
     "files_needed": ops.FilesNeeded(7, ("fragments/a",), ("fragments/b",), ("hold-a",)),
     "collect": (3, 4_000),
     "heartbeat": HeartbeatAnswer(register=True, report_all=True, is_late=True, clock_off_ms=-5),
+    "locate": ops.TableLocation(
+        TABLE, ((Row(b""), "n1/0"), (Row(b"m"), "n1/1")), (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)
+    ),
 }
 
 
@@ -122,6 +126,9 @@ class ControlledBackend(FakeBackend):
 
     def places(self, *, deadline: Deadline | None = None) -> ops.ClusterPlaces:
         return self._told("places", deadline=deadline)
+
+    def locate(self, table: TableId, *, deadline: Deadline | None = None) -> ops.TableLocation:
+        return self._told("locate", table, deadline=deadline)
 
 
 @pytest.fixture

@@ -271,22 +271,22 @@ def test_a_store_that_was_closed_pins_nothing(world: StoreWorld) -> None:
 def test_in_a_forked_child_nothing_of_the_parents_is_touched(world: StoreWorld) -> None:
     """Locks may be held there for ever; here they are held by this thread, which would wait for itself."""
     remote = world.attach()
-    pin, scan_line = remote.pin(Txn(3)), remote._lines.take(later())
+    pin, scan_line = remote.pin(Txn(3)), remote.lines.take(later())
     remote.abandon("forked")
     with remote._pins._lock, ThreadPoolExecutor(1) as pool:
-        remote._lines._change.acquire()
+        remote.lines._change.acquire()
         try:
             pool.submit(pin.close).result(GUARD_S)
-            pool.submit(remote._lines.give, scan_line).result(GUARD_S)
+            pool.submit(remote.lines.give, scan_line).result(GUARD_S)
             calls: list[Callable[[], Any]] = [remote.pin, remote.now]
             for call in calls:
                 with pytest.raises(Closed, match="forked"):
                     pool.submit(call).result(GUARD_S)
             pool.submit(remote.close).result(GUARD_S)
         finally:
-            remote._lines._change.release()
+            remote.lines._change.release()
     assert held(world) == [3]
-    remote._lines.close()
+    remote.lines.close()
 
 
 def test_a_deadline_that_is_over_leaves_the_line(world: StoreWorld) -> None:

@@ -44,7 +44,7 @@ class PinnedScan:
 
     def __init__(self, session: Session, plan: ScanPlan, at: object, asked: Mapping[str, object]) -> None:
         """`asked`: the arguments that it was asked for with, to show them."""
-        pin = session.pin(snapshot_of(plan, at))
+        pin = session.pin(snapshot_of(plan, at), plan.view.id)
         self.session = session
         self.plan = plan
         self._asked = asked

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments.keys import txn_of
-from stelae.client.calls.steps import Again, Ask, Steps
+from stelae.client.calls.steps import Again, Ask, Steps, ask_now
 from stelae.client.calls.views import KnownTable
 from stelae.model.errors import SnapshotTooOld
 from stelae.model.ids import Row, TableId, Txn
@@ -27,7 +27,7 @@ def rows_having(
 ) -> Steps[list[FoundRow | None]]:
     """All at one snapshot, in the order of the keys. `existing` reads those that exist."""
     while True:
-        txn: Txn = (yield Ask(lambda backend, until: backend.now(deadline=until))) if at is None else txn_of(at)
+        txn: Txn = (yield ask_now(known.id)) if at is None else txn_of(at)
         try:
             found = yield from existing(keys, columns, txn)
             view = known.view

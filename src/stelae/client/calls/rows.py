@@ -23,7 +23,7 @@ from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import put_after, written_columns
 from stelae.client.calls.having import rows_having
 from stelae.client.calls.remainders import write_blocks
-from stelae.client.calls.steps import Again, Ask, Claim, Read, Steps
+from stelae.client.calls.steps import Again, Ask, Claim, Read, Steps, ask_now
 from stelae.client.calls.sums import incremented
 from stelae.client.calls.views import KnownTable, RowShape, TableView, is_having
 from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, erasures_of, mutations_of
@@ -75,7 +75,7 @@ def quick_get(
         if at is None and not view.has_ages:
             txn, values = newest(view.id, row, shape.selectors)
         else:
-            txn, values = newest(view.id, row, shape.selectors, backend.now() if at is None else txn_of(at))
+            txn, values = newest(view.id, row, shape.selectors, backend.now(view.id) if at is None else txn_of(at))
     except (InvalidArgument, Retryable, NotCached, SnapshotTooOld):
         return _MISSED
     if values is None:
@@ -108,7 +108,7 @@ class Rows:
             view = self._known.view
             wanted = None if at is None else txn_of(at)
             aged = wanted is None and view.has_ages
-            now: Txn | None = (yield Ask(lambda backend, until: backend.now(deadline=until))) if aged else wanted
+            now: Txn | None = (yield ask_now(view.id)) if aged else wanted
             try:
                 found_at: tuple[Txn, Values | None] = yield Read(view.id, row, shape.selectors, now)
             except SnapshotTooOld as error:
@@ -184,7 +184,7 @@ class Rows:
         while True:
             blocks = yield from self._known.prepared(make, is_large=is_large, for_write=True)
             if not blocks:
-                txn: Txn = yield Ask(lambda backend, until: backend.now(deadline=until))
+                txn: Txn = yield ask_now(self._known.id)
                 return txn
             try:
                 return (yield from write_blocks(self._known.id, blocks, max_txn, must_show))
@@ -355,7 +355,8 @@ def _newest_many(
         if at is not None or not view.has_ages:
             return backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
         try:
-            return backend.newest_many(view.id, rows, shape.selectors, backend.now(deadline=until), deadline=until)
+            now = backend.now(view.id, deadline=until)
+            return backend.newest_many(view.id, rows, shape.selectors, now, deadline=until)
         except SnapshotTooOld as error:
             raise Unavailable(f"table {view.name!r}: its history was dropped just now: {error}") from None
 

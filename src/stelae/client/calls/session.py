@@ -16,7 +16,7 @@ from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.retries import Attempts, Patience, say_more
 from stelae.client.calls.steps import Again, Step, Steps, ask
 from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
-from stelae.model.ids import Txn
+from stelae.model.ids import TableId, Txn
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 
@@ -165,18 +165,19 @@ class Session:
             if self.backend is lost and not self._ended.is_set():
                 self.backend = found
 
-    def pin(self, at: Txn | None) -> Pin:
-        """A snapshot that is held until it is closed, wherever the store goes meanwhile."""
+    def pin(self, at: Txn | None, table: TableId | None = None) -> Pin:
+        """A snapshot that is held until it is closed, wherever the store goes meanwhile. `table`: only this one is read
+        at it."""
         backend = self.backend
         if backend.is_local:
             try:
-                return backend.pin(at)
+                return backend.pin(at, table)
             except Retryable:
                 pass  # it is asked for again below, until the deadline
-        return self.ask(lambda backend, until: self._keep_pin(backend, at, until))
+        return self.ask(lambda backend, until: self._keep_pin(backend, at, table, until))
 
-    def _keep_pin(self, backend: Backend, at: Txn | None, deadline: Deadline) -> Pin:
-        pin = backend.pin(at, deadline=deadline)
+    def _keep_pin(self, backend: Backend, at: Txn | None, table: TableId | None, deadline: Deadline) -> Pin:
+        pin = backend.pin(at, table, deadline=deadline)
         if self._finder is None:
             return pin
         try:

@@ -106,3 +106,8 @@ def ask(job: Callable[[Backend, Deadline], T]) -> Steps[T]:
     """A call that is one request of the store, and gives its answer."""
     found: T = yield Ask(job)
     return found
+
+
+def ask_now(table: TableId) -> Ask:
+    """The newest snapshot of a table."""
+    return Ask(lambda backend, until: backend.now(table, deadline=until))

@@ -11,6 +11,7 @@ from stelae.client.remote.answers import ItemStream, receive_result
 from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.clock import Clock
+from stelae.registry.peers import Sign, unsigned
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
@@ -32,8 +33,9 @@ class Asker:
         hello: Hello | Introduction,
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
+        sign: Sign = unsigned,
     ) -> None:
-        self.lines = Lines(connector, introduce(hello), settings)
+        self.lines = Lines(connector, introduce(hello), settings, sign)
         self._clock = clock
         self._settings = settings
 

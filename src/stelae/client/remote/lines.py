@@ -30,6 +30,7 @@ from stelae.model.errors import (
 )
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.transport import Frame, FrameKind, RequestId
+from stelae.registry.peers import Sign, unsigned
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
@@ -75,8 +76,9 @@ _BROKEN_IS_LOST = _BrokenIsLost()
 class Line:
     """One connection. What `ask` raises says that nothing was asked; what `receive` raises, that it may have been."""
 
-    def __init__(self, connection: BlockingConnection) -> None:
+    def __init__(self, connection: BlockingConnection, sign: Sign = unsigned) -> None:
         self._connection = connection
+        self._sign = sign
         self._last_id = 0
         self._open: set[RequestId] = set()
         self.is_broken = False
@@ -140,7 +142,7 @@ class Line:
     ) -> RequestId:
         request = RequestId(self._last_id + 1)
         left_s = deadline.check(operation.name)
-        self._send(operation.request(request, message, body, left_s), left_s)
+        self._send(operation.request(request, self._sign(message), body, left_s), left_s)
         self._last_id = request
         self._open.add(request)
         return request
@@ -184,9 +186,17 @@ class Line:
 
 
 class Lines:
-    """Safe for threads. Reentrant: a scan that nobody holds may be collected, and give its line back, anywhere."""
+    """Safe for threads. Reentrant: a scan that nobody holds may be collected, and give its line back, anywhere.
+    `sign`: adds to each request what its sender says of itself."""
 
-    def __init__(self, connector: BlockingConnector, introduction: Introduction, settings: LineSettings) -> None:
+    def __init__(
+        self,
+        connector: BlockingConnector,
+        introduction: Introduction,
+        settings: LineSettings,
+        sign: Sign = unsigned,
+    ) -> None:
+        self._sign = sign
         self._connector = connector
         self._introduction = introduction
         self._settings = settings
@@ -284,7 +294,8 @@ class Lines:
     def _open_line(self, deadline: Deadline) -> Line:
         until = deadline.within(self._settings.connect_s)
         with _BROKEN_IS_LOST:
-            line = Line(self._connector.connect(until.check(f"connecting to {self._connector.address}")))
+            connection = self._connector.connect(until.check(f"connecting to {self._connector.address}"))
+            line = Line(connection, self._sign)
         try:
             line.greet(self._introduction, until)
         except BaseException:

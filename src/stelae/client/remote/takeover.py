@@ -14,11 +14,11 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from threading import Lock, RLock
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from stelae.client.remote.cluster.pins import ClusterPin
 from stelae.client.remote.pins import RemotePin
-from stelae.client.remote.store import RemoteStore
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, Overloaded, StelaeError, Unavailable
 from stelae.model.events import Listener, OwnerLost, TookOver, tell_nobody
 from stelae.model.ids import Txn
@@ -30,14 +30,27 @@ from stelae.service.deadlines import Deadline, left_of
 _PAUSE_S = 0.02
 
 
-class StorePlace(Protocol):
+class DistantStore(Backend, Protocol):
+    """A store that other processes have."""
+
+    @property
+    def connections_made(self) -> int:
+        """How many connections to it were ever open."""
+        ...
+
+
+S = TypeVar("S", bound=DistantStore)
+S_co = TypeVar("S_co", bound=DistantStore, covariant=True)
+
+
+class StorePlace(Protocol[S_co]):
     """Where a store is kept, of which one process at a time is the owner."""
 
     def own(self) -> Backend | None:
         """The store in this process, with all that others did to it before; None if another process has it."""
         ...
 
-    def attach(self, deadline: Deadline) -> RemoteStore:
+    def attach(self, deadline: Deadline) -> S_co:
         """A connection to the process that has the store: Unavailable if nobody answers there."""
         ...
 
@@ -46,7 +59,7 @@ class StorePlace(Protocol):
         ...
 
 
-def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> Backend | RemoteStore:
+def own_or_attach(place: StorePlace[S], deadline: Deadline, pause: Callable[[float], object]) -> Backend | S:
     """The store, one way or the other; while its owner is coming or going, again and again, until the deadline. What
     goes wrong with opening it here is raised as it is."""
     said: Unavailable | None = None
@@ -60,7 +73,7 @@ def own_or_attach(place: StorePlace, deadline: Deadline, pause: Callable[[float]
             said = _wait_to_attach(place, deadline, pause, said, error)
 
 
-def attach_patiently(place: StorePlace, deadline: Deadline, pause: Callable[[float], object]) -> RemoteStore:
+def attach_patiently(place: StorePlace[S], deadline: Deadline, pause: Callable[[float], object]) -> S:
     """As `own_or_attach`, of a store that this process never owns."""
     said: Unavailable | None = None
     while True:
@@ -71,7 +84,7 @@ def attach_patiently(place: StorePlace, deadline: Deadline, pause: Callable[[flo
 
 
 def _wait_to_attach(
-    place: StorePlace,
+    place: StorePlace[DistantStore],
     deadline: Deadline,
     pause: Callable[[float], object],
     said: Unavailable | None,
@@ -98,17 +111,23 @@ class KeptPin:
     @property
     def is_held(self) -> bool:
         pin = self._pin
-        return not isinstance(pin, RemotePin) or pin.is_held
+        return not isinstance(pin, RemotePin | ClusterPin) or pin.is_held
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Then it knows by itself which of several shards have lost it, and none of them is ever taken over."""
+        return isinstance(self._pin, ClusterPin)
 
     def pin_again(self, store: Backend, deadline: Deadline | None) -> None:
-        """At another owner. Where that cannot be done, reads at the snapshot say what is wrong."""
-        if self._pin is None:
-            return
-        try:
-            pin = store.pin(self.txn, deadline=deadline)
-        except StelaeError:
-            return
-        if not self._take(pin):
+        """At another owner, or where it was lost. Where that cannot be done, reads at the snapshot say what is
+        wrong."""
+        before, pin = self._pin, None
+        with suppress(StelaeError):
+            if isinstance(before, ClusterPin):
+                before.hold_again(deadline)
+            elif before is not None:
+                pin = store.pin(self.txn, deadline=deadline)
+        if pin is not None and not self._take(pin):
             pin.close()  # nobody wants it any more
 
     def _take(self, pin: Pin) -> bool:
@@ -134,8 +153,8 @@ class AttachedStore:
 
     def __init__(
         self,
-        place: StorePlace,
-        remote: RemoteStore,
+        place: StorePlace[DistantStore],
+        remote: DistantStore,
         clock: Clock,
         executor: Executor,
         tell: Listener = tell_nobody,
@@ -213,10 +232,11 @@ class AttachedStore:
             self._pin_lost(store, deadline)
 
     def _pin_lost(self, store: Backend, deadline: Deadline | None) -> None:
-        try:
-            store.now(deadline=deadline)
-        except ConnectionLost:
-            store = self.find_again(store, deadline)
+        if not all(pin.is_of_cluster for pin in list(self._pins)):
+            try:
+                store.now(deadline=deadline)
+            except ConnectionLost:
+                store = self.find_again(store, deadline)
         with self._locked(deadline):
             for pin in list(self._pins):
                 if not pin.is_held:

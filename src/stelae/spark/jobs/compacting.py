@@ -140,7 +140,7 @@ def _counted(
 
 def _merge(ticket: CompactionTicket, work: CompactionWork) -> _Merged:
     """In a task: what `storage.upkeep` does in the store."""
-    name = f"{ticket.prefix}{SystemRng().token(8).hex()}.parquet"
+    name = f"{work.prefix or ticket.prefix}{SystemRng().token(8).hex()}.parquet"
     with closing(fragments_of(ticket.root)) as fragments:
         file = merge_files(
             tablet_to_merge(ticket, work),

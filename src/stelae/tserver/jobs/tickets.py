@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -17,7 +18,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.registry.control_operations import FilesNeeded
 from stelae.registry.leftovers import drop_staged
 from stelae.service.deadlines import Deadline
-from stelae.service.jobs import TTL_S_DEFAULT, TTL_S_MAX
+from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL_S_DEFAULT, TTL_S_MAX
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.checks.rules import shown_row
 from stelae.storage.files.writing import file_name_prefix
@@ -35,7 +36,7 @@ from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 
 _SWEEP_EVERY_MS = 3_600 * 1_000
-_HOLD, _LOAD, _COMPACTION = "hold-", "load-", "compaction-"
+_HEX = re.compile("[0-9a-f]{8,64}")
 
 
 class Tickets:
@@ -72,11 +73,11 @@ class Tickets:
         self._holds = Holds(shard, flushing, store, loop, now_ms, root, settings.token)
         self._compactions = Compactions(shard, upkeep, keeper, now_ms, root)
         self._own_loads: Loads | None = None
-        self._kinds: dict[str, Holds | Loads | Compactions] = {_HOLD: self._holds}
+        self._kinds: dict[str, Holds | Loads | Compactions] = {HOLD_TICKET: self._holds}
         if settings.decides_changes:
-            self._own_loads = self._kinds[_LOAD] = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
+            self._own_loads = self._kinds[LOAD_TICKET] = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
             keeper.gives_way = self._own_loads.is_under_way
-        self._kinds[_COMPACTION] = self._compactions
+        self._kinds[COMPACTION_TICKET] = self._compactions
         upkeep.keeps = self.keeps
         self._holds.recover()
         if self._own_loads is not None:
@@ -103,12 +104,19 @@ class Tickets:
     # -- snapshots
 
     def hold(
-        self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None
+        self,
+        table: TableId,
+        at: Txn | None = None,
+        ttl_s: float = TTL_S_DEFAULT,
+        ticket: str | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> HeldTable:
         with self._visits.visit(table):
             txn = now(self._shard, self._now_ms()) if at is None else at
             self._ready(table, txn, deadline)
-            return self._holds.hold(self._visits.info(table), txn, self._ticket(_HOLD), _check_ttl(ttl_s))
+            name = self._name(HOLD_TICKET, ticket)
+            return self._holds.hold(self._visits.info(table), txn, name, _check_ttl(ttl_s))
 
     # -- loads
 
@@ -124,7 +132,7 @@ class Tickets:
         if type(batch) is not int or batch < 0:
             raise InvalidArgument(f"batches are numbered from 0, not {batch!r}")
         with self._visits.visit(table):
-            info, ticket = self._visits.info(table), self._ticket(_LOAD)
+            info, ticket = self._visits.info(table), self._ticket(LOAD_TICKET)
             return self._loads.begin(info, job, batch, ticket, self._prefix(table), _check_ttl(ttl_s))
 
     def commit_load(
@@ -149,6 +157,7 @@ class Tickets:
         full: bool = True,
         erase_now: bool = False,
         ttl_s: float = TTL_S_DEFAULT,
+        ticket: str | None = None,
         deadline: Deadline | None = None,
     ) -> CompactionTicket:
         with self._visits.visit(table):
@@ -156,13 +165,13 @@ class Tickets:
             boundaries = self.erased_boundaries(table) if erase_now else ()
             self._flushing.flush(table)
             self._by_hand.move_horizon(info, erase_now, deadline)
-            ticket, prefix = self._ticket(_COMPACTION), self._prefix(table)
+            name, prefix = self._name(COMPACTION_TICKET, ticket), self._prefix(table)
             kept_by: tuple[str, ...] = ()
             if erase_now:
                 self._by_hand.empty_log()
                 kept_by = (*self.kept_by(table), *boundaries)
             begun = self._compactions.begin(
-                info, ticket, prefix, _check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now
+                info, name, prefix, _check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now
             )
             return msgspec.structs.replace(begun, kept_by=kept_by)
 
@@ -248,6 +257,16 @@ class Tickets:
             if ticket.startswith(prefix):
                 return kind
         raise NotFound(f"no ticket is called {ticket!r}")
+
+    def _name(self, kind: str, given: str | None) -> str:
+        """Of a new ticket. One that is given out again under the name that it was asked for with, because its answer
+        was lost, takes the place of the one before."""
+        if given is None:
+            return self._ticket(kind)
+        if not given.startswith(kind) or not _HEX.fullmatch(given, len(kind)):
+            raise InvalidArgument(f"a ticket is called {kind!r} and 8 to 64 hex digits, not {given!r}")
+        self._kind(given).release(given)
+        return given
 
     def _ticket(self, kind: str) -> str:
         return kind + self._rng.token(12).hex()

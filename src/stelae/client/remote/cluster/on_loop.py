@@ -1,0 +1,124 @@
+"""Rows that several shards have, for the tasks of one event loop: one connection to each shard, no thread for each
+answer. Only where a table is, if that is not known yet, a thread asks a master, for all that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from stelae.client.calls.retries import Attempts
+from stelae.client.remote.cluster.routes import TableRoutes
+from stelae.client.remote.cluster.routing import Routing
+from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts_on_loop
+from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
+from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError
+from stelae.model.ids import Row, TableId, Txn
+from stelae.model.predicate.selectors import Selectors
+from stelae.ports.rng import Rng
+from stelae.registry.peers import Peer, Sign
+from stelae.service import operations as ops
+from stelae.service.backend import Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
+
+
+class ClusterRowsOnLoop:
+    """A `RowsOnLoop`. `open_peer` connects the running loop to a shard, by its name."""
+
+    def __init__(self, routing: Routing, open_peer: Callable[[str, Sign], Peer], rng: Rng) -> None:
+        self._routing = routing
+        self._open_peer = open_peer
+        self._rng = rng
+        self._peers: dict[str, Peer] = {}
+        self._is_over = False
+        self._finding: dict[TableId, asyncio.Task[TableRoutes]] = {}
+
+    async def newest(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline
+    ) -> tuple[Txn, Values | None]:
+        routing = self._routing
+        routing.changes.check()
+        routes = routing.locations.known(table) or await self._find(table, deadline)
+        shard = routes.shard_of(row)
+        try:
+            found = await self._peer(shard).ask(ops.NEWEST, deadline, table, row, columns, at)
+        except Retryable as error:
+            told = routing.explain(table, routes, shard, error)
+            if told is error:
+                raise
+            raise told from error
+        routing.seen.note(found[0])
+        return found
+
+    async def write(
+        self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, deadline: Deadline
+    ) -> Txn:
+        routing = self._routing
+        with routing.changes.counted():
+            routes = routing.locations.known(table) or await self._find(table, deadline)
+
+            async def send_part(shard: str, part: Sequence[OrderedBlock]) -> Txn:
+                peer = self._peer(shard)
+
+                async def write_group(group: WriteGroup) -> Txn:
+                    routing.changes.check()
+                    return await peer.receive(ops.WRITE, group.message, group.body, deadline)
+
+                try:
+                    return await write_in_order_on_loop(write_groups(table, part, max_txn, must_show), write_group)
+                except Retryable as error:
+                    raise routing.explain(table, routes, shard, error) from None
+
+            async def attempt(shard: str, part: Sequence[OrderedBlock]) -> Txn | StelaeError:
+                try:
+                    return await send_part(shard, part)
+                except StelaeError as error:
+                    return error.with_traceback(None)
+
+            async def cut(left: Sequence[OrderedBlock]) -> Parts:
+                nonlocal routes
+                routes = routing.locations.known(table) or await self._find(table, deadline)
+                return routes.cut_blocks(left)
+
+            async def send(parts: Parts) -> Outcomes:
+                outcomes = await asyncio.gather(*(attempt(shard, part) for shard, part in parts.items()))
+                return dict(zip(parts, outcomes, strict=True))
+
+            parts = routes.cut_blocks(blocks)
+            if len(parts) == 1:
+                ((shard, part),) = parts.items()
+                return routing.seen.note(await send_part(shard, part))
+            return routing.seen.note(await write_parts_on_loop(blocks, cut, send, Attempts(deadline, self._rng)))
+
+    def _peer(self, shard: str) -> Peer:
+        peer = self._peers.get(shard)
+        if peer is None:
+            if self._is_over:
+                raise Closed(f"shard {shard}: the connections to the cluster were closed")
+            peer = self._peers[shard] = self._open_peer(shard, self._routing.seen.sign)
+        return peer
+
+    async def _find(self, table: TableId, deadline: Deadline) -> TableRoutes:
+        """All that need the same table's routes wait for one answer; whoever has no more time gives up alone."""
+        finding = self._finding.get(table)
+        if finding is None:
+            find = self._routing.locations.find
+            finding = self._finding[table] = asyncio.create_task(asyncio.to_thread(find, table, deadline.anew()))
+            finding.add_done_callback(lambda done: self._found(table, done))
+        await asyncio.wait((finding,), timeout=deadline.left_s)
+        if not finding.done():
+            raise DeadlineExceeded(f"table {table}: nobody said within {deadline.seconds:g} s where its rows are")
+        return finding.result()
+
+    def _found(self, table: TableId, finding: asyncio.Task[TableRoutes]) -> None:
+        self._finding.pop(table, None)
+        if not finding.cancelled():
+            finding.exception()  # nobody may be left to look at it
+
+    async def retire(self) -> None:
+        self._is_over = True
+        await asyncio.gather(*(peer.retire() for peer in self._peers.values()))
+
+    async def close(self) -> None:
+        self._is_over = True
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))

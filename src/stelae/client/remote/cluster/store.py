@@ -1,0 +1,399 @@
+"""A store that several shards have: a `Backend` over connections to its masters and to all of its shards.
+
+What is asked of tables as a whole goes to the master that leads, what is asked of a row to the shard that has it
+(`routing`), the rest to all shards concerned at once. One snapshot is the same on all of them: each request carries the
+greatest txn that this program has seen (`seen`), and a shard that is asked at a snapshot gives out no txn below it any
+more. The newest snapshot of several shards is therefore the largest of what they call so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+
+from stelae.client.calls.retries import Attempts
+from stelae.client.remote.asking import Asker
+from stelae.client.remote.changes import ChangesUnderWay
+from stelae.client.remote.cluster.jobs import ClusterJobs
+from stelae.client.remote.cluster.locations import Locations
+from stelae.client.remote.cluster.on_loop import ClusterRowsOnLoop
+from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
+from stelae.client.remote.cluster.routing import Routing, Shards, all_of
+from stelae.client.remote.cluster.scans import ClusterScan
+from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports
+from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts
+from stelae.client.remote.lines import Lines
+from stelae.client.remote.tables import RemoteTables
+from stelae.client.remote.tablets import RemoteTablets
+from stelae.model.errors import Closed, NotCached, SnapshotTooOld, Unavailable
+from stelae.model.ids import Row, TableId, Txn
+from stelae.model.predicate.plan import ALL_TIME, TimeRange
+from stelae.model.predicate.selectors import Selectors
+from stelae.ports.blocking import BlockingConnector
+from stelae.ports.clock import Clock
+from stelae.ports.executor import Executor
+from stelae.ports.rng import Rng
+from stelae.registry.control_operations import LOCATE, PLACES, TableLocation
+from stelae.registry.peers import Peer, Sign
+from stelae.service import operations as ops
+from stelae.service.backend import Values
+from stelae.service.blocks import OrderedBlock
+from stelae.service.deadlines import Deadline
+from stelae.service.reports import CheckReport, Progress
+from stelae.service.scans import ScanAsk
+from stelae.service.tables import TableInfo, TableStats, TabletInfo
+from stelae.storage.read.asking import Version
+from stelae.wire.handshake import Introduction
+from stelae.wire.hello import Hello
+
+OpenPeer = Callable[[str, Sign], Peer]
+"""Connects the running event loop to a shard, by its name."""
+
+
+class ClusterStore(RemoteTables):
+    """A `Backend`. `masters` asks any master, `leading` the one that leads. `connect`: makes a connector to a shard, by
+    its name, which looks for it whenever it connects. `writers` runs what is submitted; `callers` asks several shards
+    at once, and waits for nobody of `writers`. Safe for threads; not after a fork: connect again in the child."""
+
+    is_local = False
+
+    def __init__(
+        self,
+        place: str,
+        masters: Asker,
+        leading: Asker,
+        connect: Callable[[str], BlockingConnector],
+        hello: Hello | Introduction,
+        clock: Clock,
+        rng: Rng,
+        writers: Executor,
+        callers: Executor,
+        *,
+        open_peer: OpenPeer | None = None,
+        pause: Callable[[Event, float], bool] = Event.wait,
+    ) -> None:
+        super().__init__(leading, ChangesUnderWay(place))
+        self.place = place
+        self._masters, self._until = masters, masters.until
+        self._rng = rng
+        self._writers = writers
+        self._open_peer = open_peer
+
+        def make_shard(name: str) -> RemoteTablets:
+            return RemoteTablets(connect(name), hello, clock, sign=self._routing.seen.sign)
+
+        self._shards = Shards(make_shard, callers)
+        self._routing = Routing(
+            Locations(self._locate),
+            self._shards,
+            lambda until: masters.ask(PLACES, until),
+            self._changes,
+            self._until,
+            pause,
+        )
+        self._pins = ClusterPins(self._routing)
+        jobs = ClusterJobs(self._routing, self._pins, rng)
+        self.hold, self.renew, self.release = jobs.hold, jobs.renew, jobs.release
+        self.begin_load, self.commit_load, self.truncate = jobs.begin_load, jobs.commit_load, jobs.truncate
+        self.begin_compaction, self.adopt = jobs.begin_compaction, jobs.adopt
+
+    def _locate(self, table: TableId, deadline: Deadline) -> TableLocation:
+        """As any master says; the one that leads may know more of a table that is being created, and brings that to its
+        end."""
+        try:
+            return self._masters.ask(LOCATE, deadline, table)
+        except Unavailable as error:
+            if type(error) is not Unavailable:
+                raise
+        return self._tables.ask(LOCATE, deadline, table)
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return sum(lines.count for lines in self._all_lines())
+
+    @property
+    def connections_made(self) -> int:
+        """How many were ever open."""
+        return sum(lines.made for lines in self._all_lines())
+
+    def attach(self, deadline: Deadline | None = None) -> None:
+        """Connect to one shard, whichever answers: ConnectionLost, or whatever the last one said, if none does."""
+        until = self._until(deadline)
+        *others, last = self._routing.find_all(until)
+        for place, name in enumerate(others):
+            with suppress(Unavailable):
+                return self._shards.get(name).attach(until.within(until.left_s / (len(others) + 1 - place)))
+        return self._shards.get(last).attach(until)
+
+    def _all_lines(self) -> list[Lines]:
+        return [self._masters.lines, self._tables.lines, *(shard.lines for shard in self._shards.met())]
+
+    def abandon(self, why: str) -> None:
+        """From here on everything raises Closed with these words, and nothing of it is touched: for a forked child."""
+        self._changes.abandoned = why
+        for shard in self._shards.met():
+            shard.abandon(why)
+        for lines in self._all_lines():
+            lines.abandon()
+
+    def close(self) -> None:
+        if self._changes.abandoned is not None:
+            return
+        self._changes.close()
+        for shard in self._shards.met():
+            shard.close()
+        for lines in self._all_lines():
+            lines.close()
+
+    def open_rows(self) -> ClusterRowsOnLoop | None:
+        """For the tasks of the running event loop; None if it has no way to the store but threads."""
+        if self._open_peer is None:
+            return None
+        return ClusterRowsOnLoop(self._routing, self._open_peer, self._rng)
+
+    def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
+        """As a shard that has rows of it knows it: its tablets are at that schema, or will be soon."""
+        until = self._until(deadline)
+        for shard in self._routing.find_shards(table, until):
+            with suppress(Unavailable):
+                return self._shards.get(shard).info(table, deadline=until)
+        return self._ask_tables(ops.INFO, until, table)
+
+    # -- writing
+
+    def write(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        must_show: bool = False,
+        deadline: Deadline | None = None,
+    ) -> Txn:
+        with self._changes.counted():
+            return self._write(table, blocks, max_txn, must_show, self._until(deadline))
+
+    def _write(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None,
+        must_show: bool,
+        deadline: Deadline,
+    ) -> Txn:
+        routing = self._routing
+        routes = routing.locations.find(table, deadline)
+
+        def send_part(shard: RemoteTablets, part: Sequence[OrderedBlock]) -> Txn:
+            return shard.write(table, part, max_txn, must_show=must_show, deadline=deadline)
+
+        def cut(left: Sequence[OrderedBlock]) -> Parts:
+            nonlocal routes
+            self._changes.check()
+            routes = routing.locations.find(table, deadline)
+            return routes.cut_blocks(left)
+
+        def send(parts: Parts) -> Outcomes:
+            return self._shards.ask_each(
+                list(parts),
+                lambda name: routing.ask_shard(table, routes, name, lambda shard: send_part(shard, parts[name])),
+            )
+
+        parts = routes.cut_blocks(blocks)
+        if len(parts) == 1:
+            ((name, part),) = parts.items()
+            return routing.seen.note(routing.ask_shard(table, routes, name, lambda shard: send_part(shard, part)))
+        return routing.seen.note(write_parts(blocks, cut, send, Attempts(deadline, self._rng), self._rest))
+
+    def _rest(self, seconds: float) -> None:
+        if self._routing.pause(self._changes.ended, seconds):
+            raise Closed(f"{self.place}: the store was closed here meanwhile")
+
+    def submit(
+        self,
+        table: TableId,
+        blocks: Sequence[OrderedBlock],
+        max_txn: Txn | None = None,
+        *,
+        must_show: bool = False,
+        deadline: Deadline | None = None,
+    ) -> Future[Txn]:
+        self._changes.begin()
+        try:
+            future = self._writers.submit(self._write, table, blocks, max_txn, must_show, self._until(deadline))
+        except BaseException:
+            self._changes.end()
+            raise
+        future.add_done_callback(lambda _: self._changes.end())
+        return future
+
+    def wait_for_room(self, seconds: float) -> None:
+        """How the shards fare is not known here: they are asked again after that time."""
+        self._changes.ended.wait(seconds)
+
+    # -- reading
+
+    def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:
+        """The largest of what the shards call so. Those that named a smaller one are told it before this returns: what
+        they let in from then on is above it, whoever asks."""
+        self._changes.check()
+        until = self._until(deadline)
+        said = self._routing.ask_these(self._routing.find_shards(table, until), _ask_now(until))
+        newest = self._routing.seen.note(max(said.values()))
+        if behind := [shard for shard, txn in said.items() if txn < newest]:
+            self._routing.ask_these(behind, _ask_now(until))
+        return newest
+
+    def newest(
+        self, table: TableId, row: Row, columns: Selectors, at: Txn | None = None, *, deadline: Deadline | None = None
+    ) -> tuple[Txn, Values | None]:
+        until = self._until(deadline)
+        found = self._routing.ask_row(
+            table, row, until, lambda shard: shard.newest(table, row, columns, at, deadline=until)
+        )
+        self._routing.seen.note(found[0])
+        return found
+
+    def newest_cached(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,  # noqa: ARG002 - the interface's
+        at: Txn | None = None,  # noqa: ARG002
+    ) -> tuple[Txn, Values | None]:
+        raise NotCached(f"row {row!r} of table {table}: nothing is cached of {self.place}: other processes have it")
+
+    def newest_many(
+        self,
+        table: TableId,
+        rows: Sequence[Row],
+        columns: Selectors,
+        at: Txn | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> tuple[Txn, list[Values | None]]:
+        self._changes.check()
+        until, routing = self._until(deadline), self._routing
+        routes = routing.locations.find(table, until)
+        cut = routes.cut_rows(rows) or {routes.servers[0]: []}
+
+        def read(name: str, snapshot: Txn | None) -> tuple[Txn, list[Values | None]]:
+            wanted = [rows[place] for place in cut[name]]
+            return routing.ask_shard(
+                table, routes, name, lambda shard: shard.newest_many(table, wanted, columns, snapshot, deadline=until)
+            )
+
+        if len(cut) == 1:
+            (name,) = cut
+            found = read(name, at)
+            routing.seen.note(found[0])
+            return found
+        return self._read_at_once(table, len(rows), cut, read, at, until)
+
+    def _read_at_once(
+        self,
+        table: TableId,
+        count: int,
+        cut: Mapping[str, Sequence[int]],
+        read: Callable[[str, Txn], tuple[Txn, list[Values | None]]],
+        at: Txn | None,
+        deadline: Deadline,
+    ) -> tuple[Txn, list[Values | None]]:
+        """Rows of several shards, at one snapshot. It is pinned only if its history was dropped while it was read."""
+        if at is None:
+            asked = self._routing.ask_these(list(cut), _ask_now(deadline))
+            now = self._routing.seen.note(max(asked.values()))
+            try:
+                return self._read_at_once(table, count, cut, read, now, deadline)
+            except SnapshotTooOld:
+                pin = self._pins.pin(None, table, deadline)
+                try:
+                    return self._read_at_once(table, count, cut, read, pin.txn, deadline)
+                finally:
+                    pin.close()
+        found: list[Values | None] = [None] * count
+        for name, (_, values) in all_of(self._shards.ask_each(list(cut), lambda name: read(name, at))).items():
+            for place, value in zip(cut[name], values, strict=True):
+                found[place] = value
+        return at, found
+
+    def history(
+        self,
+        table: TableId,
+        row: Row,
+        columns: Selectors,
+        limit: int,
+        at: Txn | None = None,
+        time: TimeRange = ALL_TIME,
+        *,
+        deadline: Deadline | None = None,
+    ) -> dict[str, tuple[Version, ...]] | None:
+        until = self._until(deadline)
+        return self._routing.ask_row(
+            table, row, until, lambda shard: shard.history(table, row, columns, limit, at, time, deadline=until)
+        )
+
+    def scan(self, table: TableId, ask: ScanAsk, *, deadline: Deadline | None = None) -> Iterator[pa.RecordBatch]:
+        self._changes.check()
+        until = self._until(deadline)
+        return ClusterScan(self._routing, table, self._routing.locations.find(table, until), ask, until)
+
+    def pin(
+        self, at: Txn | None = None, table: TableId | None = None, *, deadline: Deadline | None = None
+    ) -> ClusterPin:
+        """At every shard that has rows of the table, or at all."""
+        self._changes.check()
+        return self._pins.pin(at, table, self._until(deadline))
+
+    # -- upkeep
+
+    def flush(self, table: TableId, *, deadline: Deadline | None = None) -> None:
+        until = self._until(deadline)
+        with self._changes.counted():
+            self._routing.ask_table(table, until, lambda shard: shard.flush(table, deadline=until))
+
+    def compact(
+        self,
+        table: TableId,
+        *,
+        erase_now: bool = False,
+        progress: Progress | None = None,
+        deadline: Deadline | None = None,
+    ) -> tuple[str, ...]:
+        until, told = self._until(deadline), SummedProgress(progress)
+        with self._changes.counted():
+            kept = self._routing.ask_table(
+                table,
+                until,
+                lambda shard: shard.compact(table, erase_now=erase_now, progress=told.part(), deadline=until),
+            )
+        return tuple(dict.fromkeys(words for each in kept.values() for words in each))
+
+    def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
+        until = self._until(deadline)
+        found = self._routing.ask_table(table, until, lambda shard: shard.tablets(table, deadline=until))
+        return tuple(sorted((tablet for each in found.values() for tablet in each), key=lambda tablet: tablet.start))
+
+    def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats:
+        until = self._until(deadline)
+        found = self._routing.ask_table(table, until, lambda shard: shard.stats(table, deadline=until))
+        return sum_stats(list(found.values()))
+
+    def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:
+        """Of all shards together; if there are several, each one's under its name, too."""
+        until = self._until(deadline)
+        return sum_metrics(self._routing.ask_all(until, lambda shard: shard.metrics(deadline=until)))
+
+    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
+        until, told = self._until(deadline), SummedProgress(progress)
+        return unite_reports(self._routing.ask_all(until, lambda shard: shard.check(told.part(), deadline=until)))
+
+
+def _ask_now(deadline: Deadline) -> Callable[[RemoteTablets], Txn]:
+    return lambda shard: shard.now(deadline=deadline)
