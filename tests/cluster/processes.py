@@ -49,6 +49,7 @@ from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from tests.sim.one_core import on_one_core
 
 MASTERS = ("master", "master-2")
+SHARDS = ("shard-1", "shard-2", "shard-3")
 LEASE_S_MIN, LEASE_S_MAX = 1.0, 5.0
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
 PATIENCE_S_MIN, PATIENCE_S_MAX = 0.3, 20.0
@@ -157,13 +158,13 @@ def _draw_settings(rng: Rng) -> ShardSettings:
 def _serve_shard(ports: sim.ProcessPorts) -> None:
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
-    identity = ShardIdentity("node-1", "n1", 0, "log-1")
+    identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-of-{ports.name}")
     settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
     shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
     start_steps(shard)
     port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
-    shard.serve(own.loop.run(ports.transport.listen(Address(f"shard:{port}"))))
+    shard.serve(own.loop.run(ports.transport.listen(Address(f"{ports.name}:{port}"))))
 
 
 class Connected:

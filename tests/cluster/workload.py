@@ -21,7 +21,7 @@ from stelae.sim.nemesis import Nemesis, Swarm, draw_swarm
 from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld
 from tests.cluster.history import History
-from tests.cluster.processes import MASTERS, PATIENCE_S_MAX, connect, draw_patience_s, run_master, run_shard
+from tests.cluster.processes import MASTERS, PATIENCE_S_MAX, SHARDS, connect, draw_patience_s, run_master, run_shard
 
 ROWS = ("a", "m", "x")
 COUNTERS = ("b", "z")
@@ -49,7 +49,8 @@ def sleep(seconds: float) -> None:
 def _pacify(world: SimWorld) -> None:
     """Nothing is late or lost between processes, nor on the way to the disk."""
     world.transport.links.delays, world.metastore.faults = USUAL_DELAYS, NO_FAULTS
-    world.disk("shard").pace.slow_s_max = 0.0
+    for shard in _draw_shards(world):
+        world.disk(shard).pace.slow_s_max = 0.0
 
 
 def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
@@ -60,10 +61,15 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
 
 
 def _draw_aims(world: SimWorld, others: Sequence[str]) -> list[str]:
-    """Whom the faults concern: always the shard, and in every other run some of the others."""
+    """Whom the faults concern: always the shards, and in every other run some of the others."""
     rng = world.rng("aims")
     share = rng.fraction() if rng.below(2) else 0.0
-    return ["shard", *(name for name in others if rng.fraction() < share)]
+    return [*_draw_shards(world), *(name for name in others if rng.fraction() < share)]
+
+
+def _draw_shards(world: SimWorld) -> tuple[str, ...]:
+    """As many as this run has."""
+    return SHARDS[: 1 + world.rng("shards").below(len(SHARDS))]
 
 
 @dataclass
@@ -76,7 +82,8 @@ class Cluster:
         """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
         for name in MASTERS:
             world.add(name, run_master)
-        world.add("shard", run_shard)
+        for name in _draw_shards(world):
+            world.add(name, run_shard)
         names = [f"client-{number}" for number in range(CLIENTS)]
         for name in names:
             world.add(name, partial(self._run, work=self._use, calls=CALLS))
@@ -101,14 +108,15 @@ class Cluster:
     async def _begin(self, world: SimWorld) -> None:
         """In peace: it is not the first start that is tried, there are many more."""
         _pacify(world)
-        for name in (*MASTERS, "shard"):
+        for name in (*MASTERS, *_draw_shards(world)):
             world.start(name)
         await asyncio.sleep(START_S)
         world.start("first")
         await self._until_done(["first"], BEGIN_S)
         world.story.tell("the table is there")
         world.transport.links.delays, world.metastore.faults = world.settings.delays, world.settings.metastore
-        world.disk("shard").pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction()
+        for shard in _draw_shards(world):
+            world.disk(shard).pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction()
 
     async def _until_done(self, names: Sequence[str], within_s: float) -> None:
         left = self.history.calls_left
@@ -167,7 +175,7 @@ class Cluster:
         groups = [stelae.columns("g", {"v": "int64"}), stelae.columns("h", {"w": "int64"})]
         while True:
             with suppress(Retryable, UnknownOutcome):
-                db.create_table("t", key={"k": "string"}, groups=groups, splits=["m"], if_not_exists=True)
+                db.create_table("t", key={"k": "string"}, groups=groups, splits=["c", "m"], if_not_exists=True)
                 return
 
     def _use(self, ports: ProcessPorts, db: stelae.Database) -> None:
