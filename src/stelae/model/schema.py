@@ -146,6 +146,9 @@ class ColumnsGroup:
 
     def purging_at(self, at: Txn) -> GroupPurging:
         """What a read at a snapshot goes by."""
+        options = self.options
+        if not (options.past or options.keys_past):
+            return options.purge  # most have only ever had one: every scan asks
         return group_purging_at(self.purging, at)
 
 

@@ -33,6 +33,8 @@ class KnownTables:
     def __init__(self, service: CatalogService) -> None:
         self._service = service
         self._infos: dict[TableId, TableInfo] = {}
+        self._looked_up: tuple[Catalog, dict[TableId, TableInfo]] = (service.latest, {})
+        """What was asked for of one version of the catalog: each scan asks."""
 
     @property
     def catalog(self) -> Catalog:
@@ -54,11 +56,19 @@ class KnownTables:
 
     def info(self, table: TableId) -> TableInfo:
         """NotFound once the table is dropped."""
-        found = self._service.latest.tables.get(table)
+        catalog = self._service.latest
+        of, infos = self._looked_up
+        if of is not catalog:
+            infos = {}
+        elif table in infos:
+            return infos[table]
+        found = catalog.tables.get(table)
         if found is None:
             known = self._infos.get(table)
             raise NotFound(f"table {known.name if known else table!r} was dropped")
-        return self.info_of(found)
+        info = infos[table] = self.info_of(found)
+        self._looked_up = catalog, infos
+        return info
 
     def names(self) -> tuple[str, ...]:
         """Qualified, sorted."""

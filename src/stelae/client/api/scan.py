@@ -15,7 +15,7 @@ from stelae.client.api.display import SHOWN_ROWS_MAX, rows_html
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import Row, pandas_of, polars_of, table_of
 from stelae.client.arguments.predicates import predicate_of
-from stelae.client.calls.brief import told_briefly
+from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.scans import ScanPlan, ScanRun, plan_scan, snapshot_of
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import ALL_ROWS, KnownTable, TableView
@@ -81,7 +81,6 @@ class PinnedScan:
         return f"<Scan of {self.plan.view.name!r} at {show_txn(self.txn)}: {_words(self._asked)}>"
 
 
-@told_briefly
 def open_scan(
     session: Session,
     known: KnownTable,
@@ -101,22 +100,6 @@ def open_scan(
     keys_only: bool = False,
 ) -> PinnedScan:
     """Planned by the schema as it is now. `keys_only`: of the key columns, whatever they are called."""
-    view = _view_now(session, known)
-    if keys_only:
-        columns = view.schema.codec.names
-    predicate, binding, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
-    plan = plan_scan(
-        view,
-        shape,
-        predicate,
-        binding,
-        limit=limit,
-        reverse=reverse,
-        after=after,
-        ordered=ordered,
-        cells=cells,
-        rows=rows,
-    )
     asked = {
         "where": where,
         "start": start,
@@ -130,7 +113,26 @@ def open_scan(
         "cells": cells,
         "rows": rows,
     }
-    return PinnedScan(session, plan, at, asked)
+    try:
+        view = _view_now(session, known)
+        if keys_only:
+            columns = view.schema.codec.names
+        predicate, binding, shape = predicate_of(view, where, columns=columns, start=start, stop=stop, prefix=prefix)
+        plan = plan_scan(
+            view,
+            shape,
+            predicate,
+            binding,
+            limit=limit,
+            reverse=reverse,
+            after=after,
+            ordered=ordered,
+            cells=cells,
+            rows=rows,
+        )
+        return PinnedScan(session, plan, at, asked)
+    except MISTAKES as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
 
 def _words(asked: Mapping[str, object]) -> str:

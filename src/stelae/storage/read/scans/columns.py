@@ -315,6 +315,8 @@ def is_inside(piece: Piece, question: ColumnsQuestion) -> bool:
     ts_min, ts_max = _times(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
+    if question.policy is None:
+        return True
     policy = purging_of_columns(question.policy)
     return policy is None or not purges_newest(policy, Micros(ts_min), file.txn_min, asking.read_us)
 

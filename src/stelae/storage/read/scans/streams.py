@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from stelae.model.ids import GroupId
 from stelae.model.predicate.expr import Expr
@@ -35,9 +35,9 @@ from stelae.storage.tablet.state import Ref, TabletState
 _NOTHING_ASKED = frozenset[str]()
 
 
-class Appearing(Enum):
+class Appearing(IntEnum):
     """Which rows a scan shows: all that exist; those that have any of the columns it reads, since its condition is true
-    of no others; or those that have one of the columns it shows."""
+    of no others; or those that have one of the columns it shows. Numbers, since those are keys of a dict at no cost."""
 
     EXISTING = auto()
     READ = auto()
@@ -100,8 +100,11 @@ class Prepared:
 def prepared(
     state: TabletState, columns: Selectors, where: Expr | None, *, having: bool, beside: GroupId | None = None
 ) -> Prepared:
-    asked = asked_by(where) if where is not None else _NOTHING_ASKED
-    rows = Appearing.HAVING if having else rows_shown(state.schema, where)
+    asked, rows = _NOTHING_ASKED, Appearing.EXISTING
+    if where is not None:
+        asked, rows = asked_by(where), rows_shown(state.schema, where)
+    if having:
+        rows = Appearing.HAVING
     at = (columns, asked, rows, beside)
     found = state.readers.get(at)
     if not isinstance(found, Prepared):
