@@ -250,7 +250,7 @@ def test_numbers(db: stelae.Database, table: stelae.Table) -> None:
 
 def test_a_master_without_a_shard_says_so(stopped: Cluster) -> None:
     stopped.begin_master()
-    with pytest.raises(stelae.Unavailable, match="no shard has been started yet"):
+    with pytest.raises(stelae.Unavailable, match="no shard of the cluster has been started yet"):
         stelae.connect(stopped.address, timeout_s=SOON_S)
 
 

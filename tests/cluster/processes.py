@@ -129,7 +129,14 @@ def _draw_lease_s(rng: Rng) -> float:
 
 def _serve_master(ports: sim.ProcessPorts) -> None:
     own, lease_s = process_ports(ports), _draw_lease_s(ports.rng)
-    master = open_master(own, ClusterMasterSettings(ports.name, "", MasterSettings(grace_s=3600.0), lease_s=lease_s))
+    settings = ClusterMasterSettings(
+        ports.name,
+        master=MasterSettings(grace_s=3600.0),
+        lease_s=lease_s,
+        trash_s=0.0,  # what is taken away by mistake is missed at once
+        collect_every_s=float(0.2 * 50 ** ports.rng.fraction()),
+    )
+    master = open_master(own, settings, blobs=ports.blobs)
     master.serve(own.loop.run(ports.transport.listen(_master_address(ports.name))))
 
     def tend() -> bool:

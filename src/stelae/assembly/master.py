@@ -26,28 +26,22 @@ from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.service.messages import Request
-from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.visits import Visits
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterMasterSettings:
+class ClusterMasterSettings(ProcessSettings):
     """`id`: lies in the directory of the master, which one process at a time has; its name if none is given. `away_s`:
     so long is a shard that is away waited for with a change that it has to follow. `lease_s`: so long does no other
-    master take its place when it is silent. `trash_s`: how long unneeded files are kept aside."""
+    master take its place when it is silent. `trash_s`: how long unneeded files are kept aside; `collect_every_s`: how
+    often they are looked for."""
 
-    name: str
     id: str = ""
     master: MasterSettings = field(default_factory=MasterSettings)
-    release: str = ""
-    limits: ServiceLimits = field(default_factory=ServiceLimits)
     away_s: float = 5.0
     lease_s: float = 9.0
     trash_s: float = 3600.0
-
-    @property
-    def process(self) -> ProcessSettings:
-        return ProcessSettings(self.name, self.release, self.limits)
+    collect_every_s: float = 300.0
 
 
 def open_master(
@@ -60,7 +54,7 @@ def open_master(
     run, store = ports.loop.run, ports.metastore
     tell, time = Listeners(listener, on_failure=note_failure), HybridClock(ports.clock.wall_ms)
     mark = run(mark_store(store, ports.rng, is_cluster=True))
-    me = introduce_process(ports, settings.process, "master", mark.token)
+    me = introduce_process(ports, settings, "master", mark.token)
     catalog = run(follow_catalog(store, ports.clock, time, ports.rng, settings.name))
     tables, sender = KnownTables(catalog), Sender(settings.name, time)
     visits = Visits(f"master {settings.name}", tables.info)
@@ -87,7 +81,9 @@ def open_master(
     if blobs is not None:
         now_ms, trash_s = ports.clock.wall_ms, settings.trash_s
         collection = Collection(store, blobs, ports.loop, time, now_ms, trash_s, tables.is_known, tell)
+    parts = MasterParts(store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, collection)
     return ClusterMaster(
-        MasterParts(store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, collection),
-        lambda master, at: serve_process(ports, settings.process, me, master, OPERATIONS, at, tell, sender),
+        parts,
+        lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender),
+        settings.collect_every_s,
     )

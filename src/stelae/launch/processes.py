@@ -179,7 +179,7 @@ class MasterProcess(_Process):
         options = self._options
         blobs, _ = self._open_blobs()
         known = read_master(options.directory, self._ports.rng)
-        settings = ClusterMasterSettings(options.name, known.id, release=options.release, limits=self._limits)
+        settings = ClusterMasterSettings(options.name, options.release, self._limits, known.id)
         tell = EventLog(options.name)
         self.master = open_master(self._ports, settings, tell, blobs)
         self._ends.callback(self.master.close)

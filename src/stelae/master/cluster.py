@@ -30,9 +30,6 @@ from stelae.service.table import TABLE_OPERATIONS
 OPERATIONS = {**TABLE_OPERATIONS, **MASTER_CONTROL}
 """What a master is asked."""
 
-COLLECT_EVERY_S = 300.0
-"""How often files that nobody needs are looked for."""
-
 
 class ClosingGate(Gate, Protocol):
     def end(self) -> None:
@@ -68,8 +65,14 @@ class ClusterMaster:
     says at any time. Blocking: made and asked by threads that are not the loop's. `tend` is to be called every second
     or so."""
 
-    def __init__(self, parts: MasterParts, serve: Callable[[ClusterMaster, Listener], Service]) -> None:
-        """`serve` has what comes in at a listener carried out by it."""
+    def __init__(
+        self,
+        parts: MasterParts,
+        serve: Callable[[ClusterMaster, Listener], Service],
+        collect_every_s: float = 300.0,
+    ) -> None:
+        """`serve` has what comes in at a listener carried out by it. `collect_every_s`: how often files that nobody
+        needs are looked for."""
         self._metastore = parts.metastore
         self._run = parts.loop.run
         self._clock = parts.clock
@@ -81,7 +84,8 @@ class ClusterMaster:
         self._desk = desk = parts.desk
         self._collection = parts.collection
         self._collecting = RLock()
-        self._collect_s = 0.0
+        self._collect_every_s = collect_every_s
+        self._collect_s = parts.clock.monotonic_s() + collect_every_s
         self._locator = Locator(parts.metastore, parts.catalog, parts.terms)
         self._closing = RLock()
         self._is_closed = False
@@ -112,7 +116,7 @@ class ClusterMaster:
         """Now and then. A shard that is away, or a store that refuses, puts it off."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._collect_s:
-            self._collect_s = now_s + COLLECT_EVERY_S
+            self._collect_s = now_s + self._collect_every_s
             with suppress(Unavailable):
                 self.collect()
 

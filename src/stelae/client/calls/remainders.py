@@ -10,21 +10,19 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from stelae.client.calls.steps import Steps, Write
-from stelae.model.errors import PartialWrite, StaleSchema, StelaeError, UnknownOutcome
+from stelae.model.errors import PartialWrite, StelaeError, UnknownOutcome
 from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock, blocks_behind
 
 
 def write_blocks(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool) -> Steps[Txn]:
-    """The txn of the last part. If the rest fails in the end, the error says how many rows are durable."""
+    """The txn of the last part. If the rest fails in the end, the error says how many rows are durable. StaleSchema
+    comes out only while none is: the caller makes all of them anew then, and no row may be written twice."""
     rest, durable = blocks, 0
     while True:
         try:
             txn: Txn = yield Write(table, rest, max_txn, must_show)
             return txn
-        except StaleSchema:
-            # The caller makes all of them anew.
-            raise
         except PartialWrite as error:
             durable += error.durable
             rest = blocks_behind(blocks, durable)

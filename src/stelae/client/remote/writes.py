@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stelae.format.block import encode_block
-from stelae.model.errors import InvalidArgument, PartialWrite, StaleSchema, StelaeError, UnknownOutcome
+from stelae.model.errors import InvalidArgument, PartialWrite, StelaeError, UnknownOutcome
 from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock
 from stelae.service.bodies import Bytes
@@ -70,8 +70,8 @@ class GroupsWritten:
 
     def tell(self, error: StelaeError) -> StelaeError:
         """What to raise for the error of the group that came next."""
-        if not self._durable or isinstance(error, StaleSchema):
-            return error
+        if not self._durable:
+            return error  # whoever is told StaleSchema makes all of it anew, and writes all of it again
         if isinstance(error, UnknownOutcome):
             return UnknownOutcome(f"{error}; the first {self._durable} records are durable")
         durable = self._durable + (error.durable if isinstance(error, PartialWrite) else 0)

@@ -64,8 +64,8 @@ class PartsWritten:
 
     def tell(self, error: StelaeError) -> StelaeError:
         """What to raise in the end, if the last thing that was said is this."""
-        if isinstance(error, StaleSchema) or not self._durable:
-            return error
+        if not self._durable:
+            return error  # whoever is told StaleSchema makes all of it anew, and writes all of it again
         others = "the others may be" if isinstance(error, UnknownOutcome) else "nothing happened of the others"
         return UnknownOutcome(f"{self._durable} of {self._count} records are durable, {others}: {error}")
 
