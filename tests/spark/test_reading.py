@@ -16,6 +16,7 @@ import stelae.spark
 from stelae.client.api.database import Database
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.spark.reading import frames as reading
+from stelae.spark.reading import native
 from stelae.spark.reading.plans import PlanLimits
 from stelae.spark.stores import backend_of
 from tests.spark.emulation import BY_TASKS, SMALL, hold, remove_files
@@ -285,6 +286,36 @@ def test_a_snapshot_that_was_let_go_is_told_in_words(spark: SparkSession, db: Da
     remove_files(held)
     with pytest.raises(Exception, match=r"SnapshotTooOld: table 't': the snapshot of .* has been let go"):
         frame.collect()
+
+
+def test_a_spark_that_tells_no_places_is_an_error(
+    spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never fewer rows, nor those that are hidden."""
+    table = _create(db)
+    _write(table, "bc", 2)
+    monkeypatch.setattr(native, "_PLACE", "_a_column_that_nothing_fills")
+    with pytest.raises(Exception, match="does not tell the places of rows"):
+        reading.read(spark, db, "t").collect()
+
+
+def test_no_plan_shows_which_rows_are_hidden(spark: SparkSession, db: Database) -> None:
+    table = _create(db)
+    _write(table, "bc", 2)
+    few = reading.read(spark, db, "t")
+    table.put_many([{"id": f"n{number}", "n": 1, "s": "s"} for number in range(10_000)])
+    table.flush()
+    table.erase_many([{"id": f"n{number}"} for number in range(0, 10_000, 100)])
+    many = reading.read(spark, db, "t")
+    assert many.count() == 9_906
+    shown = [frame._jdf.queryExecution().explainString(_extended(spark)) for frame in (few, many)]
+    assert "row_index" in shown[0]
+    assert len(shown[1]) < 2 * len(shown[0])
+
+
+def _extended(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.execution.ExplainMode.fromString("extended")
 
 
 class _Recorder:

@@ -11,12 +11,10 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
 from stelae.adapters.blobs.urls import directory_of
 from stelae.model.types import ColumnType, Float, Int, Struct
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal
+from stelae.spark.reading.constants import words_column
 from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
 from stelae.spark.reading.question import Question
@@ -115,17 +113,18 @@ def _starts(hidden: Sequence[HiddenRows]) -> dict[str, int]:
 
 
 def _without_hidden(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenRows], start: str) -> DataFrame:
-    """The bits of all files behind each other are the one value of a subquery, so that no plan shows them. `start`: SQL
-    of where those of a row's file begin."""
+    """The bits of all files behind each other are one constant. `start`: SQL of where those of a row's file begin.
+
+    The condition is no plain comparison: of that Spark would conclude that places are not NULL, ask Parquet for such
+    rows, and give none where it should fail."""
     from pyspark.sql import functions as f
 
-    words = np.frombuffer(b"".join(each.bits for each in hidden), "<i8")
-    bits = spark.createDataFrame(pa.table({"bits": pa.array([words], pa.list_(pa.int64()))}))
-    place = f"coalesce({_PLACE}, CAST(raise_error('{_NO_PLACE}') AS BIGINT))"
-    word = f.get(bits.scalar(), f.expr(f"CAST({start} + shiftright({place}, 6) AS INT)"))
+    bits = words_column(spark, b"".join(each.bits for each in hidden))
+    word = f.get(bits, f.expr(f"CAST({start} + shiftright({_PLACE}, 6) AS INT)"))
     # A shift goes by the lowest six bits of the place: this is the row's bit of the word.
-    shifted = f.call_function("shiftright", word, f.expr(f"CAST({_PLACE} AS INT)"))
-    return frame.where(shifted.bitwiseAND(1) == 0)
+    bit = f.call_function("shiftright", word, f.expr(f"CAST({_PLACE} AS INT)")).bitwiseAND(1)
+    unknown = f.expr(f"CAST(raise_error('{_NO_PLACE}') AS BOOLEAN)")
+    return frame.where(f.when(f.isnull(_PLACE), unknown).otherwise(bit == 0))
 
 
 def _start_sql(hidden: Sequence[HiddenRows]) -> str:
