@@ -15,8 +15,9 @@ class Cluster:
     """Serves from the moment it is made, unless `begun` is not said. Master and shard end and begin one by one, too:
     a master that begins again listens where it did, as one with a fixed port does."""
 
-    def __init__(self, root: Path, *, begun: bool = True) -> None:
+    def __init__(self, root: Path, *, begun: bool = True, metrics: str | None = None) -> None:
         self.root = root
+        self._metrics = metrics
         self.metastore = f"sqlite://{root}/metastore"
         self.store = root / "store"
         self.address = LISTEN_DEFAULT
@@ -31,14 +32,18 @@ class Cluster:
                 raise
 
     def begin_master(self) -> MasterProcess:
-        options = ProcessOptions("master-1", self.root / "master-1", self.metastore, str(self.store), self.address)
-        self.master = MasterProcess(options)
+        place = self.root / "master-1"
+        self.master = MasterProcess(
+            ProcessOptions("master-1", place, self.metastore, str(self.store), self.address, metrics=self._metrics)
+        )
         self.address = self.master.address
         return self.master
 
     def begin_shard(self, directory: str = "shard-0", node: str = NODE) -> ShardProcess:
         place = self.root / "node-1" / directory
-        self.shard = ShardProcess(ShardOptions("node-1", place, self.metastore, str(self.store), node=node))
+        self.shard = ShardProcess(
+            ShardOptions("node-1", place, self.metastore, str(self.store), metrics=self._metrics, node=node)
+        )
         return self.shard
 
     def end_master(self) -> None:

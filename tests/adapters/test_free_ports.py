@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from stelae.adapters.free_ports import check_free, choose_free
+from stelae.adapters.free_ports import check_free, choose_free, choose_run
 from stelae.model.errors import AlreadyExists, InvalidArgument
 
 HOST = "127.0.0.1"
@@ -31,3 +31,14 @@ def test_what_is_no_port() -> None:
         check_free(HOST, -1)
     with pytest.raises(AlreadyExists, match="no 2 free ports"):
         choose_free(HOST, 2, 65_535)
+
+
+def test_ports_in_a_row() -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        port = taken.getsockname()[1]
+        first = choose_run(HOST, 3, port - 1, {port + 2})
+        assert first > port + 2
+        assert choose_run(HOST, 1, first) == first
+    with pytest.raises(AlreadyExists, match="no 3 free ports in a row from 65534 on"):
+        choose_run(HOST, 3, 65_534)

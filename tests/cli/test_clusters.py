@@ -58,7 +58,7 @@ def users(cli: ClusterCli) -> ClusterCli:
 
 
 def test_all_verbs_are_here() -> None:
-    tried = {"get", "put", "erase", "scan", "import", "table", "tablet", "namespace", "zone", "check"}
+    tried = {"get", "put", "erase", "scan", "import", "table", "tablet", "namespace", "zone", "check", "cluster"}
     jobs = {"compact", "backup", "stats", "verify", "load", "export", "restore"}
     assert tried | jobs | WITHOUT.keys() == _VERBS.keys() - MAKES_CLUSTERS
 
@@ -79,6 +79,8 @@ def test_tables_tablets_and_spaces(users: ClusterCli) -> None:
     users.done("table", "alter", "users", "--add", "p: email string")
     assert "email" in users.done("table", "describe", "users")
     users.done("tablet", "split", "users", "b")
+    assert {each["server"] for each in users.lines("tablet", "list", "users")} == {"node-1/0"}
+    assert users.done("tablet", "list", "users").count("\tnode-1/0\t") == 2
     assert len(users.lines("tablet", "list", "users")) == 2
     users.done("tablet", "join", "users", "b")
     assert len(users.lines("tablet", "list", "users")) == 1
@@ -95,6 +97,33 @@ def test_a_check(users: ClusterCli) -> None:
     report = users.json("check")
     assert report["whole"]
     assert report["counts"]["tables"] == 1
+
+
+def test_a_cluster_at_a_glance(users: ClusterCli, cluster: Cluster) -> None:
+    found = users.json("cluster", "show")
+    (master,), (shard,) = found["masters"], found["shards"]
+    assert (master["name"], master["address"], master["leads"], master["trouble"]) == (
+        "master-1",
+        cluster.address,
+        True,
+        "",
+    )
+    assert (shard["name"], shard["node"], shard["number"], shard["trouble"]) == ("node-1/0", "node-1", 0, "")
+    assert shard["tablets"] >= 1
+    assert shard["numbers"]["catalog_version"] <= found["catalog_version"]
+    assert (found["asked"], found["leader"], found["tables"]) == ("master-1", "master-1", 1)
+    shown = users.done("cluster", "show")
+    assert "master-1 leads, number 1; version" in shown
+    assert "\nnode-1/0\t127.0.0.1:" in shown
+
+
+def test_a_glance_at_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STELAE_CLUSTER", raising=False)
+    result = run("cluster", "show", "--path", "data")
+    assert result.exit_code == 2
+    result = run("cluster", "show")
+    assert result.exit_code == 1
+    assert "say which cluster: --cluster HOST:PORT, or STELAE_CLUSTER" in result.stderr
 
 
 def test_jobs_on_small_tables(users: ClusterCli, tmp_path: Path) -> None:

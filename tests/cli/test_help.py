@@ -21,13 +21,13 @@ def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 
 VERBS = sorted(verbs(typer.main.get_command(app)))
-WITHOUT_STORE = [("bench",), ("demo",), ("inspect",), ("up",), ("down",), ("master",), ("node",)]
+WITHOUT_STORE = [("bench",), ("demo",), ("inspect",), ("up",), ("down",), ("master",), ("node",), ("cluster", "show")]
 
 
 def test_all_verbs_are_there() -> None:
     assert {" ".join(verb) for verb in VERBS} >= {
         *("get", "put", "erase", "scan", "import", "check", "bench", "inspect", "demo"),
-        *("up", "down", "master", "node"),
+        *("up", "down", "master", "node", "cluster show"),
         *(f"table {verb}" for verb in ("list", "create", "describe", "alter", "drop", "recall", "truncate")),
         *(f"namespace {verb}" for verb in ("list", "create", "drop")),
         *(f"zone {verb}" for verb in ("list", "create", "alter", "drop")),

@@ -28,7 +28,7 @@ def test_a_master_and_a_node_serve_until_they_are_asked_to_stop(tmp_path: Path) 
                 assert db.tables() == []
             assert "n1 is in use: process" in refusal(*node)
             assert "m1 is in use: process" in refusal(*master)
-            assert "the cluster has a shard already, n1/0" in refusal(
+            assert "the cluster has another node that is called 'n1'" in refusal(
                 "node", "--name", "n1", "--dir", tmp_path / "n2", *shared
             )
             assert serving.stop(signal.SIGTERM) == 0
@@ -74,7 +74,6 @@ def test_a_node_waits_for_a_metastore_that_is_not_there_yet(tmp_path: Path) -> N
 def test_what_a_node_cannot_be(tmp_path: Path) -> None:
     shared = ("--metastore", f"sqlite://{tmp_path}/meta", "--store", tmp_path / "data")
     node = ("node", "--name", "n1", "--dir", tmp_path / "n1", *shared)
-    assert "--shards 2: a node runs one shard in this release" in refused(*node, "--shards", "2")
     assert "name a host alone" in refused(*node, "--listen", "127.0.0.1:7201")
     assert "is not where a metastore is" in refusal(
         "node", "--name", "n1", "--dir", tmp_path / "n1", "--metastore", "nowhere"

@@ -136,10 +136,9 @@ def test_with_nobody_left_to_hear_it_still_stops_all(tmp_path: Path, words: list
     ("words", "said"),
     [
         (["--masters", "8"], "--masters 8: a cluster has 1 to 7 masters; one of them leads"),
-        (["--nodes", "3"], "--nodes 3: a cluster has one node in this release"),
-        (["--shards", "2"], "--shards 2: a node runs one shard in this release"),
-        (["--replicas", "3"], "--replicas 3: a cluster has one replica in this release"),
-        (["--shards", "0"], "--shards 0"),
+        (["--nodes", "0"], "--nodes 0: a cluster on one machine has 1 to 64 nodes"),
+        (["--shards", "65"], "--shards 65: a node runs 1 to 64 shards"),
+        (["--replicas", "3"], "--replicas 3: a cluster has one replica of each row in this release"),
         (["--metastore", "mysql://x"], "'mysql://x' is not where a metastore is"),
         (["--store", "ftp://x/y"], "nothing is served under ftp:"),
         (["--port", "70000"], "port 70000: a port is a number"),

@@ -8,17 +8,15 @@ from collections.abc import Collection
 from contextlib import ExitStack
 
 from stelae.adapters.files import os_errors
-from stelae.adapters.sockets.addresses import with_port
+from stelae.adapters.sockets.addresses import PORT_MAX, with_port
 from stelae.model.errors import AlreadyExists, InvalidArgument, PermissionDenied, StelaeError
-
-_PORT_MAX = 0xFFFF
 
 
 def check_free(host: str, port: int) -> None:
     """AlreadyExists if somebody listens there, PermissionDenied if this user may not, InvalidArgument if it is no port
     of this machine. Somebody else may be quicker all the same: whoever listens then is told so again."""
-    if not 0 <= port <= _PORT_MAX:
-        raise InvalidArgument(f"port {port}: a port is a number from 1 to {_PORT_MAX}, or 0 for one that is free")
+    if not 0 <= port <= PORT_MAX:
+        raise InvalidArgument(f"port {port}: a port is a number from 1 to {PORT_MAX}, or 0 for one that is free")
     with _bound(host, port):
         return
 
@@ -29,17 +27,32 @@ def choose_free(host: str, count: int, first: int = 0, besides: Collection[int] 
         if not first:
             return [held.enter_context(_bound(host, 0)).getsockname()[1] for _ in range(count)]
         chosen: list[int] = []
-        for port in range(first, _PORT_MAX + 1):
-            if port in besides:
-                continue
-            try:
-                held.enter_context(_bound(host, port))
-            except StelaeError:
-                continue
-            chosen.append(port)
-            if len(chosen) == count:
-                return chosen
+        for port in range(first, PORT_MAX + 1):
+            if port not in besides and _can_hold(held, host, port):
+                chosen.append(port)
+                if len(chosen) == count:
+                    return chosen
     raise AlreadyExists(f"{host}: there are no {count} free ports from {first} on")
+
+
+def choose_run(host: str, count: int, first: int, besides: Collection[int] = ()) -> int:
+    """The first of so many ports in a row, all free: the lowest ones from `first` on. `besides`: none of these."""
+    with ExitStack() as held:
+        begin = first
+        for port in range(first, PORT_MAX + 1):
+            if port in besides or not _can_hold(held, host, port):
+                begin = port + 1
+            elif port + 1 - begin == count:
+                return begin
+    raise AlreadyExists(f"{host}: there are no {count} free ports in a row from {first} on")
+
+
+def _can_hold(held: ExitStack, host: str, port: int) -> bool:
+    try:
+        held.enter_context(_bound(host, port))
+    except StelaeError:
+        return False
+    return True
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from stelae.assembly.listening import note_failure
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
 from stelae.master.cluster import OPERATIONS, ClusterMaster, MasterParts
@@ -13,6 +11,7 @@ from stelae.master.collection import Collection
 from stelae.master.desk import TableDesk
 from stelae.master.leadership import MasterIdentity
 from stelae.master.links import ShardFinder, ShardServers
+from stelae.master.lookout import Lookout
 from stelae.master.master import Master
 from stelae.master.settings import MasterSettings
 from stelae.master.terms import LeadingGate, Term, Terms
@@ -25,7 +24,6 @@ from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
-from stelae.service.messages import Request
 from stelae.tserver.visits import Visits
 
 
@@ -63,11 +61,8 @@ def open_master(
         number = held.guard.number
         sender.note_guard(number)
 
-        def sign(request: Request) -> Request:
-            return msgspec.structs.replace(sender.sign(request), guard=number)
-
         def open_peer(shard: str) -> Peer:
-            return make_peer(ports, f"shard {shard}", me, ShardFinder(store, shard), sign)
+            return make_peer(ports, f"shard {shard}", me, ShardFinder(store, shard), sender.signing_by(number))
 
         servers = ShardServers(store, open_peer, catalog, ports.clock, settings.away_s)
         master = Master(GuardedStore(store, held), catalog, servers, ports.clock, settings.master, tell)
@@ -81,7 +76,10 @@ def open_master(
     if blobs is not None:
         now_ms, trash_s = ports.clock.wall_ms, settings.trash_s
         collection = Collection(store, blobs, ports.loop, time, now_ms, trash_s, tables.is_known, tell)
-    parts = MasterParts(store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, collection)
+    lookout = Lookout(
+        store, ports.clock, identity, settings.release, lambda name, find: make_peer(ports, name, me, find)
+    )
+    parts = MasterParts(store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, lookout, collection)
     return ClusterMaster(
         parts,
         lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender),

@@ -14,7 +14,7 @@ from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.ports.transport import Listener
-from stelae.registry.peers import Peer, Sign
+from stelae.registry.peers import Peer, Sign, unsigned
 from stelae.registry.senders import Sender
 from stelae.service.operations import Operation
 from stelae.tserver.serving.served import Served
@@ -52,7 +52,7 @@ def introduce_process(ports: ProcessPorts, settings: ProcessSettings, role: str,
     return Introduction(Hello(PROTOCOL_MIN, PROTOCOL_MAX, settings.release, store, role), ports.token, ports.rng)
 
 
-def make_peer(ports: ProcessPorts, what: str, me: Introduction, find: FindOnLoop, sign: Sign) -> Peer:
+def make_peer(ports: ProcessPorts, what: str, me: Introduction, find: FindOnLoop, sign: Sign = unsigned) -> Peer:
     """Asks a process of the cluster that is found anew whenever a connection to it is made."""
     return Peer(what, FoundDial(what, find, ports.connect), me, ports.clock, ports.rng, sign=sign)
 

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 import stelae
-from stelae.cli.places import STORE_PANEL, ClusterOption, PathOption, StoreOption, remember_place
+from stelae.cli.places import CLUSTER_PANEL, STORE_PANEL, ClusterOption, PathOption, StoreOption, remember_place
 from stelae.model.errors import StelaeError
 
 INTERRUPTED, PIPE_BROKEN = 130, 141
@@ -106,6 +106,12 @@ def _machine(app: typer.Typer) -> None:
     register_machine(app)
 
 
+def _cluster(app: typer.Typer) -> None:
+    from stelae.cli.cluster.showing import cluster_app
+
+    app.add_typer(cluster_app, name="cluster", rich_help_panel=CLUSTER_PANEL)
+
+
 def _demo(app: typer.Typer) -> None:
     from stelae.cli.demo.verb import register_demo
 
@@ -126,6 +132,7 @@ _VERBS: dict[str, Callable[[typer.Typer], None]] = {
     "demo": _demo,
     **dict.fromkeys(("up", "down"), _machine),
     **dict.fromkeys(("master", "node"), _processes),
+    "cluster": _cluster,
 }
 """In the order of the help; what each takes to be registered."""
 

@@ -234,6 +234,26 @@ def placed(verb: Callable[..., None]) -> Callable[..., None]:
     return _with_options(verb, options, resolve)
 
 
+def cluster_placed(verb: Callable[..., None]) -> Callable[..., None]:
+    """For a verb with a parameter `place: ClusterPlace`: it looks at a cluster, and at nothing else."""
+
+    def resolve(context: typer.Context, given: Mapping[str, Any]) -> ClusterPlace:
+        levels = (
+            SaidPlace(cluster=given["cluster"]),
+            context.obj or SaidPlace(),
+            _said_by_environment(),
+            _said_by_file(),
+        )
+        said = next((each.cluster for each in levels if each.cluster is not None), None)
+        if said is None:
+            raise InvalidArgument(
+                f"say which cluster: --cluster HOST:PORT, or STELAE_CLUSTER, or a {SETTINGS_FILE} with cluster = ..."
+            )
+        return ClusterPlace(said)
+
+    return _with_options(verb, {"cluster": (ClusterOption, None)}, resolve)
+
+
 def _etcd(*names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel="A store on etcd", **settings)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import stelae
-from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
+from stelae.cli.places import ClusterPlace, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Grid, as_shown, counted, grid, on_one_line, out, print_json, print_line, size_text
 from stelae.cli.words.keys import only_key, typed_bound
 from stelae.cli.words.values import json_value
@@ -28,7 +28,8 @@ tablet_app = typer.Typer(help="Look at a table's tablets, split one, join two.",
 @tablet_app.command("list", epilog="Example: stelae tablet list users --path data")
 @placed
 def list_tablets(name: TableArgument, place: StorePlace, json: JsonOption = False) -> None:
-    """The tablets of a table, in the order of their rows. With --json one line each."""
+    """The tablets of a table, in the order of their rows; of a cluster with the shard that has each. With --json one
+    line each."""
     with place.opened(read_only=True) as database:
         table = database.table(name)
         schema, tablets = table.schema, table.tablets()
@@ -36,7 +37,7 @@ def list_tablets(name: TableArgument, place: StorePlace, json: JsonOption = Fals
         for each in tablets:
             print_line(json_tablet(schema, each))
         return
-    out().print(tablet_grid(schema, tablets))
+    out().print(tablet_grid(schema, tablets, with_places=isinstance(place, ClusterPlace)))
 
 
 @tablet_app.command("split", epilog="Example: stelae tablet split users m --path data")
@@ -103,10 +104,11 @@ def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Ro
     return cut
 
 
-def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo]) -> Grid:
-    table = grid(
-        "tablet", "from", "to", "size", "in memory", "files", "state", right=("tablet", "size", "in memory", "files")
-    )
+def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo], *, with_places: bool = False) -> Grid:
+    """`with_places`: with the server that has each."""
+    places = ("on",) if with_places else ()
+    sizes = ("size", "in memory", "files")
+    table = grid("tablet", "from", "to", *places, *sizes, "state", right=("tablet", *sizes))
     for each in tablets:
         state = each.phase if each.phase != "running" else each.life.lower()
         colour = "green" if state == "active" else "yellow"
@@ -114,6 +116,7 @@ def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo]) -> Grid:
             str(each.tablet),
             row_text(schema, each.start) if each.start else "[dim]the first row[/]",
             row_text(schema, each.stop) if each.stop is not None else "[dim]the last row[/]",
+            *((as_shown(each.server),) if with_places else ()),
             size_text(each.size_bytes),
             size_text(each.memory_bytes),
             each.files,

@@ -50,12 +50,12 @@ _CACHE_BYTES_MAX = 2 * 2**30
 _MEMORY_BYTES_MIN = 16 * 2**20
 
 
-def shard_settings(memory_bytes: int | None) -> ShardSettings:
+def shard_settings(memory_bytes: int | None, sharing: int = 1) -> ShardSettings:
     """`memory_bytes` bounds the block cache and what is not yet in files, together. Unless it is given, the cache may
-    have an eighth of the machine's memory."""
+    have an eighth of the machine's memory, or its part of that if so many are `sharing` it."""
     plain = ShardSettings()
     if memory_bytes is None:
-        cache_bytes = min(max(memory_of_machine() // 8, plain.cache_bytes), _CACHE_BYTES_MAX)
+        cache_bytes = min(max(memory_of_machine() // 8 // sharing, plain.cache_bytes), _CACHE_BYTES_MAX)
         return replace(plain, cache_bytes=cache_bytes)
     if type(memory_bytes) is not int or memory_bytes < _MEMORY_BYTES_MIN:
         raise InvalidArgument(f"memory_bytes is {memory_bytes!r}; a store needs {_MEMORY_BYTES_MIN} or more")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ from stelae.launch.fragments import open_fragment_blobs
 from stelae.launch.identity import read_master, read_shard
 from stelae.launch.local import shard_settings
 from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
+from stelae.launch.metrics import MetricsPage, check_metrics_binding
 from stelae.launch.steps import start_steps
 from stelae.model.errors import AlreadyExists
 from stelae.model.events import Listener as EventListener
@@ -64,7 +66,7 @@ class ProcessOptions:
     """`name`: what it is called. `directory`: its own. `metastore`: a URL. `store`: the URL of the fragments, which has
     to be said when the cluster is made. `listen`: `host:port`; port 0 lets the system choose. `access`: what others
     have to show, and what is shown to them; where other machines can connect, there is a token and TLS, or it is said
-    that it is `insecure`."""
+    that it is `insecure`. `metrics`: where it tells its numbers (`launch.metrics`); None: nowhere."""
 
     name: str
     directory: Path
@@ -73,16 +75,36 @@ class ProcessOptions:
     listen: str = LISTEN_DEFAULT
     access: Access = NO_ACCESS
     insecure: bool = False
+    metrics: str | None = None
     release: str = ""
+
+    @property
+    def role(self) -> str:
+        return "master"
+
+    @property
+    def process(self) -> str:
+        """What the process is called in the cluster."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class ShardOptions(ProcessOptions):
-    """`node`, `number`: of which node it is which shard; the node's name is `name`."""
+    """`node`, `number`: of which node it is which shard; the node's name is `name`. `sharing`: so many shards share the
+    machine's memory, unless `memory_bytes` says how much this one has."""
 
     node: str = ""
     number: int = 0
     memory_bytes: int | None = None
+    sharing: int = 1
+
+    @property
+    def role(self) -> str:
+        return "shard"
+
+    @property
+    def process(self) -> str:
+        return f"{self.name}/{self.number}"
 
 
 class _Process:
@@ -90,6 +112,8 @@ class _Process:
 
     address: str = ""
     """Where it serves, once it does."""
+    metrics: str = ""
+    """Where it tells its numbers; empty if nowhere."""
 
     def __init__(self, options: ProcessOptions, loop_name: str) -> None:
         self._options = options
@@ -110,10 +134,17 @@ class _Process:
         has_tls = options.access.tls is not None
         has_token = options.access.token is not None
         self._missing = check_binding(options.listen, has_token=has_token, has_tls=has_tls, insecure=options.insecure)
+        if options.metrics is not None and check_metrics_binding(options.metrics, insecure=options.insecure):
+            _warn(f"{options.process} tells its numbers to other machines on {options.metrics}", "read them")
         OPEN_FILES.allow(take_descriptors())
         self._own(options)
         self._loop = LoopThread(loop_name)
         self._ends.callback(self._loop.close)
+        self._page: MetricsPage | None = None
+        if options.metrics is not None:
+            self._page = MetricsPage(self._loop, options.metrics, options.process, options.role)
+            self._ends.callback(self._page.close)
+            self.metrics = self._page.address
         self._metastore = self._open_metastore(options.metastore)
         connections = connections_allowed()
         self._limits = limits = ServiceLimits(connections_max=connections, greetings_max=connections // 4)
@@ -132,6 +163,12 @@ class _Process:
 
     def _serve(self) -> None:
         raise NotImplementedError
+
+    def _tell_numbers(self, numbers: Callable[[], Mapping[str, object]]) -> None:
+        """Tell these at its `/metrics`, if it has that, until it ends."""
+        if self._page is not None:
+            self._page.tell(numbers)
+            self._ends.callback(self._page.hush)
 
     def _own(self, options: ProcessOptions) -> None:
         owned = Ownership.take(options.directory, options.release)
@@ -165,7 +202,8 @@ class _Process:
         self.address = str(listener.address)
         if self._missing:
             tell(ServedInsecurely(self.address, self._missing))
-            _warn(f"{self._options.name} serves other machines on {self.address} without {self._missing}")
+            words = f"{self._options.name} serves other machines on {self.address} without {self._missing}"
+            _warn(words, "read and change everything")
         return listener
 
 
@@ -184,6 +222,7 @@ class MasterProcess(_Process):
         self.master = open_master(self._ports, settings, tell, blobs)
         self._ends.callback(self.master.close)
         self.master.serve(self._listen(tell))
+        self._tell_numbers(self.master.metrics)
         tending = StepThread("stelae-tend", self._tend, MASTER_TEND_S)
         self._ends.callback(tending.close)
 
@@ -211,7 +250,7 @@ class ShardProcess(_Process):
         settings = ClusterShardSettings(
             ShardIdentity(options.node, options.name, options.number, known.log),
             url,
-            shard_settings(options.memory_bytes),
+            shard_settings(options.memory_bytes, options.sharing),
             release=options.release,
             limits=self._limits,
         )
@@ -223,8 +262,9 @@ class ShardProcess(_Process):
             self._ends.callback(end)
         self.life = self.shard.serve(self._listen(tell))
         self._ends.callback(self.shard.leave)
+        self._tell_numbers(self.shard.metrics)
 
 
-def _warn(words: str) -> None:
+def _warn(words: str, danger: str) -> None:
     """Whoever starts a process reads this, whether or not anybody reads its log."""
-    sys.stderr.write(f"stelae: insecure: {words}: whoever reaches it may read and change everything\n")
+    sys.stderr.write(f"stelae: insecure: {words}: whoever reaches it may {danger}\n")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
-from typing import Protocol
+from typing import Any, Protocol
 
 from stelae.master.collection import Collection
 from stelae.master.desk import Gate, TableDesk
 from stelae.master.locating import Locator
+from stelae.master.lookout import Lookout
 from stelae.master.terms import Terms
 from stelae.model.errors import Deposed, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
@@ -23,11 +24,13 @@ from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, Sh
 from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
+from stelae.registry.masters.overview import ClusterOverview
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline
+from stelae.service.operations import METRICS
 from stelae.service.table import TABLE_OPERATIONS
 
-OPERATIONS = {**TABLE_OPERATIONS, **MASTER_CONTROL}
+OPERATIONS = {**TABLE_OPERATIONS, METRICS.name: METRICS, **MASTER_CONTROL}
 """What a master is asked."""
 
 
@@ -44,6 +47,10 @@ class Service(Protocol):
         """Requests under way are answered first, if they do not take long."""
         ...
 
+    def numbers(self) -> Mapping[str, int]:
+        """For metrics: connections, and how many were not let in."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MasterParts:
@@ -57,6 +64,7 @@ class MasterParts:
     gate: ClosingGate
     terms: Terms
     desk: TableDesk
+    lookout: Lookout
     collection: Collection | None = None
 
 
@@ -78,6 +86,7 @@ class ClusterMaster:
         self._clock = parts.clock
         self._gate = parts.gate
         self._terms = parts.terms
+        self._lookout = parts.lookout
         self._start_serving = serve
         self.mark = parts.mark
         self.catalog = parts.catalog
@@ -98,6 +107,7 @@ class ClusterMaster:
     def serve(self, listener: Listener) -> None:
         """Answer at the listener's address; lead, and say so in the metastore, if no other master does."""
         self._served = self._start_serving(self, listener)
+        self._run(self._lookout.appear(str(listener.address)))
         self._run(self._terms.start(str(listener.address)))
 
     @property
@@ -175,6 +185,16 @@ class ClusterMaster:
         self._gate.check()
         return self._run(self._locator.locate(table, deadline))
 
+    def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:  # noqa: ARG002 - it never waits
+        guard, catalog = self._terms.guard, self.catalog.latest
+        led = {"leading": int(guard is not None), "guard_number": 0 if guard is None else guard.number}
+        served = {} if self._served is None else self._served.numbers()
+        return {"tables": len(catalog.tables), "catalog_version": catalog.version, **led, **served}
+
+    def overview(self, *, deadline: Deadline | None = None) -> ClusterOverview:  # noqa: ARG002 - others have 5 s
+        self._gate.check()
+        return self._run(self._lookout.look(dict(self.metrics()), self.catalog.latest))
+
     # -- the end
 
     def close(self) -> None:
@@ -191,5 +211,6 @@ class ClusterMaster:
                 self._gate.end()
                 try:
                     self._run(self._terms.close())
+                    self._run(self._lookout.vanish())
                 finally:
                     self._run(self.catalog.close())

@@ -15,6 +15,7 @@ from stelae.catalog.value import CatalogVersion
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.masters.heartbeats import HEARTBEAT
+from stelae.registry.masters.overview import OVERVIEW
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.bodies import Bytes, Codec, codec_of
 from stelae.service.deadlines import Deadline
@@ -261,5 +262,6 @@ COLLECT = Operation(
 
 SHARD_CONTROL = {each.name: each for each in (CONTROL, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
 MASTER_CONTROL = {
-    each.name: each for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT)
+    each.name: each
+    for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT, OVERVIEW)
 }

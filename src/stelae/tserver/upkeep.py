@@ -224,13 +224,15 @@ class TableUpkeep:
         cache = self._shard.cache.stats()
         states = self._shard.tablets()
         segments = self._shard.segments()
+        files = {name: file for state in states.values() for name, file in state.files().items()}
         return {
             "tablets": len(states),
             "visible_txn": self._shard.visible,
             "unflushed_bytes": self._shard.unflushed_bytes(),
             "log_segments": len(segments),
             "log_bytes": sum(segment.size_bytes for segment in segments),
-            "fragments": len({name for state in states.values() for name in state.files()}),
+            "fragments": len(files),
+            "fragment_bytes": sum(file.seal.size_bytes for file in files.values()),
             "cache_bytes": cache.size_bytes,
             "cache_capacity_bytes": cache.capacity_bytes,
             "cache_hits": cache.hits,

@@ -19,6 +19,7 @@ from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.registry import control as c
 from stelae.registry import control_operations as ops
 from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer, Registration
+from stelae.registry.masters.overview import OVERVIEW, ClusterOverview
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service import messages as m
 from stelae.service.bodies import Bytes
@@ -64,6 +65,7 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
     "locate": [ops.LOCATE.ask(TABLE)],
+    "overview": [OVERVIEW.ask()],
 }
 REPORT = c.TabletReport("n1/0", REPORTED, is_full=True)
 CONTROL_ANSWERS: dict[str, Any] = {
@@ -78,6 +80,7 @@ CONTROL_ANSWERS: dict[str, Any] = {
     "locate": ops.TableLocation(
         TABLE, ((Row(b""), "n1/0"), (Row(b"m"), "n1/1")), (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)
     ),
+    "overview": ClusterOverview("m1", "m1", 1, 9_000, 3, 1, (), (), ()),
 }
 
 
@@ -129,6 +132,9 @@ class ControlledBackend(FakeBackend):
 
     def locate(self, table: TableId, *, deadline: Deadline | None = None) -> ops.TableLocation:
         return self._told("locate", table, deadline=deadline)
+
+    def overview(self, *, deadline: Deadline | None = None) -> ClusterOverview:
+        return self._told("overview", deadline=deadline)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import re
 
 from stelae.model.errors import InvalidArgument
 
+PORT_MAX = 0xFFFF
 _PORT = re.compile(r"[0-9]{1,5}")
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\.?")
 
@@ -14,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\.?")
 def host_and_port(address: str) -> tuple[str, int]:
     """Of `db1:7000`, `10.0.0.1:7000` and `[2001:db8::1]:7000`. InvalidArgument for anything else."""
     host, colon, port = address.rpartition(":")
-    if not colon or not _PORT.fullmatch(port) or int(port) > 0xFFFF:
+    if not colon or not _PORT.fullmatch(port) or int(port) > PORT_MAX:
         raise InvalidArgument(f"{address!r} is not host:port, as in db1:7000 or [::1]:7000")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

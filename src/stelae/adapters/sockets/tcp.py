@@ -118,21 +118,14 @@ class TcpTransport:
         return connection
 
     async def listen(self, address: Address) -> Listener:
-        host, port = host_and_port(address)
         if self._client_tls is not None and self._server_tls is None:
             raise InvalidArgument(f"{address}: TLS: a server needs a certificate and its key")
-        try:
-            places = await _places(host, port)
-        except socket.gaierror as error:
-            raise InvalidArgument(f"{address}: the host is not known: {error.strerror}") from error
-        with os_errors(address):
-            bound = _bind(places, address)
-        listener = StreamListener(bound, Address(with_port(host, bound.getsockname()[1])))
+        listener = StreamListener(*await bind_tcp(address))
         try:
             listener.start(lambda: self._made(listener.address, None, listener))
         except OSError as error:
             await listener.close()
-            raise _listen_error(error, address) from error
+            raise listen_error(error, address) from error
         return listener
 
     def _made(self, place: str, host: str | None, listener: StreamListener | None) -> TcpConnection:
@@ -248,6 +241,18 @@ def _resolve(host: str, port: int, flags: int = 0) -> list[_Place]:
     return [(family, place) for family, _, _, _, place in found]
 
 
+async def bind_tcp(address: str) -> tuple[socket.socket, Address]:
+    """A socket to listen on at `host:port`, and its address with the port that it got."""
+    host, port = host_and_port(address)
+    try:
+        places = await _places(host, port)
+    except socket.gaierror as error:
+        raise InvalidArgument(f"{address}: the host is not known: {error.strerror}") from error
+    with os_errors(address):
+        bound = _bind(places, address)
+    return bound, Address(with_port(host, bound.getsockname()[1]))
+
+
 def _bind(places: list[_Place], address: str) -> socket.socket:
     family, place = min(places, key=lambda each: each[0] != socket.AF_INET)
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -257,11 +262,12 @@ def _bind(places: list[_Place], address: str) -> socket.socket:
         bound.bind(place)
     except OSError as error:
         bound.close()
-        raise _listen_error(error, address) from error
+        raise listen_error(error, address) from error
     return bound
 
 
-def _listen_error(error: OSError, address: str) -> StelaeError:
+def listen_error(error: OSError, address: str) -> StelaeError:
+    """What it means that nobody can listen there."""
     if error.errno == errno.EADDRINUSE:
         return AlreadyExists(f"{address}: another process listens there")
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from stelae.launch.machine.status import ClusterStatus
 
 _LOOK_S = 0.2
-_COLOURS = {"serves": "green", "serves again": "green", "has ended": "red", "cannot be started": "red"}
+_GOOD, _BAD = ("serves", "serves again"), ("has ended", "does not serve", "cannot be started")
+_COLOURS = dict.fromkeys(_GOOD, "green") | dict.fromkeys(_BAD, "red")
 _Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The cluster's directory.", show_default=False)]
 
 
 def register_machine(app: typer.Typer) -> None:
     for name, verb, example in (
-        ("up", bring_up, "Example: stelae up --dir cluster --detach"),
+        ("up", bring_up, "Example: stelae up --dir cluster --nodes 3 --shards 2 --detach"),
         ("down", bring_down, "Example: stelae down --dir cluster"),
     ):
         help_ = verb_help(verb.__doc__ or "")
@@ -37,8 +38,11 @@ def bring_up(
         int | None,
         typer.Option("--masters", help="One of them leads, the others stand by: 1 for a new cluster, up to 7."),
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", help="One, in this release.")] = 1,
-    shards: Annotated[int, typer.Option("--shards", help="Of each node: one, in this release.")] = 1,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="How many: 1 for a new cluster.")] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", help="Of each node, each a process of its own: 1 for a new cluster."),
+    ] = None,
     replicas: Annotated[int, typer.Option("--replicas", help="Of each row: one, in this release.")] = 1,
     port: Annotated[
         int | None,
@@ -59,6 +63,10 @@ def bring_up(
             "--store", metavar="DIR|URL", help="Where the data lies: in the cluster's directory, if left out."
         ),
     ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option("--metrics", help="Give each process a port where it tells its numbers, for Prometheus."),
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when the cluster serves, and leave it running.")
     ] = False,
@@ -71,15 +79,18 @@ def bring_up(
     looked after, and started again when they end, until Ctrl-C stops all in order. With --detach it returns when the
     cluster serves; `stelae down` stops it.
 
-    Run again on the same directory it starts what is missing, and leaves the rest alone.
+    Run again on the same directory it starts what is missing, and leaves the rest alone. With larger numbers it adds
+    masters and nodes; more shards of a node are for one that does not run.
 
+        stelae up --dir cluster --masters 2 --nodes 3 --shards 2 --metastore etcd --detach
+        stelae up --dir cluster --store s3://bucket/cluster
         stelae up --dir cluster --status --json     what runs, for programs
     """
     from stelae.launch.machine.plan import Wishes
 
     if status and detach:
         raise InvalidArgument("give --status or --detach, not both")
-    wishes = Wishes(directory, masters, nodes, shards, replicas, port, metastore, store)
+    wishes = Wishes(directory, masters, nodes, shards, replicas, port, metastore, store, metrics)
     if status:
         _show_status(directory, json)
     else:

@@ -48,10 +48,18 @@ _Store = Annotated[
         "is made; afterwards it is known.",
     ),
 ]
+_Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Where it tells its numbers, for Prometheus: http://HOST:PORT/metrics. Left out: nowhere.",
+    ),
+]
 _MASTER_EXAMPLE = (
     "Example: stelae master --name m1 --dir m1 --listen 127.0.0.1:7100 --metastore sqlite:///srv/meta --store /srv/data"
 )
-_NODE_EXAMPLE = "Example: stelae node --name n1 --dir n1 --metastore sqlite:///srv/meta --store /srv/data"
+_NODE_EXAMPLE = "Example: stelae node --name n1 --dir n1 --shards 2 --metastore sqlite:///srv/meta --store /srv/data"
 
 
 def register_processes(app: typer.Typer) -> None:
@@ -69,6 +77,7 @@ def run_master(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where it serves. Port 0: the system chooses one.")
     ] = "127.0.0.1:7100",
+    metrics: _Metrics = None,
     token_file: TokenFileOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
@@ -88,12 +97,21 @@ def run_master(
 
     said = SaidAccess(token_file, tls_ca, tls_cert, tls_key, tls_mutual, insecure)
     options = ProcessOptions(
-        name, _own(directory), metastore, _place(store), listen, said.find(), insecure, release=stelae.__version__
+        name,
+        _own(directory),
+        metastore,
+        _place(store),
+        listen,
+        said.find(),
+        insecure,
+        metrics,
+        stelae.__version__,
     )
 
     def tell(process: MasterProcess) -> None:
         if json:
-            print_line({"kind": "master", "name": name, "address": process.address, "pid": os.getpid()})
+            known = {"kind": "master", "name": name, "address": process.address, "pid": os.getpid()}
+            print_line({**known, "metrics": process.metrics} if process.metrics else known)
         else:
             out().print(f"master {as_shown(name)} serves on [bold]{as_shown(process.address)}[/]")
 
@@ -108,7 +126,18 @@ def run_node(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST", help="Where its shards serve; the system chooses the ports.")
     ] = "127.0.0.1",
-    shards: Annotated[int, typer.Option("--shards", help="How many: one, in this release.")] = 1,
+    shards: Annotated[
+        int, typer.Option("--shards", help="How many: one for each core that they may have. Never less than before.")
+    ] = 1,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Where its first shard tells its numbers, for Prometheus; each other one on the port behind.",
+        ),
+    ] = None,
+    sharing: Annotated[int, typer.Option("--sharing", hidden=True)] = 0,
     token_file: TokenFileOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
@@ -119,14 +148,15 @@ def run_node(
 ) -> None:
     """Run a node of a cluster: the shards that keep tables' rows, each a process of its own.
 
-    A shard that ends by itself is started again. The node says in a line where its shards serve, and runs until SIGTERM
-    or Ctrl-C, which close them in order; a second one ends all at once. What happens goes to standard error.
+    A shard that ends by itself is started again, and holds up no other. The node says in a line where its shards serve,
+    and runs until SIGTERM or Ctrl-C, which close them in order; a second one ends all at once. What happens goes to
+    standard error. Its name and its directory belong together, and no other node of the cluster has its name.
     """
     from stelae.launch import supervising
 
     def tell(serving: tuple[ServingShard, ...]) -> None:
         if json:
-            found = [{"number": each.number, "pid": each.pid, "address": each.address} for each in serving]
+            found = [_json_shard(each) for each in serving]
             print_line({"kind": "node", "name": name, "pid": os.getpid(), "shards": found})
         else:
             places = ", ".join(as_shown(each.address) for each in serving)
@@ -135,9 +165,23 @@ def run_node(
     said = SaidAccess(token_file, tls_ca, tls_cert, tls_key, tls_mutual, insecure)
     said.find()
     options = supervising.NodeOptions(
-        name, _own(directory), metastore, _place(store), _host(listen), shards, tuple(said.words()), stelae.__version__
+        name,
+        _own(directory),
+        metastore,
+        _place(store),
+        _host(listen),
+        shards,
+        tuple(said.words()),
+        metrics,
+        sharing,
+        stelae.__version__,
     )
     supervising.run_node(options, tell)
+
+
+def _json_shard(shard: ServingShard) -> dict[str, object]:
+    known = {"number": shard.number, "pid": shard.pid, "address": shard.address}
+    return {**known, "metrics": shard.metrics} if shard.metrics else known
 
 
 def run_shard(
@@ -148,6 +192,8 @@ def run_shard(
     number: Annotated[int, typer.Option("--number")],
     listen: Annotated[str, typer.Option("--listen")],
     store: _Store = None,
+    metrics: _Metrics = None,
+    sharing: Annotated[int, typer.Option("--sharing", min=1)] = 1,
     token_file: TokenFileOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
@@ -171,11 +217,16 @@ def run_shard(
             listen,
             said.find(),
             insecure,
-            release=stelae.__version__,
+            metrics,
+            stelae.__version__,
             node=node,
             number=number,
+            sharing=sharing,
         )
-        serve_child(lambda: ShardProcess(options), lambda process: print_line(ShardWord(address=process.address)))
+        serve_child(
+            lambda: ShardProcess(options),
+            lambda process: print_line(ShardWord(address=process.address, metrics=process.metrics)),
+        )
     except StelaeError as error:
         print_line(word_of_failure(error))
         raise typer.Exit(1) from None

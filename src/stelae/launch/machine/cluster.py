@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -90,10 +91,9 @@ class LocalCluster:
         """Those of one turn are started at once. What the others need to be there comes first: etcd, and the first
         master of a new cluster, who writes down that it is one."""
         members = self.members()
-        if self._is_new:
-            return [[member] for member in members]
         etcd: list[Member] = [member for member in members if isinstance(member, EtcdMember)]
-        return [etcd, [member for member in members if member not in etcd]]
+        first = len(etcd) + 1 if self._is_new else len(etcd)
+        return [etcd, members[len(etcd) : first], members[first:]]
 
     def _start(self, member: Member) -> None:
         """It is written down before anything else is done."""
@@ -115,6 +115,8 @@ class LocalCluster:
                 raise StopAsked
         what = "serves" if member.name in self._started else "was serving already"
         self._tell(Happening(member.name, what, member.last_pid()))
+        for name in member.missing():
+            self._tell(Happening(name, "does not serve", words=f"see {member.log}"))
 
     def _words_of_end(self, member: Member) -> str:
         """Why a process has ended, as it says itself, or as the system does."""
@@ -158,15 +160,19 @@ class LocalCluster:
         self._stop(self.members())
 
     def _stop(self, members: list[Member]) -> None:
-        for member in reversed(members):
-            process = member.process()
-            if process is None:
-                continue
-            if _stop_process(process, member):
-                self._tell(Happening(member.name, "stopped", process.pid))
-            else:
-                words = f"it did not stop within {STOP_S_MAX:.0f} seconds"
-                self._tell(Happening(member.name, "was killed", process.pid, words))
+        """Those of one kind at once: nodes, then masters, then etcd."""
+        for _, some in groupby(reversed(members), type):
+            running = [(member, process) for member in some if (process := member.process()) is not None]
+            for _, process in running:
+                send_signal(process, signal.SIGTERM)
+            until_s = self._clock.monotonic_s() + STOP_S_MAX
+            for member, process in running:
+                if wait_for_end(process, max(0.0, until_s - self._clock.monotonic_s())):
+                    self._tell(Happening(member.name, "stopped", process.pid))
+                else:
+                    _end_process(process, member)
+                    words = f"it did not stop within {STOP_S_MAX:.0f} seconds"
+                    self._tell(Happening(member.name, "was killed", process.pid, words))
 
     def leave(self) -> None:
         """What runs goes on by itself."""
@@ -184,12 +190,8 @@ class _Watch:
         self.start_at_s: float | None = None
 
 
-def _stop_process(process: ProcessMark, member: Member) -> bool:
-    """Whether it closed in order. If it does not, it is ended, and what it has started with it."""
-    send_signal(process, signal.SIGTERM)
-    if wait_for_end(process, STOP_S_MAX):
-        return True
+def _end_process(process: ProcessMark, member: Member) -> None:
+    """With what it has started."""
     for each in (process, *member.parts().values()):
         send_signal(each, signal.SIGKILL)
         wait_for_end(each, STOP_S_MAX)
-    return False

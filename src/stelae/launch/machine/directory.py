@@ -135,7 +135,27 @@ def _wished(wishes: Wishes, directory: Path, plan: ClusterPlan | None) -> Cluste
             f"--port {wishes.port}: the master serves on {plan.masters[0].address}; `stelae down` stops it, and then "
             "it can be started on another port"
         )
-    return grown(wishes, wanted)
+    wished = grown(wishes, wanted)
+    _check_running(directory, plan, wished)
+    return wished
+
+
+def _check_running(directory: Path, plan: ClusterPlan, wished: ClusterPlan) -> None:
+    """InvalidArgument if a process runs that would have to be started again to be as it is wished."""
+    running = {each.name for each in members_of(directory, plan) if each.process() is not None}
+    nodes = {node.name: node for node in wished.nodes}
+    for node in plan.nodes:
+        if node.name in running and node.shards != nodes[node.name].shards:
+            raise InvalidArgument(
+                f"--shards {nodes[node.name].shards}: {node.name} runs with {node.shards}; `stelae down` stops it, and "
+                "then it can be started with more"
+            )
+    ports = {each.name: each.metrics_port for each in wished.own}
+    for each in plan.own:
+        if each.name in running and each.metrics_port != ports[each.name]:
+            raise InvalidArgument(
+                f"--metrics: {each.name} runs without; `stelae down` stops it, and then it can be started with metrics"
+            )
 
 
 def _in_use(directory: Path) -> AlreadyExists:

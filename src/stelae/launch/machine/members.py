@@ -51,6 +51,10 @@ class Member(ABC):
         """Processes that it has started itself and that serve, by their names."""
         return {}
 
+    def missing(self) -> list[str]:
+        """Names of processes that it should have started, and that do not serve."""
+        return []
+
     def doubts(self) -> list[str]:
         """What whoever starts it should know."""
         return []
@@ -68,10 +72,12 @@ class MasterMember(Member):
     def __init__(self, directory: Path, plan: ClusterPlan, master: MasterPlan) -> None:
         super().__init__(master.name, directory / master.name, master.process)
         self.address = master.address
+        self.metrics_port = master.metrics_port
         self._plan = plan
 
     def command(self) -> list[str]:
         words = ["master", "--name", self.name, "--dir", str(self.directory), "--listen", self.address]
+        words += _metrics_words(self.metrics_port)
         return stelae_command(*words, "--metastore", self._plan.metastore, "--store", self._plan.store, "--json")
 
     def with_process(self, plan: ClusterPlan, process: ProcessMark | None) -> ClusterPlan:
@@ -85,11 +91,13 @@ class NodeMember(Member):
     def __init__(self, directory: Path, plan: ClusterPlan, node: NodePlan) -> None:
         super().__init__(node.name, directory / node.name, node.process)
         self.shards = node.shards
+        self.metrics_port = node.metrics_port
         self._plan = plan
 
     def command(self) -> list[str]:
         words = ["node", "--name", self.name, "--dir", str(self.directory), "--shards", str(self.shards)]
         words += ["--listen", HOST, "--metastore", self._plan.metastore, "--store", self._plan.store]
+        words += ["--sharing", str(sum(node.shards for node in self._plan.nodes)), *_metrics_words(self.metrics_port)]
         return stelae_command(*words, "--json")
 
     def with_process(self, plan: ClusterPlan, process: ProcessMark | None) -> ClusterPlan:
@@ -105,6 +113,11 @@ class NodeMember(Member):
             for number, note in notes.items()
             if note is not None and note.address
         }
+
+    def missing(self) -> list[str]:
+        names = (f"{self.name}/{number}" for number in range(self.shards))
+        serving = self.parts()
+        return [name for name in names if name not in serving]
 
 
 class EtcdMember(Member):
@@ -128,6 +141,10 @@ class EtcdMember(Member):
 
     def with_process(self, plan: ClusterPlan, process: ProcessMark | None) -> ClusterPlan:
         return msgspec.structs.replace(plan, etcd=msgspec.structs.replace(self._etcd, process=process))
+
+
+def _metrics_words(port: int) -> list[str]:
+    return ["--metrics", f"{HOST}:{port}"] if port else []
 
 
 def members_of(directory: Path, plan: ClusterPlan) -> list[Member]:

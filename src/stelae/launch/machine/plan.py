@@ -20,7 +20,7 @@ import msgspec
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.files import os_errors, replace_file
-from stelae.adapters.free_ports import check_free, choose_free
+from stelae.adapters.free_ports import check_free, choose_free, choose_run
 from stelae.adapters.liveness import ProcessMark
 from stelae.launch.identity import NODE_FILE, SHARD_FILE
 from stelae.launch.metastores import CLUSTER_FILE, METASTORE_FILE, metastore_place
@@ -31,23 +31,31 @@ PLAN_FORMAT = 1
 HOST = "127.0.0.1"
 PORT_DEFAULT = 7100
 MASTERS_MAX = 7
+NODES_MAX = 64
 SQLITE, ETCD = "sqlite", "etcd"
 _ETCD_PORTS_BEHIND = 300
 """So far behind the masters' ports an etcd of its own has its ports: shards and other clusters fit between."""
+_METRICS_PORTS_BEHIND = 100
+"""So far behind the first master's port begin those for metrics."""
 
 
 class MasterPlan(msgspec.Struct, frozen=True):
-    """`address`: where it serves, each time it is started. `process`: the last one that was."""
+    """`address`: where it serves, each time it is started. `process`: the last one that was. `metrics_port`: where it
+    tells its numbers; 0: nowhere."""
 
     name: str
     address: str
     process: ProcessMark | None = None
+    metrics_port: int = 0
 
 
 class NodePlan(msgspec.Struct, frozen=True):
+    """`metrics_port`: where its first shard tells its numbers, the others behind it; 0: nowhere."""
+
     name: str
     shards: int = 1
     process: ProcessMark | None = None
+    metrics_port: int = 0
 
 
 class EtcdPlan(msgspec.Struct, frozen=True):
@@ -73,6 +81,11 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         """What programs connect to."""
         return ",".join(master.address for master in self.masters)
 
+    @property
+    def own(self) -> tuple[MasterPlan | NodePlan, ...]:
+        """Its processes that are stelae's."""
+        return (*self.masters, *self.nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -80,12 +93,13 @@ class Wishes:
 
     directory: Path
     masters: int | None = None
-    nodes: int = 1
-    shards: int = 1
+    nodes: int | None = None
+    shards: int | None = None
     replicas: int = 1
     port: int | None = None
     metastore: str | None = None
     store: str | None = None
+    metrics: bool = False
 
 
 def cluster_directory(given: Path) -> Path:
@@ -140,15 +154,15 @@ def check_size(wishes: Wishes) -> None:
         raise InvalidArgument(
             f"--masters {wishes.masters}: a cluster has 1 to {MASTERS_MAX} masters; one of them leads"
         )
-    for option, count, what in (
-        ("--nodes", wishes.nodes, "node"),
-        ("--replicas", wishes.replicas, "replica"),
-    ):
-        if count != 1:
-            raise InvalidArgument(
-                f"{option} {count}: a cluster has one {what} in this release; several come with a later one"
-            )
-    check_shards(wishes.shards)
+    if wishes.nodes is not None and not 1 <= wishes.nodes <= NODES_MAX:
+        raise InvalidArgument(f"--nodes {wishes.nodes}: a cluster on one machine has 1 to {NODES_MAX} nodes")
+    if wishes.shards is not None:
+        check_shards(wishes.shards)
+    if wishes.replicas != 1:
+        raise InvalidArgument(
+            f"--replicas {wishes.replicas}: a cluster has one replica of each row in this release; several come with a "
+            "later one"
+        )
 
 
 def new_plan(wishes: Wishes, directory: Path) -> ClusterPlan:
@@ -169,7 +183,9 @@ def new_plan(wishes: Wishes, directory: Path) -> ClusterPlan:
             metastore = url
     store = blobs_url(directory / "store" if wishes.store is None else wishes.store)
     masters = tuple(_master(number, port) for number, port in enumerate(ports, 1))
-    return ClusterPlan(metastore, store, masters, (NodePlan("node-1", wishes.shards),), etcd)
+    nodes = tuple(NodePlan(f"node-{number}", wishes.shards or 1) for number in range(1, (wishes.nodes or 1) + 1))
+    plan = ClusterPlan(metastore, store, masters, nodes, etcd)
+    return measured(plan) if wishes.metrics else plan
 
 
 def _master(number: int, port: int) -> MasterPlan:
@@ -179,19 +195,73 @@ def _master(number: int, port: int) -> MasterPlan:
 def _ports_of(plan: ClusterPlan) -> set[int]:
     """Also of processes that do not run now."""
     etcd = () if plan.etcd is None else (plan.etcd.client_port, plan.etcd.peer_port)
-    return {*etcd, *(int(master.address.rpartition(":")[2]) for master in plan.masters)}
+    metrics = {master.metrics_port for master in plan.masters}
+    metrics |= {node.metrics_port + number for node in plan.nodes if node.metrics_port for number in range(node.shards)}
+    return {*etcd, *metrics, *(_port_of(master) for master in plan.masters)}
+
+
+def _port_of(master: MasterPlan) -> int:
+    return int(master.address.rpartition(":")[2])
 
 
 def grown(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
-    """With as many masters as are wished. InvalidArgument if there are more."""
+    """With as many masters, nodes and shards as are wished, and with metrics if they are. InvalidArgument if there are
+    more already. The same plan if nothing is new."""
+    with_masters = _with_masters(_wished_count("masters", wishes.masters, len(plan.masters)), plan)
+    with_nodes = _with_nodes(wishes, with_masters)
+    return measured(with_nodes) if wishes.metrics or _is_measured(plan) else with_nodes
+
+
+def _wished_count(what: str, wished: int | None, known: int) -> int:
+    if wished is not None and wished < known:
+        raise InvalidArgument(f"--{what} {wished}: the cluster has {known}, and they stay: leave out --{what}")
+    return known if wished is None else wished
+
+
+def _with_masters(wished: int, plan: ClusterPlan) -> ClusterPlan:
     known = len(plan.masters)
-    wished = known if wishes.masters is None else wishes.masters
-    if wished < known:
-        raise InvalidArgument(f"--masters {wished}: the cluster has {known}, and they stay: leave out --masters")
-    last = int(plan.masters[-1].address.rpartition(":")[2])
-    ports = choose_free(HOST, wished - known, last + 1, _ports_of(plan)) if wished > known else []
+    if wished == known:
+        return plan
+    ports = choose_free(HOST, wished - known, _port_of(plan.masters[-1]) + 1, _ports_of(plan))
     more = tuple(_master(number, port) for number, port in enumerate(ports, known + 1))
-    return msgspec.structs.replace(plan, masters=(*plan.masters, *more)) if more else plan
+    return msgspec.structs.replace(plan, masters=(*plan.masters, *more))
+
+
+def _with_nodes(wishes: Wishes, plan: ClusterPlan) -> ClusterPlan:
+    """A node whose shards become more tells its numbers elsewhere: behind its ports there may be another's."""
+    known = plan.nodes
+    wished = _wished_count("nodes", wishes.nodes, len(known))
+    shards = _wished_count("shards", wishes.shards, max(node.shards for node in known))
+    nodes = [
+        node if node.shards == shards else msgspec.structs.replace(node, shards=shards, metrics_port=0)
+        for node in known
+    ]
+    nodes += [NodePlan(f"node-{number}", shards) for number in range(len(known) + 1, wished + 1)]
+    return plan if tuple(nodes) == known else msgspec.structs.replace(plan, nodes=tuple(nodes))
+
+
+def _is_measured(plan: ClusterPlan) -> bool:
+    return any(each.metrics_port for each in plan.own)
+
+
+def measured(plan: ClusterPlan) -> ClusterPlan:
+    """With ports where all masters and shards tell their numbers. The same plan if all have them."""
+    first, taken = _port_of(plan.masters[0]) + _METRICS_PORTS_BEHIND, _ports_of(plan)
+
+    def choose(count: int) -> int:
+        port = choose_run(HOST, count, first, taken)
+        taken.update(range(port, port + count))
+        return port
+
+    masters = tuple(
+        each if each.metrics_port else msgspec.structs.replace(each, metrics_port=choose(1)) for each in plan.masters
+    )
+    nodes = tuple(
+        each if each.metrics_port else msgspec.structs.replace(each, metrics_port=choose(each.shards))
+        for each in plan.nodes
+    )
+    is_same = (masters, nodes) == (plan.masters, plan.nodes)
+    return plan if is_same else msgspec.structs.replace(plan, masters=masters, nodes=nodes)
 
 
 def check_same(wishes: Wishes, plan: ClusterPlan) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from stelae.adapters.ownership import read_living_owner, read_owner
 from stelae.launch.machine.members import EtcdMember, MasterMember, NodeMember, members_of
-from stelae.launch.machine.plan import SQLITE, ClusterPlan, known_plan, metastore_kind
+from stelae.launch.machine.plan import HOST, SQLITE, ClusterPlan, known_plan, metastore_kind
 from stelae.launch.metastores import InDirectory, OnEtcd, metastore_place, open_metastore
 from stelae.launch.supervising import shard_directory
 from stelae.model.errors import StelaeError
@@ -20,22 +20,25 @@ _LOOK_S_MAX = 5.0
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """`pid`: of the last process, if it is not `alive`; None if none is known. `leading`: it alone changes tables."""
+    """`pid`: of the last process, if it is not `alive`; None if none is known. `leading`: it alone changes tables.
+    `metrics`: where it tells its numbers; left out if nowhere."""
 
     name: str
     address: str
     pid: int | None
     leading: bool
     alive: bool
+    metrics: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
-    """`address`: where it serves; None while it does not."""
+    """`address`: where it serves; None while it does not. `metrics`: as of a master."""
 
     number: int
     pid: int | None
     address: str | None
     alive: bool
+    metrics: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -77,7 +80,8 @@ def read_status(directory: Path) -> ClusterStatus:
 def _master(master: MasterMember, leader: str | None) -> MasterStatus:
     is_living = master.process() is not None
     is_leading = is_living and leader == master.name
-    return MasterStatus(master.name, master.address, master.last_pid(), is_leading, is_living)
+    metrics = _metrics_at(master.metrics_port)
+    return MasterStatus(master.name, master.address, master.last_pid(), is_leading, is_living, metrics)
 
 
 def _node(node: NodeMember) -> NodeStatus:
@@ -90,8 +94,13 @@ def _shards_of(node: NodeMember) -> tuple[ShardStatus, ...]:
         directory = shard_directory(node.directory, number)
         note, last = read_living_owner(directory), read_owner(directory)
         pid, address = None if last is None else last.pid, None if note is None else note.address or None
-        found.append(ShardStatus(number, pid, address, note is not None))
+        metrics = _metrics_at(node.metrics_port and node.metrics_port + number)
+        found.append(ShardStatus(number, pid, address, note is not None, metrics))
     return tuple(found)
+
+
+def _metrics_at(port: int) -> str | msgspec.UnsetType:
+    return f"{HOST}:{port}" if port else msgspec.UNSET
 
 
 def _metastore_of(plan: ClusterPlan, etcd: EtcdMember | None) -> MetastoreStatus:

@@ -1,0 +1,144 @@
+"""A cluster at a glance, as one of its masters sees it: who leads, who serves, what is late."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stelae.model.words import counted
+from stelae.registry.incarnations import ShardLife
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
+from stelae.service.bodies import Bytes, codec_of
+from stelae.service.deadlines import Deadline
+from stelae.service.messages import NothingMessage
+from stelae.service.operations import Asked, Operation
+from stelae.service.reports import Progress
+
+Numbers: TypeAlias = dict[str, int | float]
+"""What a process tells in `metrics`."""
+
+_CATALOG = "catalog_version"
+
+
+class MasterSeen(msgspec.Struct, frozen=True):
+    """`leads`: by its own word. `trouble`: why it does not answer; empty: it does."""
+
+    name: str
+    address: str
+    release: str
+    leads: bool
+    trouble: str = ""
+
+
+class ShardSeen(msgspec.Struct, frozen=True):
+    """`tablets`: how many run there, as is recorded. `trouble`, `numbers`: why it does not answer, or what it tells."""
+
+    name: str
+    node: str
+    number: int
+    address: str
+    incarnation: int
+    tablets: int
+    trouble: str
+    numbers: Numbers
+
+
+class Late(msgspec.Struct, frozen=True):
+    """`what`: a process, or who is to do it."""
+
+    what: str
+    words: str
+
+
+class ClusterOverview(msgspec.Struct, frozen=True):
+    """`asked`: the master that answers. `leader`, `guard`: who leads, or led last, and how many times a master has
+    begun to; empty and 0 if none has. `lease_ms`: so long does nobody take the leader's place when it is silent."""
+
+    asked: str
+    leader: str
+    guard: int
+    lease_ms: int
+    catalog_version: int
+    tables: int
+    masters: tuple[MasterSeen, ...]
+    shards: tuple[ShardSeen, ...]
+    late: tuple[Late, ...]
+
+
+def see_shards(
+    lives: Iterable[ShardLife], records: Iterable[TabletRecord], told: Mapping[str, tuple[Numbers, str]]
+) -> tuple[ShardSeen, ...]:
+    """`told`: by the shard's name, its numbers, and why it gave none. In the order of nodes' names and numbers."""
+    running = Counter(record.server for record in records if record.phase is TabletPhase.RUNNING)
+    found = []
+    for life in sorted(lives, key=lambda each: (each.node_name, each.number)):
+        numbers, trouble = told[life.name]
+        found.append(
+            ShardSeen(
+                life.name,
+                life.node_name,
+                life.number,
+                life.address,
+                life.incarnation,
+                running[life.name],
+                trouble,
+                numbers,
+            )
+        )
+    return tuple(found)
+
+
+def find_late(
+    masters: Iterable[MasterSeen],
+    shards: Iterable[ShardSeen],
+    records: Iterable[TabletRecord],
+    catalog_version: int,
+    now_ms: int,
+) -> tuple[Late, ...]:
+    """Who does not answer, who has not followed the catalog, and tablets that are still to be made."""
+    masters, shards = tuple(masters), tuple(shards)
+    troubles = [(each.name, each.trouble) for each in masters] + [(each.name, each.trouble) for each in shards]
+    found = [Late(name, f"does not answer: {trouble}") for name, trouble in troubles if trouble]
+    if not any(each.leads for each in masters):
+        found.append(Late("masters", "none of them leads now"))
+    for shard in shards:
+        knows = int(shard.numbers.get(_CATALOG, catalog_version))
+        if knows < catalog_version:
+            found.append(Late(shard.name, f"knows version {knows} of the catalog; the newest is {catalog_version}"))
+    return (*found, *_late_tablets({shard.name for shard in shards}, records, now_ms))
+
+
+def _late_tablets(shards: set[str], records: Iterable[TabletRecord], now_ms: int) -> list[Late]:
+    waiting: dict[str, list[TabletRecord]] = {}
+    lost: Counter[str] = Counter()
+    for record in records:
+        if record.phase in (TabletPhase.PREPARING, TabletPhase.CREATING):
+            waiting.setdefault(record.server or "the master", []).append(record)
+        elif record.phase is TabletPhase.RUNNING and record.server not in shards:
+            lost[record.server] += 1
+    found = []
+    for server, some in sorted(waiting.items()):
+        since_s = max(0, now_ms - min(record.since_ms for record in some)) / 1_000
+        found.append(Late(server, f"{counted(len(some), 'tablet')} still to be made, for {since_s:.0f} s"))
+    found += [Late(server, f"has {counted(lost[server], 'tablet')}, and was never started") for server in sorted(lost)]
+    return found
+
+
+def _ask_overview() -> Asked:
+    return NothingMessage(), b""
+
+
+def _carry_out_overview(master: Any, _: Any, __: Bytes, until: Deadline | None, ___: Progress) -> ClusterOverview:
+    return master.overview(deadline=until)
+
+
+OVERVIEW: Operation[[], ClusterOverview] = Operation(
+    "overview",
+    NothingMessage,
+    _ask_overview,
+    _carry_out_overview,
+    codec_of("a cluster at a glance", ClusterOverview),
+)
