@@ -166,7 +166,7 @@ def _serve_shard(ports: sim.ProcessPorts) -> None:
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
     identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-of-{ports.name}")
-    settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng))
+    settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng), lease_s=_draw_lease_s(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
     shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
     start_steps(shard)

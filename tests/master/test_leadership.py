@@ -22,7 +22,7 @@ from stelae.model.errors import (
     UnknownOutcome,
 )
 from stelae.ports.metastore import Entry, KeyPut, PutKey, Revision
-from stelae.registry.masters import lease as lease_module
+from stelae.registry.leases import held as leases
 from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.masters.lease import MasterLease, SeenLease
 from stelae.sim.loop import SimLoop, simulate
@@ -334,11 +334,11 @@ def _uncompared() -> AbstractContextManager[Any]:
 
 
 def _hasty() -> AbstractContextManager[Any]:
-    return mock.patch.object(lease_module, "_OTHERS_SHARE", 0.6)
+    return mock.patch.object(leases, "_OTHERS_SHARE", 0.6)
 
 
 def _trusting() -> AbstractContextManager[Any]:
-    return mock.patch.object(lease_module, "_HOLDER_SHARE", 2.0)
+    return mock.patch.object(leases, "_HOLDER_SHARE", 2.0)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,11 @@ class StopSignals:
         return bool(select.select([self._reader], [], [], timeout_s)[0])
 
 
+def ask_to_stop() -> None:
+    """Ask this process itself to stop, as whoever started it would."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextmanager
 def watch_stops(stop: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
     """The same for a program that is an event loop: the first signal calls `stop`, the second `end`, and then ends the

@@ -14,7 +14,7 @@ from stelae.master.links import LocalServerLink
 from stelae.master.master import Master
 from stelae.master.servers import OneServer
 from stelae.model.events import Listener, Listeners, tell_nobody
-from stelae.model.hybrid import HybridClock
+from stelae.model.hybrid import AHEAD_MS_MAX_ALONE, HybridClock
 from stelae.registry.catalog.following import compaction_due, follow_catalog
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.known_tables import KnownTables
@@ -134,7 +134,7 @@ def _open_parts(
     tell: Listener,
 ) -> _Parts:
     """All of them, or none: what was opened before something failed is closed again."""
-    run, time = world.loop.run, HybridClock(world.clock.wall_ms)
+    run, time = world.loop.run, HybridClock(world.clock.wall_ms, AHEAD_MS_MAX_ALONE)
     mark = run(mark_store(world.metastore, world.rng))
     catalog = run(follow_catalog(world.metastore, world.clock, time, world.rng, settings.author))
     try:

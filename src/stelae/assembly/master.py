@@ -20,6 +20,7 @@ from stelae.model.hybrid import HybridClock
 from stelae.ports.blobs import BlobStore
 from stelae.registry.catalog.following import follow_catalog
 from stelae.registry.known_tables import KnownTables
+from stelae.registry.leases.held import LEASE_S
 from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
@@ -37,7 +38,7 @@ class ClusterMasterSettings(ProcessSettings):
     id: str = ""
     master: MasterSettings = field(default_factory=MasterSettings)
     away_s: float = 5.0
-    lease_s: float = 9.0
+    lease_s: float = LEASE_S
     trash_s: float = 3600.0
     collect_every_s: float = 300.0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.client.remote.finding import ConnectOnLoop, FindOnLoop, FoundDial
+from stelae.model.errors import StelaeError
 from stelae.model.events import Listener as EventListener
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
@@ -66,10 +67,13 @@ def serve_process(
     listener: Listener,
     tell: EventListener,
     sender: Sender,
+    doubt: Callable[[], StelaeError | None] | None = None,
 ) -> Served:
-    """Have the backend carry out what comes in at the listener. `tell` hears of those who are not let in."""
+    """Have the backend carry out what comes in at the listener. `tell` hears of those who are not let in. `doubt`: see
+    `StoreService`."""
 
     def make() -> StoreService:
-        return StoreService(backend, ports.serving, me, ports.clock, settings.limits, operations, tell, sender.hear)
+        limits, hear = settings.limits, sender.hear
+        return StoreService(backend, ports.serving, me, ports.clock, limits, operations, tell, hear, doubt)
 
     return Served(ports.loop, make, listener)

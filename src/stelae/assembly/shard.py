@@ -15,12 +15,14 @@ from stelae.ports.logfiles import LogFiles
 from stelae.registry.catalog.following import follow_catalog
 from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard, check_shard
 from stelae.registry.known_tables import KnownTables
+from stelae.registry.leases.held import LEASE_S
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.registry.views.prefixed import PrefixedStore, local_prefix
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
 from stelae.tserver.counts import EventCounts
+from stelae.tserver.leasing import Leasing, resume
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
@@ -39,7 +41,8 @@ class ShardWorld:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShardSettings:
-    """`fragments`: the URL under which jobs find the files. `pins_wait_s`: see `ServerSettings`."""
+    """`fragments`: the URL under which jobs find the files. `pins_wait_s`: see `ServerSettings`. `lease_s`: so long, at
+    most, does it answer about rows when it cannot reach the metastore."""
 
     identity: ShardIdentity
     fragments: str = ""
@@ -47,6 +50,7 @@ class ClusterShardSettings:
     pins_wait_s: float = 5.0
     release: str = ""
     limits: ServiceLimits = field(default_factory=ServiceLimits)
+    lease_s: float = LEASE_S
 
     @property
     def process(self) -> ProcessSettings:
@@ -59,9 +63,11 @@ def open_shard(
     settings: ClusterShardSettings,
     proved: Callable[[], None] | None = None,
     listener: Listener = tell_nobody,
+    deposed: Callable[[], None] | None = None,
 ) -> ClusterShard:
     """From what lies on the metastore, the log and the files, or from nothing. `proved` is called when all that was
-    found has proved good, before anything is changed. Blocking: not for the loop's thread."""
+    found has proved good, before anything is changed; `deposed`, on the loop, when another process has begun to be this
+    shard: this one is of no use any more. Blocking: not for the loop's thread."""
     run, store, identity = ports.loop.run, ports.metastore, settings.identity
     counts = EventCounts()
     tell, time = Listeners(counts, listener, on_failure=note_failure), HybridClock(ports.clock.wall_ms)
@@ -69,6 +75,7 @@ def open_shard(
     mark = run(mark_store(store, ports.rng, is_cluster=True))
     run(check_shard(store, identity.node, identity.node_name, identity.number, identity.log))
     fence = run(begin_shard(store, identity.node, identity.node_name, identity.number, identity.log))
+    left = run(resume(store, fence, time))
     me = introduce_process(ports, settings.process, "shard", mark.token)
     catalog = run(follow_catalog(store, ports.clock, time, ports.rng, identity.name))
     try:
@@ -96,20 +103,9 @@ def open_shard(
     except BaseException:
         run(catalog.close())
         raise
+    lease = Leasing(fenced, fence, left, ports.clock, time, server.shard.wal, settings.lease_s, tell, deposed)
+    known = (mark, catalog, fence, lease, sender, to_master, server, counts)
     return ClusterShard(
-        ShardParts(
-            store,
-            ports.loop,
-            mark,
-            catalog,
-            fence,
-            sender,
-            to_master,
-            server,
-            counts,
-            ports.clock,
-            tell,
-            settings.release,
-        ),
-        lambda shard, at: serve_process(ports, settings.process, me, shard, OPERATIONS, at, tell, sender),
+        ShardParts(store, ports.loop, *known, ports.clock, tell, settings.release),
+        lambda shard, at: serve_process(ports, settings.process, me, shard, OPERATIONS, at, tell, sender, lease.doubt),
     )

@@ -30,6 +30,7 @@ from stelae.adapters.logfiles.local import LocalLogFiles
 from stelae.adapters.logfiles.marks import LogMarks
 from stelae.adapters.ownership import Ownership, read_owner
 from stelae.adapters.rng import SystemRng
+from stelae.adapters.signals import ask_to_stop
 from stelae.adapters.sockets.tcp import TcpTransport
 from stelae.adapters.threads import LoopThread, StepThread
 from stelae.assembly.master import ClusterMasterSettings, open_master
@@ -256,7 +257,7 @@ class ShardProcess(_Process):
         )
         world = ShardWorld(logs, blobs, reading)
         tell = EventLog(settings.identity.name)
-        self.shard = open_shard(self._ports, world, settings, logs.settle, tell)
+        self.shard = open_shard(self._ports, world, settings, logs.settle, tell, ask_to_stop)
         self._ends.callback(self.shard.close)
         for end in reversed(start_steps(self.shard)):
             self._ends.callback(end)

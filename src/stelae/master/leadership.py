@@ -15,24 +15,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from stelae.model.errors import Deposed, StelaeError, Unavailable
 from stelae.ports.clock import Clock
-from stelae.ports.metastore import Metastore, ModRevisionIs, PutKey, Revision
+from stelae.ports.metastore import Metastore, PutKey
 from stelae.ports.rng import Rng
+from stelae.registry.leases.held import LOOKS, RENEWALS, HeldLease, relied_on_until_s
 from stelae.registry.masters.guard import GUARD_KEY, HeldGuard, next_guard
-from stelae.registry.masters.lease import (
-    LEASE_KEY,
-    MasterLease,
-    SeenLease,
-    lease_of,
-    lease_unchanged,
-    relied_on_until_s,
-)
-
-_RENEWALS = 4
-_LOOKS = 8
-"""How often in a duration the holder renews, and the others look."""
+from stelae.registry.masters.lease import LEASE_KEY, MasterLease, SeenLease, lease_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +34,10 @@ class MasterIdentity:
     name: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Holding:
     held: HeldGuard
-    lease: MasterLease
-    revision: Revision
-    until_s: float
-    attempted: list[MasterLease]
-    """Renewals whose answers were lost: they may happen yet."""
+    lease: HeldLease[MasterLease]
 
 
 class Leadership:
@@ -94,13 +81,13 @@ class Leadership:
         holding, self._holding = self._holding, None
         if holding is not None:
             with suppress(StelaeError):  # then it ends by itself
-                await self._write(holding, holding.lease.following(is_over=True))
+                await self._write(holding, is_over=True)
 
     @property
     def held(self) -> HeldGuard | None:
         """What this master leads with, if it does now."""
         holding = self._holding
-        if holding is None or self._clock.monotonic_s() >= holding.until_s:
+        if holding is None or self._clock.monotonic_s() >= holding.lease.until_s:
             return None
         return holding.held
 
@@ -109,7 +96,7 @@ class Leadership:
         holding = self._holding
         if holding is None or holding.held != held:
             raise self.refusal()
-        if self._clock.monotonic_s() >= holding.until_s:
+        if self._clock.monotonic_s() >= holding.lease.until_s:
             raise Unavailable(f"master {self._me.name} could not renew its lease{self._trouble}")
 
     def refusal(self) -> Deposed:
@@ -119,7 +106,7 @@ class Leadership:
 
     async def _go_on(self) -> None:
         while True:
-            await asyncio.sleep(self._duration_s / (_LOOKS if self._holding is None else _RENEWALS))
+            await asyncio.sleep(self._duration_s / (LOOKS if self._holding is None else RENEWALS))
             await self._step()
 
     async def _step(self) -> None:
@@ -141,41 +128,25 @@ class Leadership:
         guard_entry = await self._store.get(GUARD_KEY)
         guard, guard_unchanged = next_guard(guard_entry, self._me.name, self._address)
         lease = MasterLease(self._me.name, self._me.id, self._life, 1, int(self._duration_s * 1_000))
-        asked_s = self._clock.monotonic_s()
+        revision = None if entry is None else entry.mod_revision
+        taken, asked_s = HeldLease(LEASE_KEY, lease_of, lease, revision), self._clock.monotonic_s()
         outcome = await self._store.txn(
-            [lease_unchanged(entry), guard_unchanged], [PutKey(LEASE_KEY, lease.value), PutKey(GUARD_KEY, guard.value)]
+            [taken.unchanged, guard_unchanged], [PutKey(LEASE_KEY, lease.value), PutKey(GUARD_KEY, guard.value)]
         )
         if outcome.succeeded:
             held = HeldGuard(guard, outcome.revision)
-            until_s = relied_on_until_s(asked_s, self._duration_s)
-            self._holding = _Holding(held, lease, outcome.revision, until_s, [])
+            taken.revision, taken.until_s = outcome.revision, relied_on_until_s(asked_s, self._duration_s)
+            self._holding = _Holding(held, taken)
             self._tell(held)
 
     async def _renew(self, holding: _Holding) -> None:
-        asked_s = self._clock.monotonic_s()
-        last = holding.attempted[-1] if holding.attempted else holding.lease
-        renewed = last.following()
-        if not await self._write(holding, renewed):
-            # Lost, or one that was in doubt has happened.
-            entry = await self._store.get(LEASE_KEY)
-            found = None if entry is None else lease_of(entry)
-            if entry is None or found not in holding.attempted:
-                self._holding = None
-                self._seen.note(entry, self._clock.monotonic_s())
-                self._tell(None)
-                return
-            holding.lease, holding.revision = found, entry.mod_revision
-            holding.attempted.clear()
-            await self._renew(holding)
-            return
-        holding.until_s = relied_on_until_s(asked_s, self._duration_s)
+        if not await self._write(holding):
+            self._holding = None
+            self._tell(None)
+            self._seen.note(await self._store.get(LEASE_KEY), self._clock.monotonic_s())
 
-    async def _write(self, holding: _Holding, lease: MasterLease) -> bool:
-        """Whether it is written. Raises if that is not known."""
-        holding.attempted.append(lease)
-        unchanged = ModRevisionIs(LEASE_KEY, holding.revision)
-        outcome = await self._store.txn([unchanged, holding.held.unchanged], [PutKey(LEASE_KEY, lease.value)])
-        if outcome.succeeded:
-            holding.lease, holding.revision = lease, outcome.revision
-            holding.attempted.clear()
-        return outcome.succeeded
+    async def _write(self, holding: _Holding, *, is_over: bool = False) -> bool:
+        """Whether this master still had the lease. Raises if that is not known."""
+        following = partial(MasterLease.following, is_over=is_over)
+        compares = (holding.held.unchanged,)
+        return await holding.lease.renew(self._store, self._clock, self._duration_s, following, compares)

@@ -196,6 +196,21 @@ class HandshakeRefused(msgspec.Struct, frozen=True, tag=True):
     times: int
 
 
+class LeaseLost(msgspec.Struct, frozen=True, tag=True):
+    """A shard could not renew its lease in time, and answers nothing about rows until it can. `is_final`: another
+    process has begun to be the shard, and this one ends."""
+
+    server: str
+    why: str
+    is_final: bool
+
+
+class LeaseRegained(msgspec.Struct, frozen=True, tag=True):
+    """A shard that had lost its lease has it again, and answers about rows."""
+
+    server: str
+
+
 class ServedInsecurely(msgspec.Struct, frozen=True, tag=True):
     """A process serves others than its own machine, and was told to do so without all that keeps strangers out.
     `missing`: what that is."""
@@ -227,6 +242,8 @@ Event: TypeAlias = (
     | OwnerLost
     | TookOver
     | HandshakeRefused
+    | LeaseLost
+    | LeaseRegained
     | ServedInsecurely
 )
 

@@ -7,7 +7,8 @@ positive signed 64-bit number and compares as a plain integer. Time given out by
 - a time seen from elsewhere is merged, so whatever happens after seeing it sorts after it.
 
 A remote time too far ahead is refused: accepting it would drag this clock, and every clock it talks to, into the
-future for good.
+future for good. How far that is, is said once, by the clock. And a clock may have a *bound*, which others were
+promised: it gives out no time above it, and nothing is answered at one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from stelae.model.errors import ClockTooFarAhead, InvalidArgument
+from stelae.model.errors import ClockTooFarAhead, InvalidArgument, Unavailable
 from stelae.model.ids import Micros, Txn
 from stelae.model.values import show
 
@@ -25,6 +26,12 @@ COUNTER_MAX = (1 << COUNTER_BITS) - 1
 MILLIS_MAX = (1 << 47) - 1
 TXN_MIN = Txn(0)
 TXN_MAX = Txn((MILLIS_MAX << COUNTER_BITS) | COUNTER_MAX)
+
+AHEAD_MS_MAX = 30_000
+"""How far ahead of a wall clock times of other processes may be: wall clocks differ, and a process that was started
+again skips a lease's length (`registry.leases.shard`)."""
+AHEAD_MS_MAX_ALONE = 1_000
+"""The same for one whose clock gives out all times of a store: then only programs of the same machine name others."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,13 +91,20 @@ def after(last: Txn, wall_ms: int) -> Txn:
     return following
 
 
+def _call_nobody() -> None:
+    """Of a clock whose bound nobody moves."""
+
+
 class HybridClock:
     """Gives out growing times; safe for threads. A restart must hand in the largest time ever given out as `last`."""
 
-    def __init__(self, wall_ms: Callable[[], int], ahead_max_ms: int = 60_000, last: Txn = TXN_MIN) -> None:
+    def __init__(self, wall_ms: Callable[[], int], ahead_max_ms: int = AHEAD_MS_MAX, last: Txn = TXN_MIN) -> None:
         self._wall_ms = wall_ms
         self._ahead_max_ms = ahead_max_ms
         self._last = check_txn(last)
+        self._bound = TXN_MAX
+        self.on_bound: Callable[[], None] = _call_nobody
+        """Called when something was refused because of the bound, under the clock's lock: it must not ask the clock."""
         self._lock = threading.Lock()
 
     @property
@@ -99,10 +113,19 @@ class HybridClock:
         return self._last
 
     def tick(self) -> Txn:
-        """A time above every one given out or merged before."""
+        """A time above every one given out or merged before. Unavailable, and nothing is changed, if that is above the
+        bound."""
         with self._lock:
-            self._last = after(self._last, self._wall_ms())
-            return self._last
+            following = after(self._last, self._wall_ms())
+            if following > self._bound:
+                raise self._refusal(following)
+            self._last = following
+            return following
+
+    def limit(self, bound: Txn) -> None:
+        """Give out nothing above this from here on; a later call sets another bound."""
+        with self._lock:
+            self._bound = check_txn(bound)
 
     def resume(self, last: Txn) -> None:
         """From here on, every tick is above a time that this store itself gave out before it was restarted, even if
@@ -115,10 +138,35 @@ class HybridClock:
         ahead of the wall clock."""
         check_txn(remote)
         with self._lock:
-            wall_ms = self._wall_ms()
-            ahead_ms = millis_of(remote) - wall_ms
-            if remote > self._last and ahead_ms > self._ahead_max_ms:
-                raise ClockTooFarAhead(
-                    f"time {remote} is {ahead_ms} ms ahead of this clock; at most {self._ahead_max_ms} ms are accepted"
-                )
-            self._last = max(self._last, remote)
+            self._merge(remote)
+
+    def reach(self, at: Txn) -> None:
+        """The same for a time that something is to be answered at; Unavailable if that is above the bound, which is
+        moved, if somebody moves it, until it is asked again."""
+        check_txn(at)
+        with self._lock:
+            self._merge(at)
+            if at > self._bound:
+                raise self._refusal(at)
+
+    def too_far_ms(self, at: Txn) -> int:
+        """How far a time lies ahead, if `merge` refuses it; 0: it does not."""
+        ahead_ms = millis_of(at) - self._wall_ms()
+        return ahead_ms if at > self._last and ahead_ms > self._ahead_max_ms else 0
+
+    def _merge(self, remote: Txn) -> None:
+        if remote <= self._last:
+            return
+        ahead_ms = self.too_far_ms(remote)
+        if ahead_ms:
+            raise ClockTooFarAhead(
+                f"time {remote} is {ahead_ms} ms ahead of this clock; at most {self._ahead_max_ms} ms are accepted"
+            )
+        self._last = remote
+
+    def _refusal(self, txn: Txn) -> Unavailable:
+        self.on_bound()
+        return Unavailable(
+            f"{show_txn(txn)} lies above {show_txn(self._bound)}, up to which this process may give out and answer "
+            "times: it asks for more; try again"
+        )

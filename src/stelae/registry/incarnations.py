@@ -60,6 +60,10 @@ def life_key(node: str, number: int) -> str:
     return f"{SHARDS_PREFIX}{node}/{number}{_LIFE}"
 
 
+def fence_key(node: str, number: int) -> str:
+    return f"{SHARDS_PREFIX}{node}/{number}{_FENCE}"
+
+
 async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
     """Of all shards that were ever started, by node and number."""
     read = await store.range(SHARDS_PREFIX)
@@ -102,7 +106,7 @@ class ShardFence:
 
     @property
     def key(self) -> str:
-        return f"{SHARDS_PREFIX}{self.node}/{self.number}{_FENCE}"
+        return fence_key(self.node, self.number)
 
     @property
     def value(self) -> bytes:

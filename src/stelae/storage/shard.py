@@ -232,7 +232,7 @@ class Shard:
             if txn is None:
                 txn = self.clock.tick()
             else:
-                self.clock.merge(txn)
+                self.clock.reach(txn)
             self.install([changed(state, change, txn) for state in states])
             epoch = max(state.epoch for state in states)
             data = encode_change(change)
@@ -348,11 +348,11 @@ class Shard:
 
     def ready(self, at: Txn) -> Future[None] | None:
         """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go
-        ahead. Blocks that come later get a later txn."""
+        ahead. Blocks that come later get a later txn. Unavailable if the clock may not answer so far ahead yet."""
         if at <= self.commits.visible:
             return None
         with self.lock:
-            self.clock.merge(at)
+            self.clock.reach(at)
             last = self.wal.last_undecided(at)
             if last is None:
                 self.commits.publish(at)

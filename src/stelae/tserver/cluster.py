@@ -37,6 +37,7 @@ from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
+from stelae.tserver.leasing import Leasing
 from stelae.tserver.links import RemoteMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
@@ -58,6 +59,7 @@ class ShardParts:
     mark: StoreMark
     catalog: CatalogService
     fence: ShardFence
+    lease: Leasing
     sender: Sender
     to_master: RemoteMasterLink
     server: TabletServer
@@ -85,19 +87,22 @@ class ClusterShard:
         self._served: Served | None = None
         self._heartbeats: Heartbeats | None = None
         self.wakes = server.wakes
-        self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
-        self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
-        self.history, self.scan, self.now, self.pin = server.history, server.scan, server.now, server.pin
-        self.truncate, self.flush, self.compact = server.truncate, server.flush, server.compact
+        reading, writing = parts.lease.reading, parts.lease.writing
+        self.write, self.submit, self.truncate = writing(server.write), writing(server.submit), writing(server.truncate)
+        self.newest, self.newest_cached = reading(server.newest), reading(server.newest_cached)
+        self.newest_many, self.history = reading(server.newest_many), reading(server.history)
+        self.scan, self.now, self.pin = reading(server.scan), reading(server.now), reading(server.pin)
+        self.wait_for_room, self.flush, self.compact = server.wait_for_room, server.flush, server.compact
         self.tablets, self.stats = server.tablets, server.stats
-        self.hold, self.renew, self.release = server.hold, server.renew, server.release
-        self.begin_load, self.commit_load = server.begin_load, server.commit_load
+        self.hold, self.renew, self.release = reading(server.hold), server.renew, server.release
+        self.begin_load, self.commit_load = writing(server.begin_load), writing(server.commit_load)
         self.begin_compaction, self.adopt = server.begin_compaction, server.adopt
         self.flush_step, self.compact_step, self.log_step = server.flush_step, server.compact_step, server.log_step
 
     def serve(self, listener: Listening) -> ShardLife:
-        """Say in the metastore that this process is the shard, and where; from then on it is asked."""
+        """Take the lease, say in the metastore that this process is the shard, and where; from then on it is asked."""
         parts = self._parts
+        self._run(parts.lease.start())
         life = self._run(register_shard(parts.metastore, parts.fence, str(listener.address)))
         parts.sender.name = f"{parts.fence.name} ({life.incarnation})"
         self._served = self._start_serving(self, listener)
@@ -123,7 +128,8 @@ class ClusterShard:
         numbers, catalog = self.server.metrics(), self.catalog.latest
         tables = {"tables": len(catalog.tables), "tablets": numbers["tablets"], "catalog_version": catalog.version}
         served = {} if self._served is None else self._served.numbers()
-        return {**tables, **numbers, **self._parts.counts.numbers(), **served}
+        lease = {"lease_is_valid": int(self._parts.lease.is_valid)}
+        return {**tables, **numbers, **lease, **self._parts.counts.numbers(), **served}
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
         return self.server.check(self._look_at_rest, progress)
@@ -194,14 +200,18 @@ class ClusterShard:
             self._served.close()
 
     def close(self) -> None:
-        """All in files, so that starting it again reads no log. What cannot be written stays in the log."""
-        self._end(lambda: self.server.close(compaction_due(self.catalog, self._parts.loop)))
+        """All in files, so that starting it again reads no log. What cannot be written stays in the log. Nothing is put
+        in order if another process is the shard by now."""
+        if self._parts.lease.is_deposed:
+            self.abandon()
+        else:
+            self._end(lambda: self.server.close(compaction_due(self.catalog, self._parts.loop)), in_order=True)
 
     def abandon(self) -> None:
         """End without putting anything in order."""
-        self._end(self.server.abandon)
+        self._end(self.server.abandon, in_order=False)
 
-    def _end(self, end_server: Callable[[], None]) -> None:
+    def _end(self, end_server: Callable[[], None], *, in_order: bool) -> None:
         with self._closing:
             if self._is_closed:
                 return
@@ -212,5 +222,6 @@ class ClusterShard:
                 try:
                     end_server()
                 finally:
+                    self._run(self._parts.lease.close(in_order=in_order))
                     self._run(self._parts.to_master.close())
                     self._run(self.catalog.close())

@@ -16,6 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from stelae.model.errors import (
+    ClockTooFarAhead,
     Corruption,
     InvalidArgument,
     NotFound,
@@ -24,7 +25,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
 )
-from stelae.model.hybrid import micros_of, millis_of, pack, show_txn
+from stelae.model.hybrid import micros_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -39,7 +40,7 @@ from stelae.storage.read.scans.rows import RowBatch, ScanRequest
 from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.state import TabletState
-from stelae.tserver.writing import AHEAD_MS_MAX, Settle, wait_decided
+from stelae.tserver.writing import Settle, wait_decided
 
 T = TypeVar("T")
 
@@ -48,10 +49,14 @@ _RETRIES_MAX = 20
 
 
 class TableReader:
-    """Safe for threads. `check_open` raises when the store is closed; scans ask before each batch."""
+    """Safe for threads. `check_open` raises when the store is closed; scans ask before each batch. `is_alone`: this
+    clock gives out all txns of the store, so one that lies ahead of it is a caller's mistake."""
 
-    def __init__(self, shard: Shard, clock: Clock, check_open: Callable[[], None], settle: Settle) -> None:
+    def __init__(
+        self, shard: Shard, clock: Clock, check_open: Callable[[], None], settle: Settle, *, is_alone: bool = True
+    ) -> None:
         self._shard = shard
+        self._too_far = InvalidArgument if is_alone else ClockTooFarAhead
         self._clock = clock
         self._check_open = check_open
         self._settle = settle
@@ -197,13 +202,12 @@ class TableReader:
         """Wait until all at or below the txn is decided; SnapshotTooOld if history it needs may be gone."""
         shard = self._shard
         shard.check_snapshot(table, at)
-        if at > shard.visible:
-            ahead_ms = millis_of(at) - max(self._clock.wall_ms(), millis_of(shard.clock.last))
-            if ahead_ms > AHEAD_MS_MAX:
-                raise InvalidArgument(
-                    f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then "
-                    "is not known yet; leave at= out for the newest, or wait"
-                )
+        ahead_ms = shard.clock.too_far_ms(at)
+        if ahead_ms:
+            raise self._too_far(
+                f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then is not "
+                "known yet; leave at= out for the newest, or wait"
+            )
         wait_decided(shard, at, deadline)
         if self._unsettled:
             self._settle(table, at, deadline)

@@ -15,6 +15,7 @@ from functools import partial
 
 from stelae.format.block import Block, SmallBlock
 from stelae.model.errors import (
+    ClockTooFarAhead,
     DeadlineExceeded,
     InvalidArgument,
     Overloaded,
@@ -34,8 +35,6 @@ from stelae.storage.tablet.doubts import ChangeInDoubt
 from stelae.storage.tablet.opening import SchemasOf, brought_up
 
 _ROUTES_MAX = 100
-AHEAD_MS_MAX = 1_000
-"""What names a txn so far ahead is answered, and the clock follows it: clocks of one machine's programs may differ."""
 
 
 Settle = Callable[[TableId, Txn, Deadline | None], None]
@@ -43,12 +42,14 @@ Settle = Callable[[TableId, Txn, Deadline | None], None]
 
 
 class TableWriter:
-    """Leads blocks to the tablets that hold their rows. Safe for threads."""
+    """Leads blocks to the tablets that hold their rows. Safe for threads. `is_alone`: all that read rows were given
+    their txns by this server's clock."""
 
-    def __init__(self, shard: Shard, schemas_of: SchemasOf, settle: Settle) -> None:
+    def __init__(self, shard: Shard, schemas_of: SchemasOf, settle: Settle, *, is_alone: bool = True) -> None:
         self._shard = shard
         self._schemas_of = schemas_of
         self._settle = settle
+        self._is_alone = is_alone
 
     def write(
         self,
@@ -209,15 +210,17 @@ class TableWriter:
         raise Overloaded(f"the tablet of row {first!r} kept moving; try again")
 
     def _follow(self, max_txn: Txn) -> None:
-        """Let the clock pass a txn up to which a row may have been read. InvalidArgument if it lies in the future: all
-        that read rows, in this process or attached to it, were given a txn by this clock."""
-        now = self._shard.clock.tick()
-        if max_txn > now:
-            ahead_s = (millis_of(max_txn) - millis_of(now)) / 1_000
-            raise InvalidArgument(
-                f"if_unchanged_since={max_txn} lies in the future, by {ahead_s:.3f} s: give the txn of a row that was "
-                "read, row.txn"
-            )
+        """Let the clock pass a txn up to which a row may have been read. If it lies in the future: InvalidArgument if
+        nobody else gives out txns, ClockTooFarAhead if somebody does, whose clock may be a little ahead of this one."""
+        clock = self._shard.clock
+        if self._is_alone:
+            now = clock.tick()
+            if max_txn > now:
+                raise InvalidArgument(_of_the_future(max_txn, millis_of(max_txn) - millis_of(now)))
+        elif ahead_ms := clock.too_far_ms(max_txn):
+            raise ClockTooFarAhead(_of_the_future(max_txn, ahead_ms))
+        else:
+            clock.merge(max_txn)
 
     def _bring_up(self, table: TableId, first: Row, block: Block) -> Block:
         """The block under the schema that the tablet has now, which the catalog may be ahead of."""
@@ -260,6 +263,13 @@ def _is_row(blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> bool:
     if len(blocks) != 1 or not blocks[0].count or blocks[0].first != blocks[0].last:
         raise InvalidArgument("a write with max_txn is one block of one row")
     return True
+
+
+def _of_the_future(max_txn: Txn, ahead_ms: int) -> str:
+    return (
+        f"if_unchanged_since={max_txn} lies in the future, by {ahead_ms / 1_000:.3f} s: give the txn of a row that was "
+        "read, row.txn"
+    )
 
 
 def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None) -> None:

@@ -1,7 +1,8 @@
 """When to try again, and for how long: jittered waits that double, within the caller's deadline.
 
 There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
-something Retryable, which says that nothing happened. Only a full disk is told at once: it takes people to mend that.
+something Retryable, which says that nothing happened. Only a full disk and a clock that is far off are told at once: it
+takes people to mend them.
 What is between clients and servers, and would mean nothing to users, is told as what they know it by.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stelae.model.errors import (
+    ClockTooFarAhead,
     ConnectionLost,
     DeadlineExceeded,
     Deposed,
@@ -51,7 +53,7 @@ class Patience:
 
 class Attempts:
     """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
-    deadline has passed; at once if the disk is full, since waiting makes no room."""
+    deadline has passed; at once if waiting does not help: it makes no room, and sets no clock right."""
 
     __slots__ = ("_deadline", "_rng", "_wait_s")
 
@@ -61,7 +63,7 @@ class Attempts:
         self._wait_s = _WAIT_S_MIN
 
     def delay_s(self, error: StelaeError) -> float:
-        if isinstance(error, DiskFull):
+        if isinstance(error, DiskFull | ClockTooFarAhead):
             raise error
         left_s = self._deadline.left_s
         if left_s <= 0:

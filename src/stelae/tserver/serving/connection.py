@@ -159,7 +159,7 @@ class ServedConnection:
 
     def answer_write(self, request: OpenRequest, decided: Future[Txn]) -> None:
         """A write that was let in is durable, or is not."""
-        error = decided.exception()
+        error = decided.exception() or self._doubt()
         if error is None:
             frame = _answer_frame(request.id, WRITE.result.encode(decided.result()))
         else:
@@ -263,7 +263,15 @@ class ServedConnection:
             under_way = await self._service.jobs.run(lambda: self._submit(asked, body, deadline), deadline)
         # Not cancelled with the connection: the write goes on without it.
         txn = await asyncio.shield(asyncio.wrap_future(under_way))
+        doubt = self._doubt()
+        if doubt is not None:
+            raise doubt
         return _answer_frame(request.id, WRITE.result.encode(txn))
+
+    def _doubt(self) -> StelaeError | None:
+        """What a writer is told instead of the txn of its durable write, if nothing may be acknowledged now."""
+        doubt = self._service.doubt
+        return None if doubt is None else doubt()
 
     def _submit(self, asked: m.WriteMessage, body: Bytes, deadline: Deadline | None) -> Future[Txn]:
         store, table = self._service.backend, TableId(asked.table)

@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.events import Listener as EventListener
 from stelae.model.events import tell_nobody
 from stelae.model.ids import Txn
@@ -87,10 +87,13 @@ class StoreService:
         operations: Mapping[str, Operation[Any, Any]] = OPERATIONS,
         tell: EventListener = tell_nobody,
         hear: Callable[[Request], None] | None = None,
+        doubt: Callable[[], StelaeError | None] | None = None,
     ) -> None:
-        """`hear` is told each request before it is carried out, and may refuse it."""
+        """`hear` is told each request before it is carried out, and may refuse it. `doubt` is asked when a write is
+        durable: what to tell its writer instead, if nothing may be acknowledged now."""
         self.backend = backend
         self.hear = hear
+        self.doubt = doubt
         self.operations = operations
         self.messages = Messages(operation.method for operation in operations.values())
         self.clock = clock
