@@ -20,8 +20,9 @@ from stelae.registry.leases import held as leases
 from stelae.registry.leases.held import HeldLease
 from stelae.registry.leases.shard import ShardLease, next_bound, shard_lease_of
 from stelae.sim.metastore import NO_FAULTS, MetastoreFaults, SimMetastore
-from stelae.tserver import leasing
-from stelae.tserver.leasing import Leasing, LogPulse
+from stelae.tserver.lease import leasing
+from stelae.tserver.lease.leasing import Leasing
+from stelae.tserver.lease.pulse import LogPulse
 from tests.sim.seeds import repeat, seeds
 from tests.tserver.thin_shards import FENCE, HOSTS, KEY, LEASE_S, World, play
 

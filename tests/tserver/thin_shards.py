@@ -28,8 +28,8 @@ from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.metastore import SimMetastoreServer
 from stelae.sim.process import ProcessClock, SimProcess
 from stelae.sim.rng import SimRng
-from stelae.tserver import leasing
-from stelae.tserver.leasing import Leasing
+from stelae.tserver.lease import leasing
+from stelae.tserver.lease.leasing import Leasing
 
 LEASE_S = 2.0
 HOSTS = ("a", "b")

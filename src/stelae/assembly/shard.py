@@ -22,7 +22,7 @@ from stelae.registry.views.prefixed import PrefixedStore, local_prefix
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
 from stelae.tserver.counts import EventCounts
-from stelae.tserver.leasing import Leasing, resume
+from stelae.tserver.lease.leasing import Leasing, resume
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits

@@ -37,7 +37,7 @@ from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
-from stelae.tserver.leasing import Leasing
+from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.links import RemoteMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served

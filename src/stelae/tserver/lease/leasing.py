@@ -18,10 +18,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
-from stelae.format.log.positions import Position
 from stelae.model.errors import Deposed, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.events import LeaseLost, LeaseRegained, Listener
 from stelae.model.hybrid import TXN_MIN, HybridClock
@@ -31,6 +29,7 @@ from stelae.ports.metastore import Metastore
 from stelae.registry.incarnations import FencedStore, ShardFence
 from stelae.registry.leases.held import RENEWALS, HeldLease
 from stelae.registry.leases.shard import ShardLease, lease_key, next_bound, read_lease, shard_lease_of
+from stelae.tserver.lease.pulse import LogPulse, MovingLog
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,36 +38,6 @@ _RETRIES = 16
 """How often in a duration it is tried again while there is trouble."""
 _STEPS_MAX = 64
 """How often at most, however many were refused."""
-_STUCK_SHARE = 0.5
-"""Of the duration: a log that waits and has not moved for so long is not well."""
-
-
-class MovingLog(Protocol):
-    """A shard's log: how far it is durable, and whether anything waits to be."""
-
-    @property
-    def end(self) -> Position: ...
-
-    @property
-    def queued_bytes(self) -> int: ...
-
-
-@dataclass(slots=True)
-class LogPulse:
-    """Since when a log has not moved though something waits to be written to it, as far as it was looked at."""
-
-    _end: Position | None = None
-    _moved_s: float = 0.0
-
-    def note(self, end: Position, queued_bytes: int, now_s: float) -> None:
-        if not queued_bytes or end != self._end:
-            self._end, self._moved_s = end, now_s
-
-    def is_stuck(self, now_s: float, duration_s: float) -> bool:
-        return self.stood_s(now_s) >= _STUCK_SHARE * duration_s
-
-    def stood_s(self, now_s: float) -> float:
-        return now_s - self._moved_s
 
 
 async def resume(store: Metastore, fence: ShardFence, time: HybridClock) -> HeldLease[ShardLease]:

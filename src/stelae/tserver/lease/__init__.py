@@ -1,0 +1,1 @@
+"""The lease of a shard, as the shard itself has it."""
