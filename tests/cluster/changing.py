@@ -176,7 +176,7 @@ class Changing:
         seal_bytes = int(2_000 * 15 ** ports.rng.fraction())
         serializer = SerializerSettings(seal_bytes, memory_bytes=4 * seal_bytes, log_bytes=8 * seal_bytes)
         shard = ShardSettings(cache_bytes=2**20, log=WalSettings(segment_bytes_max=4_000), serializer=serializer)
-        settings = ServerSettings(name, name, shard=shard, pins_wait_s=0.0, is_alone=False, decides_changes=False)
+        settings = ServerSettings(name, name, shard=shard, pins_wait_s=0.0, is_alone=False)
         reading = ThreadsExecutor(ports.loop, 2, 1_000)
         world = ServerPorts(logs, ports.blobs, own, ports.clock, time, ports.rng, loop, reading, shared)
         server = TabletServer.open(world, _Tables("t"), NoMaster(), settings, proved=logs.settle)

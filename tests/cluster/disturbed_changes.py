@@ -62,7 +62,8 @@ class _Run:
         changing.mail.delay_s_max = 0.002 * 300 ** rng.fraction()
         changing.mail.lost = 0.1 * rng.fraction() if rng.below(2) else 0.0
         tasks = [asyncio.ensure_future(self._drive(number)) for number in range(DRIVERS)]
-        tasks += [asyncio.ensure_future(self._read()) for _ in range(READERS)]
+        readers = world.rng("readers").below(READERS + 1)  # who reads finds out what was decided, for all
+        tasks += [asyncio.ensure_future(self._read()) for _ in range(readers)]
         tasks += [asyncio.ensure_future(self._swap()), asyncio.ensure_future(self._split())]
         await self._disturb()
         self._heal()

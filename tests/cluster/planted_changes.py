@@ -70,10 +70,10 @@ def _conditions_do_not_ask() -> AbstractContextManager[Any]:
 
 
 PLANTED_CHANGES = [
-    Planted("read-on-without-floor", "whoever is in doubt reads on", 0, 60, _read_on_without_floor),
-    Planted("not-above-the-floor", "a change happens below what readers were promised", 0, 60, _not_above_the_floor),
-    Planted("not-above-prepared", "a change happens before it was prepared", 0, 60, _not_above_what_was_prepared),
-    Planted("answered-before-saved", "it is prepared, and no config says so", 0, 60, _answered_before_saved),
-    Planted("forgotten-early", "a record is deleted though a server has it prepared", 0, 60, _forgotten_early),
+    Planted("read-on-without-floor", "whoever is in doubt reads on", 19, 100, _read_on_without_floor),
+    Planted("not-above-the-floor", "a change happens below what readers were promised", 0, 100, _not_above_the_floor),
+    Planted("not-above-prepared", "a change happens before it was prepared", 10, 100, _not_above_what_was_prepared),
+    Planted("answered-before-saved", "it is prepared, and no config says so", 5, 100, _answered_before_saved),
+    Planted("forgotten-early", "a record is deleted though a server has it prepared", 5, 100, _forgotten_early),
     Planted("conditions-do-not-ask", "a conditional write is let in while in doubt", 0, 60, _conditions_do_not_ask),
 ]

@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-from stelae.model.errors import Conflict, Retryable, UnknownOutcome
+from stelae.model.errors import Conflict, Corruption, Retryable, UnknownOutcome
 from stelae.model.ids import Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.registry.changes.asking import AdoptChange, ChangeReport, ChangeRequest, PrepareChange
 from stelae.registry.changes.sessions import ChangeState, read_session, read_sessions
 from stelae.service.tickets import LoadedFile
+from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
 from stelae.sim.process import SimProcess
 from stelae.sim.rng import SimRng
 from stelae.sim.world import SimWorld, run_world
 from stelae.tserver.server import TabletServer
 from tests.cluster.changing import COORDINATORS, CUT, KEYS, SERVERS, TABLE, Changing, swapped
 from tests.cluster.disturbed_changes import run_changes
+from tests.cluster.planted import Planted
+from tests.cluster.planted_changes import PLANTED_CHANGES
 from tests.cluster.processes import simulated_threads
 from tests.cluster.simulated import silent_remains
 from tests.sim.seeds import repeat, seeds
@@ -308,6 +311,8 @@ def test_in_doubt_without_the_metastore_is_an_error_in_words() -> None:
 
 SEEDS = 60
 SHARES = 4
+FOUND = (AssertionError, Corruption, SimDeadlock, SimOverrun, SimUnhandled)
+"""What is wrong with what was seen, or with a server; who cannot go on; an error that nobody took."""
 
 
 @pytest.mark.parametrize("number", range(SHARES))
@@ -319,3 +324,20 @@ def test_nobody_sees_half_of_a_change_whatever_is_disturbed(number: int) -> None
             changing = run_changes(seed).result
             outcomes.update(done=len(changing.acknowledged), looks=len(changing.seen), swaps=len(changing.swapped))
     assert all(outcomes[what] for what in ("done", "looks")), outcomes
+
+
+def _first_found(planted: Planted, tried: range) -> int | None:
+    with silent_remains(), planted.patch():
+        for seed in tried:
+            try:
+                run_changes(seed)
+            except FOUND:
+                return seed
+    return None
+
+
+@pytest.mark.parametrize("planted", PLANTED_CHANGES, ids=lambda planted: planted.name)
+def test_a_bug_that_is_planted_in_changes_is_found(planted: Planted) -> None:
+    """From the seed on that found it first, up to the bound: code that was changed since draws other numbers."""
+    found = _first_found(planted, range(planted.seed, planted.seeds_max))
+    assert found is not None, f"{planted.words}: not found by seeds {planted.seed} to {planted.seeds_max}"

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 from stelae.assembly.listening import note_failure
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
+from stelae.master.changes.desk import ChangesDesk
+from stelae.master.changes.loads import TableChanges
 from stelae.master.cluster import OPERATIONS, ClusterMaster, MasterParts
 from stelae.master.collection import Collection
 from stelae.master.desk import TableDesk
 from stelae.master.leadership import MasterIdentity
-from stelae.master.links import ShardFinder, ShardServers
+from stelae.master.links import ChangedServers, ShardFinder, ShardServers
 from stelae.master.lookout import Lookout
 from stelae.master.master import Master
 from stelae.master.settings import MasterSettings
@@ -33,7 +35,7 @@ class ClusterMasterSettings(ProcessSettings):
     """`id`: lies in the directory of the master, which one process at a time has; its name if none is given. `away_s`:
     so long is a shard that is away waited for with a change that it has to follow. `lease_s`: so long does no other
     master take its place when it is silent. `trash_s`: how long unneeded files are kept aside; `collect_every_s`: how
-    often they are looked for."""
+    often they are looked for. `fragments`: the URL under which jobs write files."""
 
     id: str = ""
     master: MasterSettings = field(default_factory=MasterSettings)
@@ -41,6 +43,7 @@ class ClusterMasterSettings(ProcessSettings):
     lease_s: float = LEASE_S
     trash_s: float = 3600.0
     collect_every_s: float = 300.0
+    fragments: str = ""
 
 
 def open_master(
@@ -66,8 +69,11 @@ def open_master(
             return make_peer(ports, f"shard {shard}", me, ShardFinder(store, shard), sender.signing_by(number))
 
         servers = ShardServers(store, open_peer, catalog, ports.clock, settings.away_s)
-        master = Master(GuardedStore(store, held), catalog, servers, ports.clock, settings.master, tell)
-        return Term(held, master, servers)
+        guarded, clock = GuardedStore(store, held), ports.clock
+        master = Master(guarded, catalog, servers, clock, settings.master, tell)
+        changed, root = ChangedServers(servers, master.maps), settings.fragments
+        changes = TableChanges(guarded, changed, tables.info, clock, time, ports.rng, root, tell)
+        return Term(held, master, servers, changes)
 
     identity = MasterIdentity(settings.id or settings.name, settings.name)
     terms = Terms(store, ports.clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
@@ -77,10 +83,13 @@ def open_master(
     if blobs is not None:
         now_ms, trash_s = ports.clock.wall_ms, settings.trash_s
         collection = Collection(store, blobs, ports.loop, time, now_ms, trash_s, tables.is_known, tell)
+    changes = ChangesDesk(terms.changes, ports.loop, gate)
     lookout = Lookout(
         store, ports.clock, identity, settings.release, lambda name, find: make_peer(ports, name, me, find)
     )
-    parts = MasterParts(store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, lookout, collection)
+    parts = MasterParts(
+        store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, changes, lookout, collection
+    )
     return ClusterMaster(
         parts,
         lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender),

@@ -216,9 +216,9 @@ class MasterProcess(_Process):
 
     def _serve(self) -> None:
         options = self._options
-        blobs, _ = self._open_blobs()
+        blobs, url = self._open_blobs()
         known = read_master(options.directory, self._ports.rng)
-        settings = ClusterMasterSettings(options.name, options.release, self._limits, known.id)
+        settings = ClusterMasterSettings(options.name, options.release, self._limits, known.id, fragments=url)
         tell = EventLog(options.name)
         self.master = open_master(self._ports, settings, tell, blobs)
         self._ends.callback(self.master.close)

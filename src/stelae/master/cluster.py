@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
+from stelae.master.changes.desk import ChangesDesk
 from stelae.master.collection import Collection
 from stelae.master.desk import Gate, TableDesk
 from stelae.master.locating import Locator
@@ -28,9 +29,9 @@ from stelae.registry.masters.overview import ClusterOverview
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import METRICS
-from stelae.service.table import TABLE_OPERATIONS
+from stelae.service.table import MASTER_OPERATIONS
 
-OPERATIONS = {**TABLE_OPERATIONS, METRICS.name: METRICS, **MASTER_CONTROL}
+OPERATIONS = {**MASTER_OPERATIONS, METRICS.name: METRICS, **MASTER_CONTROL}
 """What a master is asked."""
 
 
@@ -64,6 +65,7 @@ class MasterParts:
     gate: ClosingGate
     terms: Terms
     desk: TableDesk
+    changes: ChangesDesk
     lookout: Lookout
     collection: Collection | None = None
 
@@ -103,6 +105,9 @@ class ClusterMaster:
         self.spaces, self.change_spaces = desk.spaces, desk.change_spaces
         self.create, self.alter, self.drop, self.recall = desk.create, desk.alter, desk.drop, desk.recall
         self.split, self.join = desk.split, desk.join
+        changes = parts.changes
+        self.truncate, self.begin_load, self.commit_load = changes.truncate, changes.begin_load, changes.commit_load
+        self.renew, self.release = changes.renew, changes.release
 
     def serve(self, listener: Listener) -> None:
         """Answer at the listener's address; lead, and say so in the metastore, if no other master does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
+from stelae.registry.changes.asking import CHANGE, ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import (
     ANSWER_S,
@@ -27,7 +28,9 @@ from stelae.registry.control_operations import (
 )
 from stelae.registry.incarnations import read_lives
 from stelae.registry.peers import Peer
+from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
+from stelae.service.tickets import LoadedFile
 
 _PAUSE_S = 0.05
 
@@ -69,6 +72,12 @@ class RemoteServerLink:
                 if now_s - self._away_from_s >= self._away_s:
                     raise
             await asyncio.sleep(_PAUSE_S)
+
+    async def ask_change(self, request: ChangeRequest, files: Sequence[LoadedFile]) -> ChangeReport:
+        """A shard that is away is not waited for: whoever leads the change comes again."""
+        report = await self._shard.ask(CHANGE, self._until(), request, files, self._catalog.latest.version)
+        self._away_from_s = None
+        return report
 
     async def report(self, table: TableId | None = None) -> TabletReport:
         return self._heard(await self._shard.ask(REPORT, self._until(), table))
@@ -166,6 +175,20 @@ class ShardServers:
 
     async def look_at_sizes(self) -> None:
         await asyncio.gather(*(self.link(server).look_at_sizes() for server in await self.names()))
+
+
+class ChangedServers:
+    """`ChangeServers` of a cluster: where tablets are is known by the master's maps."""
+
+    def __init__(self, servers: ShardServers, maps: TabletMaps) -> None:
+        self._servers = servers
+        self._maps = maps
+
+    def records(self, table: TableId) -> Sequence[TabletRecord]:
+        return self._maps.of_table(table)
+
+    async def ask_change(self, server: str, request: ChangeRequest, files: Sequence[LoadedFile] = ()) -> ChangeReport:
+        return await self._servers.link(server).ask_change(request, files)
 
 
 class NearServer(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from stelae.master.changes.loads import TableChanges
 from stelae.master.desk import Gate
 from stelae.master.leadership import Leadership, MasterIdentity
 from stelae.master.links import ShardServers
@@ -22,13 +23,15 @@ from stelae.registry.masters.guard import HeldGuard, MasterGuard
 from stelae.registry.tablet_records import TabletRecord
 
 _PAUSE_S = 1.0
+_CHANGES_S = 2.0
 
 
 class Term:
-    def __init__(self, held: HeldGuard, master: Master, servers: ShardServers) -> None:
+    def __init__(self, held: HeldGuard, master: Master, servers: ShardServers, changes: TableChanges) -> None:
         self.held = held
         self.master = master
         self.servers = servers
+        self.changes = changes
         self._is_over = False
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""
@@ -49,6 +52,14 @@ class Term:
             if not self.tried.done():
                 self.tried.set_exception(error)
             raise
+
+    async def lead_changes(self) -> None:
+        """Bring changes of many tablets to their end that whoever began them left, this master or one before it."""
+        while not self._is_over:
+            if self.master.knows_tables:
+                with suppress(Retryable, UnknownOutcome):
+                    await self.changes.coordinator.tend()
+            await asyncio.sleep(_CHANGES_S)
 
     async def end(self) -> None:
         """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
@@ -113,6 +124,9 @@ class Terms:
     def master(self) -> Master:
         return self.current().master
 
+    def changes(self) -> TableChanges:
+        return self.current().changes
+
     def check_tables(self) -> None:
         """Raise unless this master leads, and knows which tables there are."""
         if not self.master().knows_tables:
@@ -147,6 +161,7 @@ class Terms:
         if held is not None:
             self._term = self._make(held)
             self._begin_work(self._term.begin())
+            self._begin_work(self._term.lead_changes())
 
     def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="term")

@@ -13,6 +13,7 @@ import msgspec
 
 from stelae.catalog.value import CatalogVersion
 from stelae.model.ids import Row, TableId, TabletId
+from stelae.registry.changes.asking import CHANGE
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.masters.heartbeats import HEARTBEAT
 from stelae.registry.masters.overview import OVERVIEW
@@ -260,7 +261,7 @@ COLLECT = Operation(
     is_long=True,
 )
 
-SHARD_CONTROL = {each.name: each for each in (CONTROL, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
+SHARD_CONTROL = {each.name: each for each in (CONTROL, CHANGE, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
 MASTER_CONTROL = {
     each.name: each
     for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT, OVERVIEW)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 
@@ -15,6 +16,23 @@ if TYPE_CHECKING:
 
 TTL_S_DEFAULT = 3_600.0
 TTL_S_MAX = 30 * 24 * 3_600.0
+JOB_LENGTH_MAX = 1_024
+
+
+def check_ttl(ttl_s: float) -> float:
+    """InvalidArgument unless a ticket may live for so long."""
+    if not 0 < ttl_s <= TTL_S_MAX:
+        raise InvalidArgument(f"a ticket lives for more than 0 and at most {TTL_S_MAX:.0f} seconds, not {ttl_s}")
+    return ttl_s
+
+
+def check_job(job: str, batch: int) -> None:
+    """InvalidArgument unless a load may be called so."""
+    if not job or len(job) > JOB_LENGTH_MAX:
+        raise InvalidArgument(f"a job is named by 1 to {JOB_LENGTH_MAX} characters, not {len(job)}")
+    if type(batch) is not int or batch < 0:
+        raise InvalidArgument(f"batches are numbered from 0, not {batch!r}")
+
 
 HOLD_TICKET, LOAD_TICKET, COMPACTION_TICKET = "hold-", "load-", "compaction-"
 """How the names of tickets begin, by what they are for."""

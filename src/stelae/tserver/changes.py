@@ -69,7 +69,7 @@ class ShardChanges:
         self._now_ms = ports.clock.wall_ms
         self._looked_ms = 0
         self._turns: dict[TableId, Turn] = {}
-        shard.doubts.is_decided_here = settings.decides_changes
+        shard.doubts.is_decided_here = settings.is_alone
 
     # -- what the master asks
 

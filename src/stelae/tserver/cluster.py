@@ -7,7 +7,7 @@ until that has come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -22,6 +22,7 @@ from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Listener as Listening
 from stelae.registry.catalog.following import compaction_due
 from stelae.registry.catalog.service import CatalogService
+from stelae.registry.changes.asking import ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
 from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
@@ -31,8 +32,9 @@ from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline, left_of
 from stelae.service.operations import INFO
 from stelae.service.reports import CheckReport, Progress
-from stelae.service.table import TABLET_OPERATIONS
+from stelae.service.table import SHARD_OPERATIONS
 from stelae.service.tables import TableInfo
+from stelae.service.tickets import LoadedFile
 from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.counts import EventCounts
@@ -45,7 +47,7 @@ from stelae.tserver.serving.served import Served
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
 
-OPERATIONS = {**TABLET_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL}
+OPERATIONS = {**SHARD_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL}
 """What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
 master, and a schema is never newer than the tablets that are read by it."""
 
@@ -88,14 +90,14 @@ class ClusterShard:
         self._heartbeats: Heartbeats | None = None
         self.wakes = server.wakes
         reading, writing = parts.lease.reading, parts.lease.writing
-        self.write, self.submit, self.truncate = writing(server.write), writing(server.submit), writing(server.truncate)
+        self.write, self.submit = writing(server.write), writing(server.submit)
         self.newest, self.newest_cached = reading(server.newest), reading(server.newest_cached)
         self.newest_many, self.history = reading(server.newest_many), reading(server.history)
         self.scan, self.now, self.pin = reading(server.scan), reading(server.now), reading(server.pin)
         self.wait_for_room, self.flush, self.compact = server.wait_for_room, server.flush, server.compact
         self.tablets, self.stats = server.tablets, server.stats
         self.hold, self.renew, self.release = reading(server.hold), server.renew, server.release
-        self.begin_load, self.commit_load = writing(server.begin_load), writing(server.commit_load)
+        self._take_part = writing(server.changes.answer)
         self.begin_compaction, self.adopt = server.begin_compaction, server.adopt
         self.flush_step, self.compact_step, self.log_step = server.flush_step, server.compact_step, server.log_step
 
@@ -155,6 +157,23 @@ class ClusterShard:
         with self.server.visits.visit():
             self._wait_for_catalog(catalog, deadline)
             return self.server.ask(request, lambda: self._parts.sender.check_guard(guard, "a master"))
+
+    def change(
+        self,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile],
+        catalog: CatalogVersion,
+        guard: int = 0,
+        *,
+        deadline: Deadline | None = None,
+    ) -> ChangeReport:
+        """Take part in a change of a table that has tablets on other servers, too. `guard`: as for `control`."""
+        server = self.server
+        with server.visits.visit():
+            self._wait_for_catalog(catalog, deadline)
+            report = self._take_part(request, files, lambda: self._parts.sender.check_guard(guard, "a master"))
+        server.wakes.grown()
+        return report
 
     def report(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it waits for changes only
         with self.server.visits.visit():

@@ -50,7 +50,7 @@ class ServerSettings:
     under which jobs find its files. `token`: which store it is. `pins_wait_s`: after a server was killed its successor
     keeps history for so long, in which whoever holds a snapshot of it can say so. `is_alone`: all tablets and files of
     the store are this server's. One of several removes no file by what it knows itself: others may need it.
-    `decides_changes`: its own log commits loads and truncations; if not, the master of the cluster decides them."""
+    Loads and truncations of one that is alone are committed by its own log; of others, by the master of the cluster."""
 
     name: str
     place: str
@@ -59,7 +59,6 @@ class ServerSettings:
     shard: ShardSettings = field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
     is_alone: bool = True
-    decides_changes: bool = True
 
 
 class Tables(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,11 +13,19 @@ import msgspec
 import pytest
 
 from stelae.catalog.value import CatalogVersion
-from stelae.model.ids import Row, TableId, TabletId
+from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.registry import control as c
 from stelae.registry import control_operations as ops
+from stelae.registry.changes.asking import (
+    CHANGE,
+    AdoptChange,
+    ChangeReport,
+    ChangeRequest,
+    DropChange,
+    PrepareChange,
+)
 from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer, Registration
 from stelae.registry.masters.overview import OVERVIEW, ClusterOverview
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
@@ -25,6 +33,7 @@ from stelae.service import messages as m
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.table import OPERATIONS
+from stelae.service.tickets import LoadedFile
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.frames import FrameDecoder, encode_frame
 from tests.client.fake_backend import FakeBackend, table_info, until
@@ -48,6 +57,11 @@ REQUESTS: list[c.ControlRequest] = [
     c.SplitTablet(TABLET, Row(b"m"), TabletId(18), TabletId(19)),
     c.JoinTablets(TABLET, TabletId(18), TabletId(19)),
 ]
+CHANGE_REQUESTS: list[ChangeRequest] = [
+    PrepareChange(TABLE, "load-a", 2),
+    AdoptChange(TABLE, "load-a", Txn(9), True),
+    DropChange(TABLE, "load-a"),
+]
 REPORTED = (c.ReportedTablet(TABLET, TABLE, RowRange(b""), c.SERVING, 1),)  # type: ignore[arg-type]
 CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "control": [ops.CONTROL.ask(request, CATALOG) for request in REQUESTS],
@@ -66,6 +80,7 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
     "locate": [ops.LOCATE.ask(TABLE)],
     "overview": [OVERVIEW.ask()],
+    "change": [CHANGE.ask(request, (), CATALOG) for request in CHANGE_REQUESTS],
 }
 REPORT = c.TabletReport("n1/0", REPORTED, is_full=True)
 CONTROL_ANSWERS: dict[str, Any] = {
@@ -81,6 +96,7 @@ CONTROL_ANSWERS: dict[str, Any] = {
         TABLE, ((Row(b""), "n1/0"), (Row(b"m"), "n1/1")), (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)
     ),
     "overview": ClusterOverview("m1", "m1", 1, 9_000, 3, 1, (), (), ()),
+    "change": ChangeReport("n1/0", True, (RowRange(b"", b"m"),), Txn(8)),
 }
 
 
@@ -91,6 +107,17 @@ class ControlledBackend(FakeBackend):
         self, request: c.ControlRequest, catalog: CatalogVersion, guard: int = 0, *, deadline: Deadline | None = None
     ) -> c.TabletReport:
         return self._told("control", request, catalog, guard, deadline=deadline)
+
+    def change(
+        self,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile],
+        catalog: CatalogVersion,
+        guard: int = 0,
+        *,
+        deadline: Deadline | None = None,
+    ) -> ChangeReport:
+        return self._told("change", request, files, catalog, guard, deadline=deadline)
 
     def report(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> c.TabletReport:
         return self._told("report", table, deadline=deadline)

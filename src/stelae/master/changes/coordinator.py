@@ -221,10 +221,6 @@ class ChangeCoordinator:
                 if ended.state is ChangeState.ABORTED and session.job:
                     self._tell(TicketExpired(LOAD, session.id))
 
-    async def prefixes(self) -> tuple[str, ...]:
-        """How the names of files begin that loads under way may be writing."""
-        return tuple(held.session.prefix for held in await read_sessions(self._store) if held.session.prefix)
-
     def _is_there(self, table: TableId) -> bool:
         try:
             self._info_of(table)

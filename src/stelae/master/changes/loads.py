@@ -36,7 +36,6 @@ from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.storage.files.writing import file_name_prefix
 
 TRUNCATION_S = 60.0
-JOB_LENGTH_MAX = 1_024
 _TRIES_MAX = 100
 
 
@@ -66,8 +65,6 @@ class TableChanges:
         self._tell = tell
 
     async def begin_load(self, table: TableId, job: str, batch: int, ttl_s: float) -> LoadTicket:
-        if not job or len(job) > JOB_LENGTH_MAX:
-            raise InvalidArgument(f"a job is named by 1 to {JOB_LENGTH_MAX} characters, not {len(job)}")
         info, id_ = self._info_of(table), change_id(LOAD, table, self._rng.token(12).hex())
         prefix = file_name_prefix(table, self._time.tick(), self._rng.token(8).hex())
         starts = tuple(Row(record.rows.start) for record in self._servers.records(table))

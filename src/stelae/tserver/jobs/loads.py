@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, TabletAway
+from stelae.model.errors import Conflict, NotFound, StelaeError, TabletAway
 from stelae.model.events import LoadCommitted
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.loop import Loop
@@ -37,8 +37,6 @@ from stelae.tserver.surroundings import Tables
 
 DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
 """How long it is known that a job was done."""
-
-JOB_LENGTH_MAX = 1_024
 
 UNDER_WAY_MS = 5 * 60 * 1_000
 """A load of which nothing was heard for so long is taken for dead, though it may still commit."""
@@ -110,8 +108,6 @@ class Loads:
         return any(heard_ms > since_ms for heard_ms in list(self._heard_ms.values()))
 
     def begin(self, info: TableInfo, job: str, batch: int, ticket: str, prefix: str, ttl_s: float) -> LoadTicket:
-        if not job or len(job) > JOB_LENGTH_MAX:
-            raise InvalidArgument(f"a job is named by 1 to {JOB_LENGTH_MAX} characters, not {len(job)}")
         with self._turn:
             record = self._records.get((info.id, job), LoadRecord(info.id, job, self._now_ms()))
             with self._shard.lock:

@@ -18,7 +18,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.registry.control_operations import FilesNeeded
 from stelae.registry.leftovers import drop_staged
 from stelae.service.deadlines import Deadline
-from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL_S_DEFAULT, TTL_S_MAX
+from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL_S_DEFAULT, check_job, check_ttl
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.checks.rules import shown_row
 from stelae.storage.files.writing import file_name_prefix
@@ -74,7 +74,7 @@ class Tickets:
         self._compactions = Compactions(shard, upkeep, keeper, now_ms, root)
         self._own_loads: Loads | None = None
         self._kinds: dict[str, Holds | Loads | Compactions] = {HOLD_TICKET: self._holds}
-        if settings.decides_changes:
+        if settings.is_alone:
             self._own_loads = self._kinds[LOAD_TICKET] = Loads(shard, upkeep, keeper, tables, store, loop, now_ms, root)
             keeper.gives_way = self._own_loads.is_under_way
         self._kinds[COMPACTION_TICKET] = self._compactions
@@ -116,7 +116,7 @@ class Tickets:
             txn = now(self._shard, self._now_ms()) if at is None else at
             self._ready(table, txn, deadline)
             name = self._name(HOLD_TICKET, ticket)
-            return self._holds.hold(self._visits.info(table), txn, name, _check_ttl(ttl_s))
+            return self._holds.hold(self._visits.info(table), txn, name, check_ttl(ttl_s))
 
     # -- loads
 
@@ -129,11 +129,10 @@ class Tickets:
         *,
         deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
     ) -> LoadTicket:
-        if type(batch) is not int or batch < 0:
-            raise InvalidArgument(f"batches are numbered from 0, not {batch!r}")
+        check_job(job, batch)
         with self._visits.visit(table):
             info, ticket = self._visits.info(table), self._ticket(LOAD_TICKET)
-            return self._loads.begin(info, job, batch, ticket, self._prefix(table), _check_ttl(ttl_s))
+            return self._loads.begin(info, job, batch, ticket, self._prefix(table), check_ttl(ttl_s))
 
     def commit_load(
         self,
@@ -171,7 +170,7 @@ class Tickets:
                 self._by_hand.empty_log()
                 kept_by = (*self.kept_by(table), *boundaries)
             begun = self._compactions.begin(
-                info, name, prefix, _check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now
+                info, name, prefix, check_ttl(ttl_s), full=full or erase_now, must_drop=erase_now
             )
             return msgspec.structs.replace(begun, kept_by=kept_by)
 
@@ -228,7 +227,7 @@ class Tickets:
         deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
     ) -> None:
         with self._visits.visit():
-            self._kind(ticket).renew(ticket, _check_ttl(ttl_s))
+            self._kind(ticket).renew(ticket, check_ttl(ttl_s))
 
     def release(
         self,
@@ -273,9 +272,3 @@ class Tickets:
 
     def _prefix(self, table: TableId) -> str:
         return file_name_prefix(table, self._shard.clock.tick(), self._rng.token(8).hex())
-
-
-def _check_ttl(ttl_s: float) -> float:
-    if not 0 < ttl_s <= TTL_S_MAX:
-        raise InvalidArgument(f"a ticket lives for more than 0 and at most {TTL_S_MAX:.0f} seconds, not {ttl_s}")
-    return ttl_s

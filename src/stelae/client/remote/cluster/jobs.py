@@ -1,4 +1,5 @@
-"""Tickets of jobs over several shards: one ticket, which each shard of the table has its part of.
+"""Tickets of jobs over several shards: one ticket, which each shard of the table has its part of; but for loads, which
+the master that leads has them take part in.
 
 A hold is taken at one snapshot that is pinned on all of them meanwhile. A compaction's works are numbered through; each
 is adopted by the shard whose files it is of. Where the shards of a ticket are not known here, because another program
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from stelae.client.remote.asking import Asker
 from stelae.client.remote.cluster.pins import ClusterPins
 from stelae.client.remote.cluster.routing import Routing, all_of
 from stelae.client.remote.tablets import RemoteTablets
@@ -21,8 +23,10 @@ from stelae.model.errors import NotFound, Unavailable
 from stelae.model.ids import TableId, Txn
 from stelae.model.ranges import does_cover
 from stelae.ports.rng import Rng
+from stelae.service import job_operations as bulk
+from stelae.service import operations as ops
 from stelae.service.deadlines import Deadline
-from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, TTL_S_DEFAULT
+from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL_S_DEFAULT
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.tablet.config import decode_config
 
@@ -35,8 +39,10 @@ _GIVEN_MAX = 10_000
 class ClusterJobs:
     """What a cluster does for jobs (`BulkBackend`). Safe for threads."""
 
-    def __init__(self, routing: Routing, pins: ClusterPins, rng: Rng) -> None:
+    def __init__(self, routing: Routing, leading: Asker, pins: ClusterPins, rng: Rng) -> None:
+        """`leading` asks the master that leads."""
         self._routing = routing
+        self._leading = leading
         self._pins = pins
         self._rng = rng
         self._given = _Given()
@@ -108,11 +114,11 @@ class ClusterJobs:
             shard = self._routing.shards.get(shards[place])
             return shard.adopt(ticket, own, file, deadline=self._routing.until(deadline))
 
-    # -- loads, so far of tables that one shard has
+    # -- loads, which the master leads
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
-        until = self._routing.until(deadline)
-        return self._ask_only(table, "truncated", until, lambda shard: shard.truncate(table, deadline=until))
+        with self._routing.changes.counted():
+            return self._routing.seen.note(self._leading.ask(ops.TRUNCATE, deadline, table))
 
     def begin_load(
         self,
@@ -123,38 +129,22 @@ class ClusterJobs:
         *,
         deadline: Deadline | None = None,
     ) -> LoadTicket:
-        until = self._routing.until(deadline)
-
-        def begin(shard: RemoteTablets) -> LoadTicket:
-            return shard.begin_load(table, job, batch, ttl_s, deadline=until)
-
-        load = self._ask_only(table, "loaded", until, begin)
-        return self._given.note(load.ticket, self._routing.find_shards(table, until), load)
+        with self._routing.changes.counted():
+            return self._leading.ask(bulk.BEGIN_LOAD, deadline, table, job, batch, ttl_s)
 
     def commit_load(
         self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False, deadline: Deadline | None = None
     ) -> Txn:
-        until = self._routing.until(deadline)
-        shards = self._given.shards_of(ticket) or self._routing.find_all(until)
         with self._routing.changes.counted():
-            said = self._ask_holders(
-                shards, lambda shard: shard.commit_load(ticket, files, replaces=replaces, deadline=until)
-            )
-        return self._routing.seen.note(max(said))
-
-    def _ask_only(self, table: TableId, done: str, until: Deadline, job: Callable[[RemoteTablets], R]) -> R:
-        shards = self._routing.find_shards(table, until)
-        if len(shards) > 1:
-            raise Unavailable(
-                f"table {table} has rows on {len(shards)} shards ({', '.join(shards)}), and cannot be {done} there yet"
-            )
-        with self._routing.changes.counted():
-            (result,) = self._routing.ask_table(table, until, job).values()
-        return result
+            return self._routing.seen.note(self._leading.ask(bulk.COMMIT_LOAD, deadline, ticket, files, replaces))
 
     # -- all of them
 
     def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:
+        if ticket.startswith(LOAD_TICKET):
+            self._routing.changes.check()
+            self._leading.ask(bulk.RENEW, deadline, ticket, ttl_s)
+            return
         until = self._routing.until(deadline)
         shards = self._given.shards_of(ticket)
         if shards is None:
@@ -163,6 +153,10 @@ class ClusterJobs:
             self._routing.ask_these(shards, lambda shard: shard.renew(ticket, ttl_s, deadline=until))
 
     def release(self, ticket: str, *, deadline: Deadline | None = None) -> None:
+        if ticket.startswith(LOAD_TICKET):
+            self._routing.changes.check()
+            self._leading.ask(bulk.RELEASE, deadline, ticket)
+            return
         until = self._routing.until(deadline)
         shards = self._given.shards_of(ticket) or self._routing.find_all(until)
         self._routing.ask_these(shards, lambda shard: shard.release(ticket, deadline=until))

@@ -97,7 +97,7 @@ class ClusterStore(RemoteTables):
             pause,
         )
         self._pins = ClusterPins(self._routing)
-        jobs = ClusterJobs(self._routing, self._pins, rng)
+        jobs = ClusterJobs(self._routing, leading, self._pins, rng)
         self.hold, self.renew, self.release = jobs.hold, jobs.renew, jobs.release
         self.begin_load, self.commit_load, self.truncate = jobs.begin_load, jobs.commit_load, jobs.truncate
         self.begin_compaction, self.adopt = jobs.begin_compaction, jobs.adopt
