@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+import stelae
 from stelae.adapters.liveness import wait_for_end
 from tests.clusters import Background, free_port, kill, mark_of, real_cluster, refusal, run_stelae, until
 from tests.effort import HANG_S
 from tests.launch.test_metrics import told
+
+GROUPS = [stelae.columns("p", {"v": "int64"})]
 
 
 @contextmanager
@@ -98,6 +101,15 @@ def test_up_with_several_nodes(tmp_path: Path) -> None:
         for address, name in zip(metrics, names, strict=True):
             assert any(f'process="{name}"' in line for line in told(address))
 
+        with cluster.connect() as db:
+            table = db.create_table("t", {"id": "int64"}, GROUPS, splits=[100, 200, 300])
+            table.put_many([{"id": n, "v": n} for n in range(400)])
+        listed = run_stelae("tablet", "list", "t", "--cluster", cluster.address, "--json").stdout.splitlines()
+        servers = [json.loads(line)["server"] for line in listed]
+        assert len(servers) == 4
+        assert len(set(servers)) > 1
+        assert set(servers) <= set(names[1:])
+
         up = ("up", "--dir", cluster.directory, "--detach")
         assert "--shards 1: the cluster has 2, and they stay" in refusal(*up, "--shards", "1")
         assert "--nodes 1: the cluster has 2, and they stay" in refusal(*up, "--nodes", "1")
@@ -106,12 +118,15 @@ def test_up_with_several_nodes(tmp_path: Path) -> None:
 
         kill(mark_of(status["nodes"][0]["pid"]))
         seen = json.loads(run_stelae("cluster", "show", "--cluster", cluster.address, "--json").stdout)
-        assert [each["name"] for each in seen["shards"]] == ["node-1/0", "node-1/1", "node-2/0", "node-2/1"]
+        assert [each["name"] for each in seen["shards"]] == names[1:]
+        assert [each["tablets"] for each in seen["shards"]] == [servers.count(name) for name in names[1:]]
         assert [bool(each["trouble"]) for each in seen["shards"]] == [True, True, False, False]
         assert {"node-1/0", "node-1/1"} <= {each["what"] for each in seen["late"]}
         grown = cluster.up("--nodes", "3")
         assert [node["alive"] for node in grown["nodes"]] == [True] * 3
         assert grown["nodes"][1] == status["nodes"][1]
+        with cluster.connect() as db:
+            assert db.table("t").count() == 400
         cluster.down()
         assert cluster.living() == set()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.ports.metastore import Metastore
 from stelae.registry.incarnations import ShardLife
 from stelae.registry.masters.lives import MasterLife, read_masters, register_master, remove_master
-from stelae.registry.masters.overview import Late, MasterSeen, ShardSeen, find_late, see_shards
+from stelae.registry.masters.overview import Heard, Late, MasterSeen, Numbers, ShardSeen, find_late, see_shards
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from tests.registry.test_incarnations import play
 
@@ -33,9 +35,11 @@ def test_shards_have_the_tablets_that_run_there() -> None:
         record(3, TabletPhase.CREATING, "n2/0"),
         record(4, TabletPhase.REPLACED, "n2/0"),
     ]
-    first, second = see_shards(lives, records, {"n1/1": ({"log_bytes": 5}, ""), "n2/0": ({}, "away")})
+    told: dict[str, tuple[Numbers, str]] = {"n1/1": ({"log_bytes": 5}, ""), "n2/0": ({}, "away")}
+    first, second = see_shards(lives, records, told, {"n2/0": Heard(9, 1)})
     assert (first.name, first.tablets, first.incarnation, first.numbers) == ("n1/1", 2, 4, {"log_bytes": 5})
-    assert (second.name, second.tablets, second.trouble) == ("n2/0", 0, "away")
+    assert (second.name, second.tablets, second.trouble, second.heard) == ("n2/0", 0, "away", Heard(9, 1))
+    assert first.heard is None
 
 
 def test_nothing_is_late() -> None:
@@ -61,6 +65,18 @@ def test_what_is_late() -> None:
         Late("n1/0", "2 tablets still to be made, for 7 s"),
         Late("the master", "1 tablet still to be made, for 1 s"),
         Late("n9/0", "has 1 tablet, and was never started"),
+    )
+
+
+def test_who_is_not_heard_of_or_has_another_time() -> None:
+    shards = [
+        msgspec.structs.replace(shard(name), heard=Heard(ago_s, off_ms))
+        for name, ago_s, off_ms in (("n1/0", 3, 10_000), ("n1/1", 61.4, 0), ("n1/2", 0, -12_000), ("n1/3", 0, 12_000))
+    ]
+    assert find_late([LEADING], shards, [], 3, 0) == (
+        Late("n1/1", "was last heard of 61 s ago, and gets no new tablets"),
+        Late("n1/2", "its clock is 12 s behind the master's, and it gets no new tablets"),
+        Late("n1/3", "its clock is 12 s ahead of the master's, and it gets no new tablets"),
     )
 
 

@@ -25,7 +25,7 @@ from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, Sh
 from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
-from stelae.registry.masters.overview import ClusterOverview
+from stelae.registry.masters.overview import ClusterOverview, Heard
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import METRICS
@@ -198,7 +198,13 @@ class ClusterMaster:
 
     def overview(self, *, deadline: Deadline | None = None) -> ClusterOverview:  # noqa: ARG002 - others have 5 s
         self._gate.check()
-        return self._run(self._lookout.look(dict(self.metrics()), self.catalog.latest))
+        return self._run(self._look())
+
+    async def _look(self) -> ClusterOverview:
+        heard: Mapping[str, Heard] = {}
+        with suppress(Deposed, Unavailable):  # whoever does not lead has heard nothing
+            heard = self._terms.current().servers.descriptors.heard(self._clock.monotonic_s())
+        return await self._lookout.look(dict(self.metrics()), self.catalog.latest, heard)
 
     # -- the end
 

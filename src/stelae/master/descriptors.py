@@ -13,6 +13,7 @@ from stelae.registry.masters.heartbeats import (
     HeartbeatAnswer,
     Registration,
 )
+from stelae.registry.masters.overview import Heard
 
 
 @dataclass(slots=True)
@@ -71,6 +72,10 @@ class Descriptors:
     def of(self, server: str) -> ServerDescriptor | None:
         """None: it was not heard of in this term."""
         return self._known.get(server)
+
+    def heard(self, now_s: float) -> dict[str, Heard]:
+        """By server: when it was last heard of, and how its clock stands."""
+        return {server: Heard(now_s - found.heard_s, found.clock_off_ms) for server, found in self._known.items()}
 
     def unusable(self, now_s: float) -> set[str]:
         """Those that were heard of, and get no new tablets now."""

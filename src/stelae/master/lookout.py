@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -17,7 +17,7 @@ from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.guard import read_guard
 from stelae.registry.masters.lease import LEASE_KEY, lease_of
 from stelae.registry.masters.lives import MasterLife, read_masters, register_master, remove_master
-from stelae.registry.masters.overview import ClusterOverview, MasterSeen, Numbers, find_late, see_shards
+from stelae.registry.masters.overview import ClusterOverview, Heard, MasterSeen, Numbers, find_late, see_shards
 from stelae.registry.peers import Peer
 from stelae.registry.tablet_records import read_tablets
 from stelae.service.deadlines import Deadline
@@ -53,8 +53,8 @@ class Lookout:
         with suppress(StelaeError):
             await remove_master(self._store, self._me)
 
-    async def look(self, own: Numbers, catalog: Catalog) -> ClusterOverview:
-        """`own`: the numbers of this master: it need not ask itself."""
+    async def look(self, own: Numbers, catalog: Catalog, heard: Mapping[str, Heard]) -> ClusterOverview:
+        """`own`: the numbers of this master: it need not ask itself. `heard`: what it has heard of shards."""
         me = self._me.name
         masters, lives = await read_masters(self._store), await read_lives(self._store)
         guard, lease = await read_guard(self._store), await self._store.get(LEASE_KEY)
@@ -63,7 +63,7 @@ class Lookout:
         asked += [(each.name, each.address) for each in lives]
         answers = await asyncio.gather(*(self._ask(name, address) for name, address in asked))
         told = dict(zip((name for name, _ in asked), answers, strict=True)) | {me: (own, "")}
-        seen = see_shards(lives, records, told)
+        seen = see_shards(lives, records, told, heard)
         leaders = _see_masters(masters, told)
         return ClusterOverview(
             me,

@@ -10,6 +10,7 @@ import msgspec
 
 from stelae.model.words import counted
 from stelae.registry.incarnations import ShardLife
+from stelae.registry.masters.heartbeats import CLOCK_OFF_MS_MAX, SILENT_S
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.bodies import Bytes, codec_of
 from stelae.service.deadlines import Deadline
@@ -33,8 +34,17 @@ class MasterSeen(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """What a shard's heartbeats have told the master that leads. `ago_s`: so long ago was the last. `clock_off_ms`: how
+    far its clock is ahead of the master's."""
+
+    ago_s: float
+    clock_off_ms: int
+
+
 class ShardSeen(msgspec.Struct, frozen=True):
-    """`tablets`: how many run there, as is recorded. `trouble`, `numbers`: why it does not answer, or what it tells."""
+    """`tablets`: how many run there, as is recorded. `trouble`, `numbers`: why it does not answer, or what it tells.
+    `heard`: None if the master that was asked does not lead, or has not heard of it since it does."""
 
     name: str
     node: str
@@ -44,6 +54,7 @@ class ShardSeen(msgspec.Struct, frozen=True):
     tablets: int
     trouble: str
     numbers: Numbers
+    heard: Heard | None = None
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -69,7 +80,10 @@ class ClusterOverview(msgspec.Struct, frozen=True):
 
 
 def see_shards(
-    lives: Iterable[ShardLife], records: Iterable[TabletRecord], told: Mapping[str, tuple[Numbers, str]]
+    lives: Iterable[ShardLife],
+    records: Iterable[TabletRecord],
+    told: Mapping[str, tuple[Numbers, str]],
+    heard: Mapping[str, Heard],
 ) -> tuple[ShardSeen, ...]:
     """`told`: by the shard's name, its numbers, and why it gave none. In the order of nodes' names and numbers."""
     running = Counter(record.server for record in records if record.phase is TabletPhase.RUNNING)
@@ -86,6 +100,7 @@ def see_shards(
                 running[life.name],
                 trouble,
                 numbers,
+                heard.get(life.name),
             )
         )
     return tuple(found)
@@ -98,17 +113,29 @@ def find_late(
     catalog_version: int,
     now_ms: int,
 ) -> tuple[Late, ...]:
-    """Who does not answer, who has not followed the catalog, and tablets that are still to be made."""
+    """Who does not answer, or is not heard of; who has not followed the catalog; tablets that are still to be made."""
     masters, shards = tuple(masters), tuple(shards)
     troubles = [(each.name, each.trouble) for each in masters] + [(each.name, each.trouble) for each in shards]
     found = [Late(name, f"does not answer: {trouble}") for name, trouble in troubles if trouble]
     if not any(each.leads for each in masters):
         found.append(Late("masters", "none of them leads now"))
     for shard in shards:
+        found += _late_beats(shard.name, shard.heard)
         knows = int(shard.numbers.get(_CATALOG, catalog_version))
         if knows < catalog_version:
             found.append(Late(shard.name, f"knows version {knows} of the catalog; the newest is {catalog_version}"))
     return (*found, *_late_tablets({shard.name for shard in shards}, records, now_ms))
+
+
+def _late_beats(shard: str, heard: Heard | None) -> list[Late]:
+    found = []
+    if heard is not None and heard.ago_s > SILENT_S:
+        found.append(Late(shard, f"was last heard of {heard.ago_s:.0f} s ago, and gets no new tablets"))
+    if heard is not None and abs(heard.clock_off_ms) > CLOCK_OFF_MS_MAX:
+        where = "ahead of" if heard.clock_off_ms > 0 else "behind"
+        off_s = abs(heard.clock_off_ms) / 1_000
+        found.append(Late(shard, f"its clock is {off_s:.0f} s {where} the master's, and it gets no new tablets"))
+    return found
 
 
 def _late_tablets(shards: set[str], records: Iterable[TabletRecord], now_ms: int) -> list[Late]:
