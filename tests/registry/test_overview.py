@@ -80,6 +80,14 @@ def test_who_is_not_heard_of_or_has_another_time() -> None:
     )
 
 
+def test_who_has_no_lease() -> None:
+    without = msgspec.structs.replace(shard("n1/0"), numbers={"lease_is_valid": 0})
+    having = msgspec.structs.replace(shard("n1/1"), numbers={"lease_is_valid": 1})
+    assert find_late([LEADING], [without, having], [], 3, 0) == (
+        Late("n1/0", "could not renew its lease, and does not answer about rows"),
+    )
+
+
 def test_masters_say_where_they_serve_until_they_stop() -> None:
     async def story(store: Metastore) -> None:
         first, second = MasterLife("m1", "id1", "a:1"), MasterLife("m2", "id2", "a:2", "1.0")

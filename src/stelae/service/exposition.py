@@ -76,6 +76,7 @@ METRICS: Mapping[str, Metric] = {
         f"handshakes_refused_{kind}": _counter(*_REFUSED, kind=kind)
         for kind in ("no_token", "wrong_token", "other_store", "tls", "protocol", "full", "slow", "crowded")
     },
+    "lease_is_valid": _gauge("lease_is_valid", "1 while the shard has its lease, and answers about rows."),
     "leading": _gauge("leading", "1 if this master leads, 0 if it stands by."),
     "guard_number": _gauge("guard_number", "How many times a master has begun to lead, as far as this one knows."),
     "cpu_seconds": Metric("process_cpu_seconds_total", _COUNTER, "Processor time of the process."),

@@ -73,7 +73,7 @@ def _shards(shards: tuple[ShardSeen, ...]) -> Grid:
         table.add_row(
             as_shown(shard.name),
             as_shown(shard.address),
-            _state("serves", shard.trouble),
+            _state("serves", shard.trouble) if told.get("lease_is_valid", 1) else "[red]has no lease[/]",
             shard.incarnation,
             shard.tablets,
             *sizes,

@@ -21,7 +21,7 @@ from stelae.service.reports import Progress
 Numbers: TypeAlias = dict[str, int | float]
 """What a process tells in `metrics`."""
 
-_CATALOG = "catalog_version"
+_CATALOG, _LEASE = "catalog_version", "lease_is_valid"
 
 
 class MasterSeen(msgspec.Struct, frozen=True):
@@ -121,6 +121,8 @@ def find_late(
         found.append(Late("masters", "none of them leads now"))
     for shard in shards:
         found += _late_beats(shard.name, shard.heard)
+        if not shard.numbers.get(_LEASE, 1):
+            found.append(Late(shard.name, "could not renew its lease, and does not answer about rows"))
         knows = int(shard.numbers.get(_CATALOG, catalog_version))
         if knows < catalog_version:
             found.append(Late(shard.name, f"knows version {knows} of the catalog; the newest is {catalog_version}"))
