@@ -3,6 +3,7 @@
 embedded    a directory that the test's own process has
 attached    a directory that another process has
 cluster     a master and a shard of other processes, over TCP
+simulated   two masters and a shard of the simulated world
 
 Tests are not told which one they have: they ask a `Place` for the database, as often as they like.
 """
@@ -17,9 +18,10 @@ import stelae
 import stelae.aio
 from stelae.client.api.aio.database import Opening
 from tests.beside import Beside
+from tests.client.simulated_place import SimulatedPlace
 
-KINDS = ("embedded", "cluster")
-"""What every test of the API runs on. Simulated stores come here."""
+KINDS = ("embedded", "cluster", "simulated")
+"""What every test of the API runs on."""
 
 SAMPLED: Mapping[str, tuple[str, ...]] = {
     "attached": ("test_loops", "test_rows", "test_tables"),
@@ -28,12 +30,31 @@ SAMPLED: Mapping[str, tuple[str, ...]] = {
 
 _NO_TIME = "a store of other processes cannot be asked anything in no time at all"
 _NOT_CACHED = "nothing of a store of other processes is cached here, so nothing is read without asking"
+_STILL = "time stands still there while a program computes: nothing is due before somebody waits"
+_NO_FILES = "it looks at the files of the store's directory, and a simulated store lies in none"
+_THREADS = "its threads are real ones, and the simulated world has only its own"
 _INSIDE = "it changes what the store itself is made of, which is in this process only here"
 
 DIFFERENT: Mapping[str, Mapping[str, str]] = {
     "attached": {
         "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
         "test_what_is_not_cached_is_read_elsewhere": _NOT_CACHED,
+    },
+    "simulated": {
+        "test_a_batch_is_flushed_on_the_way": _STILL,
+        "test_a_batch_is_written_when_its_time_has_come": _STILL,
+        "test_a_conflict_that_does_not_end_is_raised": _NO_TIME,
+        "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
+        "test_a_job_that_erases_leaves_nothing_either": _NO_FILES,
+        "test_a_key_that_was_erased_is_no_boundary_that_the_store_chose": _NO_FILES,
+        "test_files_that_others_are_merging_are_waited_for": _INSIDE,
+        "test_an_alarm_does_not_write_what_the_end_of_a_batch_could_not": _THREADS,
+        "test_many_threads": _THREADS,
+        "test_scans": "the collector frees a forgotten scan wherever it runs: on the loop, which cannot block there",
+        "test_the_plain_api_inside_a_running_loop": "it blocks the loop, which is the one of the whole world there",
+        "test_what_is_gone_is_in_no_file": _NO_FILES,
+        "test_what_is_not_cached_is_read_elsewhere": _NOT_CACHED,
+        "test_who_still_has_it_is_named": _NO_FILES,
     },
     "cluster": {
         "test_a_conflict_that_does_not_end_is_raised": _NO_TIME,
@@ -119,7 +140,12 @@ class ClusterPlace:
         self._beside.end(self.files)
 
 
-PLACES: Mapping[str, Any] = {"embedded": EmbeddedPlace, "attached": AttachedPlace, "cluster": ClusterPlace}
+PLACES: Mapping[str, Any] = {
+    "embedded": EmbeddedPlace,
+    "attached": AttachedPlace,
+    "cluster": ClusterPlace,
+    "simulated": SimulatedPlace,
+}
 
 
 def kinds_of(module: str, test: str) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import isgeneratorfunction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stelae
 from tests.beside import Beside
 from tests.client.places import PLACES, Place, kinds_of
+from tests.client.simulated_place import SimulatedPlace
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -18,6 +21,51 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("place", kinds, indirect=True)
     if "shared_place" in metafunc.fixturenames:
         metafunc.parametrize("shared_place", kinds, indirect=True, scope="module")
+
+
+def _simulated(test: Any) -> SimulatedPlace | None:
+    """The simulated store that a test has, if it has one."""
+    chosen = test.callspec.params if hasattr(test, "callspec") else {}
+    for name in ("place", "shared_place"):
+        if name in chosen and chosen[name] == "simulated":
+            place: SimulatedPlace = test._request.getfixturevalue(name)
+            return place
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    place = _simulated(pyfuncitem)
+    if place is None:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    place.run(lambda: pyfuncitem.obj(**arguments))
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[None]:
+    """What opens a database for a test does it where the test runs."""
+    made = fixturedef.func
+    if fixturedef.argname in ("place", "shared_place") or not made.__module__.startswith(__package__):
+        return (yield)
+    place = _simulated(request._pyfuncitem)
+    if place is None:
+        return (yield)
+
+    def make(**arguments: Any) -> Any:
+        return place.run(lambda: made(**arguments))
+
+    def make_and_end(**arguments: Any) -> Iterator[Any]:
+        steps = made(**arguments)
+        yield place.run(lambda: next(steps))
+        place.run(lambda: next(steps, None))
+
+    fixturedef.func = make_and_end if isgeneratorfunction(made) else make
+    try:
+        return (yield)
+    finally:
+        fixturedef.func = made
 
 
 @pytest.fixture(scope="session")
