@@ -21,6 +21,7 @@ from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Again, Ask, Steps
 from stelae.model.errors import (
+    ClockTooFarAhead,
     Closed,
     Conflict,
     ConnectionLost,
@@ -260,7 +261,7 @@ def test_what_passes_while_the_store_is_looked_for_is_repeated() -> None:
     assert finder.failures == []
 
 
-@pytest.mark.parametrize("error", [DiskFull("no room"), SnapshotTooOld("gone")], ids=repr)
+@pytest.mark.parametrize("error", [DiskFull("no room"), ClockTooFarAhead("an hour"), SnapshotTooOld("gone")], ids=repr)
 def test_what_does_not_pass_while_the_store_is_looked_for_is_told_at_once(error: StelaeError) -> None:
     lost = fake(newest_many=ConnectionLost("gone"))
     lost.is_local = False

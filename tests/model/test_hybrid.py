@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.model import hybrid
-from stelae.model.errors import ClockTooFarAhead, InvalidArgument
+from stelae.model.errors import ClockTooFarAhead, InvalidArgument, Unavailable
 from stelae.model.ids import Txn
 from stelae.sim.clock import SimClock
 
@@ -101,3 +101,41 @@ def test_packs_and_unpacks(millis: int, counter: int) -> None:
     assert (hybrid.millis_of(txn), hybrid.counter_of(txn)) == (millis, counter)
     assert 0 <= txn < 2**63
     assert hybrid.check_txn(int(txn)) == Txn(txn)
+
+
+def test_nothing_is_given_out_or_answered_above_the_bound() -> None:
+    wall, asked = [10], list[str]()
+    clock = hybrid.HybridClock(lambda: wall[0])
+    clock.on_bound = lambda: asked.append("more")
+    clock.limit(hybrid.pack(20))
+    assert clock.tick() == hybrid.pack(10)
+    clock.reach(hybrid.pack(20))
+    wall[0] = 21
+    with pytest.raises(Unavailable, match="up to which this process may give out and answer times"):
+        clock.tick()
+    assert clock.last == hybrid.pack(20)
+    with pytest.raises(Unavailable):
+        clock.reach(hybrid.pack(30))
+    assert asked == ["more", "more"]
+    clock.limit(hybrid.pack(40))
+    assert clock.tick() > hybrid.pack(30), "what was refused was merged all the same"
+
+
+def test_messages_are_merged_though_they_come_from_above_the_bound() -> None:
+    clock = hybrid.HybridClock(lambda: 10)
+    clock.limit(hybrid.pack(20))
+    clock.merge(hybrid.pack(25))
+    with pytest.raises(Unavailable):
+        clock.tick()
+    clock.limit(hybrid.pack(30))
+    assert clock.tick() > hybrid.pack(25)
+
+
+def test_what_is_too_far_ahead_is_known_before_it_is_merged() -> None:
+    clock = hybrid.HybridClock(lambda: 1_000, ahead_max_ms=500)
+    assert clock.too_far_ms(hybrid.pack(1_500)) == 0
+    assert clock.too_far_ms(hybrid.pack(1_501)) == 501
+    with pytest.raises(ClockTooFarAhead):
+        clock.reach(hybrid.pack(1_501))
+    clock.resume(hybrid.pack(2_000))
+    assert clock.too_far_ms(hybrid.pack(2_000)) == 0, "it gave that out itself"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
 from unittest import mock
@@ -26,7 +26,7 @@ from stelae.tserver.lease.pulse import LogPulse
 from tests.sim.seeds import repeat, seeds
 from tests.tserver.thin_shards import FENCE, HOSTS, KEY, LEASE_S, World, play
 
-SEEDS = 100
+SEEDS = 50
 
 
 async def begin(world: World, host: str = "a") -> Leasing:
@@ -356,15 +356,15 @@ def _hasty() -> AbstractContextManager[Any]:
 
 
 @pytest.mark.parametrize(
-    ("plant", "complaint", "seeds_max"),
+    ("plant", "complaint", "seed", "seeds_max"),
     [
-        (_boundless, "lies below a snapshot that was answered", 30),
-        (_unresumed, "lies below a snapshot that was answered", 30),
-        (_from_receipt, "was answered after number", 300),
-        (_while_the_disk_hangs, "", 30),
-        (_unchecked, "was answered after number", 300),
-        (_trusting, "was answered after number", 60),
-        (_hasty, "was answered after number", 60),
+        (_boundless, "lies below a snapshot that was answered", 88, 400),
+        (_unresumed, "lies below a snapshot that was answered", 0, 30),
+        (_from_receipt, "was answered after number", 94, 400),
+        (_while_the_disk_hangs, "", 6, 60),
+        (_unchecked, "was answered after number", 18, 100),
+        (_trusting, "was answered after number", 1, 30),
+        (_hasty, "was answered after number", 7, 60),
     ],
     ids=[
         "no bound",
@@ -377,17 +377,14 @@ def _hasty() -> AbstractContextManager[Any]:
     ],
 )
 def test_a_planted_bug_is_found(
-    plant: Callable[[], AbstractContextManager[Any]], complaint: str, seeds_max: int
+    plant: Callable[[], AbstractContextManager[Any]], complaint: str, seed: int, seeds_max: int
 ) -> None:
-    with plant():
-        assert _first_found(range(seeds_max), complaint) is not None
+    """From the seed on that found it first: code that was changed since draws other numbers. A bug that keeps somebody
+    from answering shows as a time that is over."""
 
+    def search() -> None:
+        for tried in range(seed, seeds_max):
+            play(disturbed, tried)
 
-def _first_found(tried: Sequence[int], complaint: str) -> int | None:
-    for seed in tried:
-        try:
-            play(disturbed, seed)
-        except (AssertionError, TimeoutError) as error:
-            assert complaint in str(error)
-            return seed
-    return None
+    with plant(), pytest.raises((AssertionError, TimeoutError), match=complaint or None):
+        search()

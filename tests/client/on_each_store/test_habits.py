@@ -138,6 +138,12 @@ def test_a_txn_of_the_future_is_no_condition(db: stelae.Database, users: stelae.
     assert len(users.history("ann")["age"]) == 2
 
 
+def test_a_read_far_ahead_is_refused_at_once(db: stelae.Database, users: stelae.Table) -> None:
+    users.put({"id": "ann", "age": 1})
+    with pytest.raises(OF_THE_FUTURE, match="in the future: what is written until then is not known yet"):
+        users.get("ann", at=pack(millis_of(db.now()) + 3_600_000))
+
+
 def test_a_txn_of_the_near_future_is_none_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wall_ms, stopped = SystemClock.wall_ms, list[int]()
     monkeypatch.setattr(SystemClock, "wall_ms", lambda clock: stopped[0] if stopped else wall_ms(clock))
