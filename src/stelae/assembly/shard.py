@@ -89,15 +89,8 @@ def open_shard(
         server_ports = ServerPorts(
             world.logs, world.blobs, own, ports.clock, time, ports.rng, ports.loop, world.reading, fenced
         )
-        server_settings = ServerSettings(
-            identity.name,
-            place,
-            settings.fragments,
-            mark.token,
-            settings.shard,
-            settings.pins_wait_s,
-            is_alone=False,
-        )
+        kept = (settings.fragments, mark.token, settings.shard, settings.pins_wait_s)
+        server_settings = ServerSettings(identity.name, place, *kept, is_alone=False)
         visits = Visits(place, tables.info)
         server = TabletServer.open(server_ports, tables, to_master, server_settings, visits, proved, tell)
     except BaseException:
