@@ -16,6 +16,7 @@ from stelae.adapters.liveness import wait_for_end
 from tests.clusters import Background, free_port, kill, mark_of, real_cluster, refusal, run_stelae, until
 from tests.effort import HANG_S
 from tests.launch.test_metrics import told
+from tests.s3 import names_in
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
 
@@ -131,15 +132,24 @@ def test_up_with_several_nodes(tmp_path: Path) -> None:
         assert cluster.living() == set()
 
 
-def test_up_on_an_object_store(tmp_path: Path, s3_url: str) -> None:
+def test_up_on_an_object_store(tmp_path: Path, s3_url: str, s3_endpoint: str) -> None:
     with real_cluster(tmp_path / "c") as cluster:
         cluster.up("--nodes", "2", "--store", s3_url)
         assert "the cluster has its data in s3://" in refusal(
             "up", "--dir", cluster.directory, "--detach", "--store", str(tmp_path / "elsewhere")
         )
         with cluster.connect() as db:
-            assert db.tables() == []
+            table = db.create_table("t", {"id": "int64"}, GROUPS, splits=[50])
+            table.put_many([{"id": n, "v": n} for n in range(100)])
+            table.flush()
+            assert len({each.server for each in table.tablets()}) == 2
+        fragments = [name for name in names_in(s3_endpoint, s3_url) if name.endswith(".parquet")]
+        assert len(fragments) >= 2
         assert not (cluster.directory / "store").exists()
+        cluster.down()
+        cluster.up()
+        with cluster.connect() as db:
+            assert db.table("t").count() == 100
         cluster.down()
 
 
