@@ -53,11 +53,11 @@ def open_master(
     blobs: BlobStore | None = None,
 ) -> ClusterMaster:
     """`blobs`: where the fragments lie; without it nothing is collected. Blocking: not for the loop's thread."""
-    run, store = ports.loop.run, ports.metastore
-    tell, time = Listeners(listener, on_failure=note_failure), HybridClock(ports.clock.wall_ms)
+    run, store, clock = ports.loop.run, ports.metastore, ports.clock
+    tell, time = Listeners(listener, on_failure=note_failure), HybridClock(clock.wall_ms)
     mark = run(mark_store(store, ports.rng, is_cluster=True))
     me = introduce_process(ports, settings, "master", mark.token)
-    catalog = run(follow_catalog(store, ports.clock, time, ports.rng, settings.name))
+    catalog = run(follow_catalog(store, clock, time, ports.rng, settings.name))
     tables, sender = KnownTables(catalog), Sender(settings.name, time)
     visits = Visits(f"master {settings.name}", tables.info)
 
@@ -68,28 +68,24 @@ def open_master(
         def open_peer(shard: str) -> Peer:
             return make_peer(ports, f"shard {shard}", me, ShardFinder(store, shard), sender.signing_by(number))
 
-        servers = ShardServers(store, open_peer, catalog, ports.clock, settings.away_s)
-        guarded, clock = GuardedStore(store, held), ports.clock
+        servers = ShardServers(store, open_peer, catalog, clock, settings.away_s)
+        guarded = GuardedStore(store, held)
         master = Master(guarded, catalog, servers, clock, settings.master, tell)
         changed, root = ChangedServers(servers, master.maps), settings.fragments
         changes = TableChanges(guarded, changed, tables.info, clock, time, ports.rng, root, tell)
         return Term(held, master, servers, changes)
 
     identity = MasterIdentity(settings.id or settings.name, settings.name)
-    terms = Terms(store, ports.clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
+    terms = Terms(store, clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
     gate = LeadingGate(visits, terms)
     desk = TableDesk(terms.master, tables, ports.loop, gate, terms.choose_split, terms.look_at_sizes)
     collection = None
     if blobs is not None:
-        now_ms, trash_s = ports.clock.wall_ms, settings.trash_s
+        now_ms, trash_s = clock.wall_ms, settings.trash_s
         collection = Collection(store, blobs, ports.loop, time, now_ms, trash_s, tables.is_known, tell)
     changes = ChangesDesk(terms.changes, ports.loop, gate)
-    lookout = Lookout(
-        store, ports.clock, identity, settings.release, lambda name, find: make_peer(ports, name, me, find)
-    )
-    parts = MasterParts(
-        store, ports.loop, ports.clock, mark, catalog, visits, terms, desk, changes, lookout, collection
-    )
+    lookout = Lookout(store, clock, identity, settings.release, lambda name, find: make_peer(ports, name, me, find))
+    parts = MasterParts(store, ports.loop, clock, mark, catalog, visits, terms, desk, changes, lookout, collection)
     return ClusterMaster(
         parts,
         lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender),
