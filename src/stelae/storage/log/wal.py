@@ -140,7 +140,10 @@ class Wal:
         if not self._take_turn(last, until):
             return
         try:
-            while last is not None and self._write_group() and not last.future.done():
+            while last is not None and self._write_group():
+                # Mostly nothing else is left, which is quicker to see than that a future is done.
+                if not (self._queue or self._in_flight) or last.future.done():
+                    break
                 if until is not None and until.left_s <= 0:
                     break
                 self._tell_of_group()
