@@ -97,7 +97,8 @@ class Tickets:
         """All that tablets and jobs need. Jobs are looked at first: what they have written becomes a tablet's when they
         end, and so is found with the one or the other."""
         since, held = self._shard.clock.tick(), self._holds.kept()
-        prefixes = (*self._loads.prefixes(), *self._compactions.prefixes())
+        loading = () if self._own_loads is None else self._own_loads.prefixes()
+        prefixes = (*loading, *self._compactions.prefixes())
         names = self._upkeep.needed_files().union(*held.values())
         return FilesNeeded(since, tuple(sorted(names)), prefixes, tuple(held))
 
