@@ -30,6 +30,7 @@ from stelae.registry.control import (
     TabletReport,
     UnloadTable,
 )
+from stelae.service.deadlines import Deadline
 from stelae.sim.effects import Effects
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore_state import MetastoreState
@@ -60,11 +61,11 @@ class ScriptedServer:
         self.moods: list[str] = []
         self.minds: type = CreateTablets
 
-    async def report(self, table: TableId | None = None) -> TabletReport:
+    async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
         found = [each for each in self.tablets.values() if table in (None, each.table)]
         return TabletReport(self.server, tuple(found), is_full=table is None)
 
-    async def ask(self, request: ControlRequest) -> TabletReport:
+    async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:
         self.asked.append(request)
         mood = self.moods.pop(0) if self.moods and isinstance(request, self.minds) else ""
         if mood == "lost":

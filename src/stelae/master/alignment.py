@@ -140,18 +140,18 @@ class Alignment:
     async def _line_up(self, server: str, table: TableId, deadline: Deadline | None = None) -> None:
         """Of one server and table; the caller has its turn."""
         link, catalog = self._servers.link(server), self._catalog.latest
-        report = await link.report(table)
+        report = await link.report(table, deadline)
         changes = self._look(report, table)
         if changes.unwanted:
-            await link.ask(DeleteTablets(changes.unwanted))
+            await link.ask(DeleteTablets(changes.unwanted), deadline)
         await self._records.write(changes.puts, changes.removed)
         await self._assignment.create(changes.missing, deadline)
         if behind(report, _newest(catalog)):
-            await link.ask(AlterTable(table))
+            await link.ask(AlterTable(table), deadline)
         if changes.unserved:
-            await link.ask(LoadTable(table))
+            await link.ask(LoadTable(table), deadline)
         if changes.dropped:
-            await link.ask(UnloadTable(table))
+            await link.ask(UnloadTable(table), deadline)
 
 
 def _newest(catalog: Catalog) -> dict[TableId, SchemaVersion]:

@@ -53,7 +53,7 @@ class Assignment:
                 return
             creating = in_phase(await self._placed(waiting, silent), TabletPhase.CREATING, self._clock.wall_ms())
             await self._records.write(creating)
-            tried = await self._ask(creating)
+            tried = await self._ask(creating, deadline)
             if tried.full:  # other tablets would meet the same disk
                 count = counted(len(creating), "tablet is", "tablets are")
                 raise DiskFull(f"{count} recorded, and made before the next change of the table: {tried.full[0]}")
@@ -61,9 +61,9 @@ class Assignment:
             if tried.late and (is_over or attempt + 1 == self._settings.attempts_max):
                 raise _not_running(tried)
             silent |= {record.server for record in tried.late}
-            waiting = await self.replace(tried.late)
+            waiting = await self.replace(tried.late, deadline)
 
-    async def replace(self, late: Sequence[TabletRecord]) -> list[TabletRecord]:
+    async def replace(self, late: Sequence[TabletRecord], deadline: Deadline | None = None) -> list[TabletRecord]:
         """Others in their place. The old ones are remembered: whoever reports one deletes it."""
         if not late:
             return []
@@ -75,7 +75,8 @@ class Assignment:
         await self._records.write([record for pair in zip(replaced, following, strict=True) for record in pair])
         for server, mine in by_server(late).items():
             with suppress(Retryable, UnknownOutcome):  # it is deleted when it is reported, at the latest
-                await self._servers.link(server).ask(DeleteTablets(tuple(record.tablet for record in mine)))
+                request = DeleteTablets(tuple(record.tablet for record in mine))
+                await self._servers.link(server).ask(request, deadline)
         return following
 
     async def _placed(self, records: Sequence[TabletRecord], silent: set[str]) -> list[TabletRecord]:
@@ -87,17 +88,20 @@ class Assignment:
         placed = [msgspec.structs.replace(r, server=at) for r, at in zip(unplaced, chosen, strict=True)]
         return [*(record for record in records if record.server), *placed]
 
-    async def _ask(self, creating: Sequence[TabletRecord]) -> _Tried:
+    async def _ask(self, creating: Sequence[TabletRecord], deadline: Deadline | None) -> _Tried:
         """All servers at once: none waits for another."""
         tried = _Tried()
-        await asyncio.gather(*(self._ask_one(server, mine, tried) for server, mine in by_server(creating).items()))
+        found = by_server(creating).items()
+        await asyncio.gather(*(self._ask_one(server, mine, tried, deadline) for server, mine in found))
         return tried
 
-    async def _ask_one(self, server: str, mine: Sequence[TabletRecord], tried: _Tried) -> None:
+    async def _ask_one(
+        self, server: str, mine: Sequence[TabletRecord], tried: _Tried, deadline: Deadline | None
+    ) -> None:
         request = CreateTablets(tuple(NewTablet(r.tablet, r.table, r.rows) for r in mine))
         try:
             async with asyncio.timeout(self._settings.assignment_timeout_s):
-                here = reported_ids(await self._servers.link(server).ask(request))
+                here = reported_ids(await self._servers.link(server).ask(request, deadline))
         except Deposed:
             raise
         except DiskFull as error:

@@ -60,16 +60,17 @@ class RemoteServerLink:
     def server(self) -> str:
         return self._server
 
-    async def ask(self, request: ControlRequest) -> TabletReport:
+    async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:
         while True:
             try:
                 version = self._catalog.latest.version
-                return self._heard(await self._shard.ask(CONTROL, self._until(), request, version))
+                return self._heard(await self._shard.ask(CONTROL, self._until(deadline), request, version))
             except ConnectionLost:
                 now_s = self._clock.monotonic_s()
                 if self._away_from_s is None:
                     self._away_from_s = now_s
-                if now_s - self._away_from_s >= self._away_s:
+                is_over = deadline is not None and deadline.is_over
+                if is_over or now_s - self._away_from_s >= self._away_s:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
@@ -79,8 +80,8 @@ class RemoteServerLink:
         self._away_from_s = None
         return report
 
-    async def report(self, table: TableId | None = None) -> TabletReport:
-        return self._heard(await self._shard.ask(REPORT, self._until(), table))
+    async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
+        return self._heard(await self._shard.ask(REPORT, self._until(deadline), table))
 
     async def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> ChosenSplit:
         """Which of its tablets of a table to split and where."""
@@ -94,8 +95,8 @@ class RemoteServerLink:
     async def files_needed(self) -> FilesNeeded:
         return await self._shard.ask(FILES_NEEDED, self._until())
 
-    def _until(self) -> Deadline:
-        return Deadline(self._clock, ANSWER_S)
+    def _until(self, deadline: Deadline | None = None) -> Deadline:
+        return Deadline(self._clock, ANSWER_S) if deadline is None else deadline.within(ANSWER_S)
 
     def _heard(self, report: TabletReport) -> TabletReport:
         self._away_from_s = None
@@ -219,10 +220,10 @@ class LocalServerLink:
     def server(self) -> str:
         return self._server.name
 
-    async def ask(self, request: ControlRequest) -> TabletReport:
+    async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it never falls silent
         return await self._aside(self._server.ask, request)
 
-    async def report(self, table: TableId | None = None) -> TabletReport:
+    async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
         return await self._aside(self._server.report, table)
 
 

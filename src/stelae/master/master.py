@@ -172,11 +172,11 @@ class Master:
                     yield table
                     return
 
-    async def _ask_all(self, table: TableId, request: ControlRequest) -> None:
+    async def _ask_all(self, table: TableId, request: ControlRequest, deadline: Deadline | None) -> None:
         """Every server that has tablets of the table, at once. Raises what the first has raised, when all have
         answered."""
         servers = sorted({record.server for record in self.maps.with_replaced(table) if record.server})
-        asked = (self._servers.link(server).ask(request) for server in servers)
+        asked = (self._servers.link(server).ask(request, deadline) for server in servers)
         for outcome in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -260,7 +260,7 @@ class Master:
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 with made_already(f"table {str(name)!r} is altered"):
-                    await self._ask_all(before.id, AlterTable(before.id))
+                    await self._ask_all(before.id, AlterTable(before.id), deadline)
         seconds = self._clock.monotonic_s() - begun_s
         self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
         return after
@@ -272,7 +272,7 @@ class Master:
             async with self._change_named(name, deadline) as table:
                 await self._execute(DropTable(name), deadline=deadline)
                 with made_already(f"table {str(name)!r} is dropped"):
-                    await self._ask_all(table.id, UnloadTable(table.id))
+                    await self._ask_all(table.id, UnloadTable(table.id), deadline)
         except NotFound:
             if if_exists and not exists(self._catalog.latest, name):
                 return
@@ -289,10 +289,10 @@ class Master:
         command = RecallTable(name, new_name)
         (entry,) = command.decide(self._catalog.latest)
         async with self._change(entry.table, deadline):
-            await self._ask_all(entry.table, ProveTable(entry.table))
+            await self._ask_all(entry.table, ProveTable(entry.table), deadline)
             catalog = await self._execute(command, deadline=deadline)
             with made_already(f"table {str(name)!r} is recalled"):
-                await self._ask_all(entry.table, LoadTable(entry.table))
+                await self._ask_all(entry.table, LoadTable(entry.table), deadline)
         made = catalog.tables[entry.table]
         self._tell(TableRecalled(made.id, self._name(made), self._clock.monotonic_s() - begun_s))
         return made
@@ -306,19 +306,20 @@ class Master:
             for table in over:
                 async with self._change(table, deadline):
                     await self._execute(ForgetTable(table), deadline=deadline)
-                    gone.append(TableForgotten(table, await self._forget(table)))
+                    gone.append(TableForgotten(table, await self._forget(table, deadline)))
             return over
         finally:
             for event in gone:
                 self._tell(event)
 
-    async def _forget(self, table: TableId) -> int:
+    async def _forget(self, table: TableId, deadline: Deadline | None) -> int:
         """What the servers have of a table, and their records; of a server that is away, when it is back."""
         count = 0
         for server, mine in by_server(self.maps.with_replaced(table)).items():
             try:
                 if server:
-                    await self._servers.link(server).ask(DeleteTablets(tuple(record.tablet for record in mine)))
+                    request = DeleteTablets(tuple(record.tablet for record in mine))
+                    await self._servers.link(server).ask(request, deadline)
             except (Retryable, UnknownOutcome) as error:
                 if isinstance(error, Deposed):
                     raise
@@ -350,7 +351,7 @@ class Master:
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
             left, right = await take_tablet_ids(self._store, 2)
-            report = await self._servers.link(record.server).ask(SplitTablet(tablet, at, left, right))
+            report = await self._servers.link(record.server).ask(SplitTablet(tablet, at, left, right), deadline)
             with made_already(f"tablet {tablet} is split"):
                 await self._record_resize([record], report, is_asked)
 
@@ -372,7 +373,7 @@ class Master:
             if not is_asked and any(record.is_asked for record in records):
                 return
             (into,) = await take_tablet_ids(self._store, 1)
-            report = await self._servers.link(records[0].server).ask(JoinTablets(left, right, into))
+            report = await self._servers.link(records[0].server).ask(JoinTablets(left, right, into), deadline)
             with made_already(f"tablets {left} and {right} are joined"):
                 await self._record_resize(records, report)
 

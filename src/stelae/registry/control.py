@@ -13,6 +13,7 @@ import msgspec
 
 from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import RowRange
+from stelae.service.deadlines import Deadline
 
 
 class NewTablet(msgspec.Struct, frozen=True):
@@ -103,9 +104,11 @@ class ServerLink(Protocol):
     @property
     def server(self) -> str: ...
 
-    async def ask(self, request: ControlRequest) -> TabletReport: ...
+    async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:
+        """`deadline`: of whoever the master does it for; a server that is not heard of until then is given up."""
+        ...
 
-    async def report(self, table: TableId | None = None) -> TabletReport:
+    async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
         """Ask the server for all tablets it has, or a table's, and where each stands."""
         ...
 
