@@ -51,4 +51,4 @@ def test_whoever_writes_compares_what_says_that_it_may() -> None:
         for seed in range(4):
             run_cluster(seed)
     assert set(blind) <= {"catalog"}, blind
-    assert {"master", "shards", "tablets", "meta", "ids", "store"} <= set(compared), compared
+    assert {"master", "shards", "tablets", "local", "ids", "store"} <= set(compared), compared
