@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Time limits on single examples fail on a busy machine, not on a fault.
 _PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", _PATIENT, max_examples=20)
-settings.register_profile("ci", _PATIENT, max_examples=50, derandomize=True)
+settings.register_profile("ci", _PATIENT, max_examples=30, derandomize=True)
 settings.register_profile("soak", _PATIENT, max_examples=5_000)
 
 

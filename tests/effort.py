@@ -23,5 +23,13 @@ def tries(count: int) -> int:
     return max(least, int(count * _FACTORS[profile]))
 
 
+def examples(count: int) -> int:
+    """Of a property: in a plain run a quarter of so many, unless they are few. They are the same ones every time, so
+    new cases are found by a soak alone."""
+    if os.environ.get("STELAE_PROFILE", "ci") != "ci" or count <= _FEW:
+        return tries(count)
+    return max(_FEW, count // 4)
+
+
 long_run = pytest.mark.skipif(os.environ.get("STELAE_PROFILE") != "soak", reason="takes long: make soak runs it")
 """For what is worth minutes, beside a quicker test of the same."""

@@ -13,7 +13,7 @@ from stelae.model.errors import DiskFailed, InvalidArgument, NotFound, StelaeErr
 from stelae.ports.logfiles import LogFileInfo, LogFiles
 from stelae.sim.disk import DiskCall, SimDisk
 from stelae.sim.rng import SimRng
-from tests.effort import tries
+from tests.effort import examples
 
 NAMES = ("a", "b", "c")
 
@@ -43,7 +43,7 @@ _steps = st.one_of(
 
 
 @given(st.lists(_steps, max_size=12))
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 def test_it_looks_done_and_is_done_when_settled(steps: list[tuple[str, *tuple[object, ...]]]) -> None:
     """Beside files where every change is made at once."""
     plain, below = disk(), disk()

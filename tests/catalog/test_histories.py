@@ -24,7 +24,7 @@ from stelae.model.ids import Txn
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.types import parse_type
 from tests.catalog.plain import PlainCatalog, Refused
-from tests.effort import tries
+from tests.effort import examples
 
 SCHEMA = declare(
     {"id": "string"}, [stelae.columns("data", {"name": "string", "age": "int32"}), stelae.cells("cells", ["click"])]
@@ -119,7 +119,7 @@ def summary(catalog: Catalog) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.lists(batches, max_size=40))
 def test_histories(history: list[list[Step]]) -> None:
     from stelae.catalog.decide import decide_batch

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import stelae
 from tests.cli.running import Cli
-from tests.effort import tries
+from tests.effort import examples
 
 
 def ids(cli: Cli, *words: str) -> list[str]:
@@ -192,7 +192,7 @@ def written_out(name: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
-@settings(max_examples=tries(10))
+@settings(max_examples=examples(10))
 @given(st.lists(ODD_NAMES, min_size=1, max_size=20, unique=True))
 @example(["a\nfake\t1"])
 @example(["ends in \\", "in \\\\", "[red]", "\\[red]", "a\r\nb"])

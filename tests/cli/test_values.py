@@ -19,7 +19,7 @@ from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.types import parse_type
 from stelae.model.values import coerce
-from tests.effort import tries
+from tests.effort import examples
 from tests.strategies import KEY_TYPES, values
 
 NESTED = (
@@ -45,7 +45,7 @@ def canonical(type_: t.ColumnType, value: Any) -> Any:
     return None if value is None else coerce(type_, value, "it")
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(typed_values)
 def test_json_reads_back(typed: tuple[t.ColumnType, Any]) -> None:
     type_, value = typed
@@ -53,7 +53,7 @@ def test_json_reads_back(typed: tuple[t.ColumnType, Any]) -> None:
     assert same(canonical(type_, from_json(type_, decoded(text, "it"), "it")), canonical(type_, value))
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(typed_values)
 def test_csv_reads_back(typed: tuple[t.ColumnType, Any]) -> None:
     type_, value = typed

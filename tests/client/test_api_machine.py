@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import stelae
 from stelae.launch.local import LocalStore
 from tests.cluster_of_threads import Cluster
-from tests.effort import tries
+from tests.effort import examples
 
 KEYS = st.sampled_from(["", "a", "ab", "b", "c", "ca", "d"])
 COLUMNS = st.fixed_dictionaries(
@@ -291,7 +291,7 @@ class ApiMachine(RuleBasedStateMachine):
         assert self.table.count() == len(self.model)
 
 
-ApiMachine.TestCase.settings = settings(max_examples=tries(25), stateful_step_count=25)
+ApiMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=25)
 TestApiMachine = ApiMachine.TestCase
 
 OWNER = """
@@ -342,7 +342,7 @@ class AttachedMachine(ApiMachine):
         super().teardown()
 
 
-AttachedMachine.TestCase.settings = settings(max_examples=tries(3), stateful_step_count=20)
+AttachedMachine.TestCase.settings = settings(max_examples=examples(3), stateful_step_count=20)
 TestAttachedMachine = AttachedMachine.TestCase
 
 
@@ -377,5 +377,5 @@ class ClusterMachine(ApiMachine):
         self.cluster.begin_master()
 
 
-ClusterMachine.TestCase.settings = settings(max_examples=tries(8), stateful_step_count=20)
+ClusterMachine.TestCase.settings = settings(max_examples=examples(8), stateful_step_count=20)
 TestClusterMachine = ClusterMachine.TestCase

@@ -14,7 +14,7 @@ from stelae.model.errors import AlreadyExists, Closed, InvalidArgument, Unavaila
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
 from tests.contract.transports import LIMITS, SPOKEN, WORLDS, TalkWorld, frame, talk_world
-from tests.effort import tries
+from tests.effort import examples
 
 MIB = 2**20
 UNTAKEN_BYTES_MAX = 8 * MIB
@@ -77,7 +77,7 @@ async def numbers_until_gone(connection: Connection) -> list[int]:
 
 @pytest.mark.parametrize("name", WORLDS)
 @given(st.lists(st.sampled_from([0, 1, 100, 20_000, 70_000, 300_000]), max_size=8))
-@settings(max_examples=tries(25))
+@settings(max_examples=examples(25))
 def test_frames_arrive_whole_and_in_order(name: str, sizes: list[int]) -> None:
     sent = [frame(n, bytes([n]) * size) for n, size in enumerate(sizes)]
 

@@ -31,7 +31,7 @@ from stelae.model.keys.vector import encode_arrays
 from stelae.model.ranges import ALL_ROWS, RowRange
 from stelae.model.record import Kind
 from stelae.model.schema import GroupOptions
-from tests.effort import tries
+from tests.effort import examples
 from tests.format.fragments import Memory, batch_of, column, spec, write
 from tests.strategies import column_types, key_types, key_values, values
 
@@ -274,7 +274,7 @@ def test_a_truncated_or_foreign_file_is_refused_with_and_without_a_seal() -> Non
         FragmentReader(Memory(foreign.getvalue()))
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=300))
 def test_random_bytes_are_no_fragment(data: bytes) -> None:
     for candidate in (data, b"PAR1" + data + b"PAR1"):

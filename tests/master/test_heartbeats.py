@@ -17,7 +17,7 @@ from stelae.registry.masters.heartbeats import (
     Registration,
 )
 from stelae.tserver.heartbeats import HeartbeatWriter, ShardNow
-from tests.effort import tries
+from tests.effort import examples
 
 HOME = Registration("node-id", "127.0.0.1:1")
 
@@ -103,7 +103,7 @@ def test_who_is_silent_or_has_a_wrong_clock_gets_no_tablets() -> None:
     assert master.unusable(51.0) == set()
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_whatever_is_lost_or_comes_twice_the_master_knows_in_the_end(data: st.DataObject) -> None:
     shard, master = writer(), Descriptors()

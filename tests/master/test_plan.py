@@ -19,7 +19,7 @@ from stelae.model.ranges import RowRange, check_cover
 from stelae.registry.control import SERVING, ReportedTablet, TabletReport, cut_ranges
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.tserver.lives import Life
-from tests.effort import tries
+from tests.effort import examples
 from tests.master.servers import SCHEMA
 
 NOW_MS = 1_000_000
@@ -110,7 +110,7 @@ def carried_out(found: Found, settling: Corrections) -> Found:
     return Found(list(records.values()), TabletReport("s1", tuple(served), is_full=True))
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(crashes())
 def test_settling_brings_everything_in_line(found: Found) -> None:
     settling = corrections(found.records, found.report, CATALOG, NOW_MS)
@@ -125,7 +125,7 @@ def test_settling_brings_everything_in_line(found: Found) -> None:
     assert all(each.life == SERVING for each in after.report.tablets if each.table in LIVE)
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(crashes())
 def test_settling_twice_does_nothing_the_second_time(found: Found) -> None:
     after = carried_out(found, corrections(found.records, found.report, CATALOG, NOW_MS))
@@ -134,7 +134,7 @@ def test_settling_twice_does_nothing_the_second_time(found: Found) -> None:
     assert all(record.phase is TabletPhase.REPLACED for record in again.removed)
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(crashes())
 def test_a_tablet_with_data_is_never_deleted_nor_made_anew(found: Found) -> None:
     settling = corrections(found.records, found.report, CATALOG, NOW_MS)

@@ -17,7 +17,7 @@ from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of, bytes_reader, reader_of, values_of
 from stelae.model.types import widens
 from stelae.model.values import Value
-from tests.effort import tries
+from tests.effort import examples
 from tests.strategies import KEY_TYPES, column_types, key_values, values
 
 SAMPLES: list[tuple[t.ColumnType, list[Any]]] = [
@@ -56,7 +56,7 @@ def read_one_by_one(type_: t.ColumnType, array: pa.Array) -> list[Value]:
 
 
 @given(columns(), st.data())
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 def test_into_arrow_and_back(column: tuple[t.ColumnType, list[Value]], data: st.DataObject) -> None:
     """A slice has the buffers of the whole: all must begin where it does."""
     type_, some = column
@@ -140,7 +140,7 @@ def test_text_that_comes_from_elsewhere() -> None:
 
 
 @given(st.data())
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 def test_a_wider_type_reads_the_same(data: st.DataObject) -> None:
     """What a column is cast to when it was widened since."""
     pairs: list[tuple[t.ColumnType, t.ColumnType]] = [

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.spark.jobs.comparing import Comparison, RowStream, SomeRows, differs, wider
-from tests.effort import tries
+from tests.effort import examples
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("m", pa.map_(pa.string(), pa.binary()))])
 Side = dict[int, tuple[int | None, dict[str, bytes]]]
@@ -36,7 +36,7 @@ def stream(side: Side, cuts: list[int]) -> Iterator[SomeRows]:
         yield rows, pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 @given(sides, sides, st.lists(st.integers(0, 25), max_size=4), st.lists(st.integers(0, 25), max_size=4))
 def test_as_dicts_compare(here: Side, there: Side, cuts: list[int], other_cuts: list[int]) -> None:
     comparison = Comparison(["id"], ["a", "m"], samples_max=100)

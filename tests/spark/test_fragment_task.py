@@ -21,7 +21,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.types import parse_type
 from stelae.spark.loading.fragment_task import BAD_ROWS_MAX
 from stelae.spark.stores import backend_of
-from tests.effort import tries
+from tests.effort import examples
 from tests.spark.by_hand import load_by_hand, with_options
 
 _numbers = count()
@@ -69,7 +69,7 @@ _rows = st.lists(
 )
 
 
-@settings(max_examples=tries(25))
+@settings(max_examples=examples(25))
 @given(
     rows=_rows,
     columns=st.sets(st.sampled_from(["a", "b", "c", "click"])),

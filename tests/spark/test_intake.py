@@ -25,7 +25,7 @@ from stelae.model.schema import TableSchema
 from stelae.model.types import parse_type
 from stelae.spark.loading.intake import FrameShape, Intake
 from tests.client.intake import givens
-from tests.effort import tries
+from tests.effort import examples
 
 _NUMBERED = re.compile(r"^row number (\d+): ")
 FIRST = 100
@@ -94,7 +94,7 @@ def hold_to(shape: FrameShape, batch: pa.Table, expected: Sequence[list[Mutation
     assert found == said
 
 
-@settings(max_examples=tries(500))
+@settings(max_examples=examples(500))
 @given(st.data(), givens.schemas(), st.booleans(), st.sampled_from([None, Micros(5)]))
 def test_frames(data: st.DataObject, schema: TableSchema, skips_nulls: bool, ts: Micros | None) -> None:
     frame, rows = data.draw(givens.given_frames(schema))
@@ -103,7 +103,7 @@ def test_frames(data: st.DataObject, schema: TableSchema, skips_nulls: bool, ts:
     hold_to(FrameShape(TableId(1), schema, tuple(frame.column_names), skips_nulls, ts=ts), frame, expected)
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.data(), givens.schemas(), st.booleans())
 def test_long_frames(data: st.DataObject, schema: TableSchema, skips_nulls: bool) -> None:
     frame, rows = data.draw(givens.given_long_frames(schema))

@@ -26,10 +26,10 @@ from stelae.spark.driver.tasks import (
     run_action,
     run_tasks,
 )
-from tests.effort import tries
+from tests.effort import examples
 
 
-@settings(max_examples=tries(50))
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 4 * TASK_BYTES_MAX), max_size=60), st.integers(1, 16))
 def test_works_are_packed(sizes: list[int], cores: int) -> None:
     works = list(enumerate(sizes))

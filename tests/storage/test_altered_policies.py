@@ -19,7 +19,7 @@ from stelae.model.purge import parse_purge
 from stelae.model.schema import TableSchema
 from stelae.storage.merge import alive as vectors
 from stelae.storage.merge.rule import survivors
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage.engine import TABLE, Engine, check_engine, check_reads
 from tests.storage.plain import PlainRow, PlainTable
 from tests.storage.workloads import POLICIES, Choose
@@ -215,7 +215,7 @@ def test_too_old_when_the_policy_ended(kind: str, act: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=tries(8))
+@settings(max_examples=examples(8))
 def test_any_story(seed: int) -> None:
     random = Random(seed)
     world = World(random.choice(("columns", "cells")), "", random.choice(POLICIES), random.choice)

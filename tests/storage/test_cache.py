@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.storage.files.cache import BlockCache, BlockKey, CachePriority, priority_of
-from tests.effort import HANG_S, tries
+from tests.effort import HANG_S, examples, tries
 
 ONE_GROUP, SEVERAL_GROUPS, PARTLY, ON_DEMAND = CachePriority
 PATIENCE_S = HANG_S
@@ -464,7 +464,7 @@ def _load_and_fail(cache: BlockCache[str], model: _Model, key: BlockKey, priorit
         model.rerank(key, priority)
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.integers(0, 40), st.lists(_calls, max_size=60))
 def test_against_the_model(capacity: int, calls: list[tuple[object, ...]]) -> None:
     cache: BlockCache[str] = BlockCache(capacity)

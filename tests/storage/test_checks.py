@@ -33,7 +33,7 @@ from stelae.model.values import Value, coerce
 from stelae.storage.checks.blocks import check_block
 from stelae.storage.memory.insertion import insert
 from stelae.storage.memory.memory import Memory
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage import workloads
 from tests.strategies import column_types, values
 
@@ -160,7 +160,7 @@ def kept(schema: TableSchema, block: Block) -> None:
 # -- what is let in
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_whatever_the_workloads_write_passes(data: st.DataObject) -> None:
     schema = data.draw(workloads.schemas())
@@ -203,7 +203,7 @@ def columnar_blocks(draw: st.DrawFn, schema: TableSchema, rows: Sequence[Row]) -
     return columnar(schema, keys, written, op=op, nulls_written=nulls_written, **system)
 
 
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_columnar_blocks_in_order_pass_and_are_kept(data: st.DataObject) -> None:
     schema = data.draw(workloads.schemas())
@@ -257,7 +257,7 @@ def in_words(value: Value) -> str:
             return f"{type(value)} {value!r}"
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_a_value_passes_if_it_is_its_own_kept_form(data: st.DataObject) -> None:
     type_ = data.draw(column_types)
@@ -272,7 +272,7 @@ def test_a_value_passes_if_it_is_its_own_kept_form(data: st.DataObject) -> None:
     assert found is None or found.startswith("row 'a': column 'c'")
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_columnar_values_pass_as_their_mutations_do(data: st.DataObject) -> None:
     type_ = data.draw(column_types)
@@ -374,7 +374,7 @@ def test_rows_are_the_encoding_of_a_key(schema: TableSchema, mutation: Mutation,
         check_block(schema, small(mutation))
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(st.sampled_from([SCHEMA, WILD, PAIR, HASHED, FLOATING, DATED]), st.binary(max_size=12))
 def test_a_row_passes_if_it_is_what_its_key_encodes_to(schema: TableSchema, row: bytes) -> None:
     try:
@@ -689,7 +689,7 @@ def test_what_lies_under_a_null_does_not_count() -> None:
         assert refusal_after_travel(SCHEMA, two(name, made)) is None
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from(["click", "view"]), st.sampled_from("qr"), st.integers(0, 2)),
@@ -709,7 +709,7 @@ def test_cells_pass_if_they_ascend(given_: list[tuple[str, str, str, int]], time
         assert found.startswith(f"row {key!r}: column '{family}:{qualifier}' is out of order")
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(*[st.sampled_from([None, "x"])] * 3), min_size=1, max_size=4),
     st.booleans(),

@@ -23,7 +23,7 @@ from stelae.storage.checks.blocks import check_block
 from stelae.storage.checks.mutations import check_mutations
 from stelae.storage.checks.rules import shown_row
 from tests.client.intake import givens
-from tests.effort import tries
+from tests.effort import examples
 from tests.strategies import key_values, values
 
 TIMES = (0, 7, TS_MAX, TS_MAX + 1)
@@ -105,7 +105,7 @@ def hold_to(
         assert not refused
 
 
-@settings(max_examples=tries(500))
+@settings(max_examples=examples(500))
 @given(st.data(), givens.schemas(), st.sampled_from(givens.LIMITS), st.booleans())
 def test_columns(data: st.DataObject, schema: TableSchema, limits: Limits, nulls_written: bool) -> None:
     rows = data.draw(rows_of(schema))
@@ -135,7 +135,7 @@ def test_columns(data: st.DataObject, schema: TableSchema, limits: Limits, nulls
     hold_to(schema, limits, block, expected)
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(
     st.data(),
     givens.schemas().filter(lambda schema: any(isinstance(group, CellsGroup) for group in schema.groups)),

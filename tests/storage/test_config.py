@@ -43,7 +43,7 @@ from stelae.storage.tablet.state import (
     with_load,
     with_prepared,
 )
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage import engine as world
 from tests.storage.workloads import START, choose_alteration, choose_schema
 
@@ -105,7 +105,7 @@ def files_of(state: TabletState) -> list[tuple[int, list[Ref]]]:
 
 
 @given(seeds)
-@settings(max_examples=tries(80))
+@settings(max_examples=examples(80))
 def test_what_is_saved_is_what_is_loaded(seed: int) -> None:
     state = choose_state(Random(seed))
     config = config_of(state, "log of a server")
@@ -122,7 +122,7 @@ def test_what_is_saved_is_what_is_loaded(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 def test_a_loaded_state_changes_as_the_one_that_was_saved(seed: int) -> None:
     """A config of an older schema is altered after it was loaded."""
     random = Random(seed)
@@ -135,7 +135,7 @@ def test_a_loaded_state_changes_as_the_one_that_was_saved(seed: int) -> None:
 
 
 @given(seeds, st.sampled_from(PLACES))
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 def test_narrowed_is_what_a_split_leaves(seed: int, at: bytes) -> None:
     state = choose_state(Random(seed))
     if at not in state.rows or at == state.rows.start:
@@ -172,7 +172,7 @@ def test_every_cut_is_found(seed: int) -> None:
 
 
 @given(seeds, st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=3)), min_size=1, max_size=3))
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 def test_damage_is_found_or_gives_a_config(seed: int, damages: list[tuple[float, bytes]]) -> None:
     """There is no checksum: whoever keeps configs has one. But nothing else than these comes out of any bytes."""
     data = encode_config(config_of(choose_state(Random(seed % 50))))
@@ -257,7 +257,7 @@ def test_the_later_resize_counts(saved: list[TabletConfig], expected: list[tuple
 
 
 @given(seeds)
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 def test_what_is_settled_covers_the_same_rows_once(seed: int) -> None:
     """One split or join is under way: any of its configs is saved, and any of those it replaces is still there."""
     random = Random(seed)

@@ -288,7 +288,7 @@ def test_the_workload_without_a_crash() -> None:
 def test_a_process_dies_at_each_effect(how: str, part: int, seed: int) -> None:
     assert len(moments()) >= 150
     for number in range(part, len(moments()), PARTS):
-        lives_on(moments()[number].fork(seed * 1_000 + number), how, all_reads=number % 10 == 0)
+        lives_on(moments()[number].fork(seed * 1_000 + number), how, all_reads=number % 17 == 0)
 
 
 @pytest.mark.parametrize("how", ["crash", "kill"])

@@ -9,7 +9,7 @@ from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentSt
 from stelae.model.ranges import RowRange
 from stelae.storage.files.extents import extent_of, layered
 from stelae.storage.tablet.state import Ref
-from tests.effort import tries
+from tests.effort import examples
 
 ROWS = [bytes([first, *second]) for first in range(4) for second in ((), (0,), (1,))]
 SEAL = FragmentSeal(0, 0, 0, 0, 0)
@@ -26,7 +26,7 @@ def references(draw: st.DrawFn) -> list[Ref]:
     return found
 
 
-@settings(max_examples=tries(400))
+@settings(max_examples=examples(400))
 @given(references())
 def test_stretches(refs: list[Ref]) -> None:
     stretches = list(layered(refs))

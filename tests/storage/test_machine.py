@@ -43,7 +43,7 @@ from stelae.storage.read.scans.tables import TableScan
 from stelae.storage.shard import Commit
 from stelae.storage.tablet.changes import Emptied, Loaded, TableChange
 from stelae.storage.tablet.horizons import SnapshotPin
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage.engine import (
     TABLE,
     Engine,
@@ -582,7 +582,7 @@ class TabletMachine(RuleBasedStateMachine):
 
 
 TestMachine = TabletMachine.TestCase
-TestMachine.settings = settings(max_examples=tries(60), stateful_step_count=30)
+TestMachine.settings = settings(max_examples=examples(60), stateful_step_count=30)
 
 
 @no_type_check

@@ -58,7 +58,7 @@ from stelae.storage.read.scans.columns import ColumnsQuestion, ColumnsScan
 from stelae.storage.tablet.parts import whole
 from stelae.storage.tablet.state import Ref
 from stelae.storage.upkeep.picker import Pick
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage.engine import Engine
 from tests.storage.engine import expected as expected_scan
 from tests.storage.plain import PlainTable
@@ -593,7 +593,7 @@ def choose_rows(random: Random) -> RowRange:
 
 @each_kind
 @given(seeds)
-@settings(max_examples=tries(30))
+@settings(max_examples=examples(30))
 def test_vectors_say_what_the_rule_says(of_cells: bool, seed: int) -> None:
     random = Random(seed)
     recs, question = crowd(random, of_cells), choose_question(random)
@@ -626,7 +626,7 @@ def _only(ordered: Ordered, seen: list[npt.NDArray[np.bool_]]) -> Slab:
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(20))
+@settings(max_examples=examples(20))
 def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
     random = Random(seed)
     recs, plain, rows = records(random, size, of_cells=False), choose_question(random), choose_rows(random)
@@ -646,7 +646,7 @@ def test_columns_are_merged_by_the_rule(seed: int, size: int) -> None:
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(20))
+@settings(max_examples=examples(20))
 def test_cells_are_merged_by_the_rule(seed: int, size: int) -> None:
     random = Random(seed)
     recs, plain, rows = records(random, size, of_cells=True), choose_question(random), choose_rows(random)
@@ -664,7 +664,7 @@ def test_cells_are_merged_by_the_rule(seed: int, size: int) -> None:
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(10))
+@settings(max_examples=examples(10))
 def test_a_merge_that_keeps_all_gives_each_record_once(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
     recs = records(random, size, of_cells)
@@ -697,7 +697,7 @@ def near(random: Random, numbers: Iterable[int]) -> int:
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int) -> None:
     """Of files that hold nothing but puts, asked what they just about can answer, or just about cannot."""
     random = Random(seed)
@@ -730,7 +730,7 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
 
 
 @given(seeds, sizes)
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 def test_sources_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: int) -> None:
     """Files and memories, each newer than the one below it, or just about not: in its txns, in its times, in the
     columns it has."""
@@ -842,7 +842,7 @@ def histories(recs: Iterable[Rec], horizon: Txn, floor: Txn, policy: Purging) ->
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(20))
+@settings(max_examples=examples(20))
 def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -> None:
     """Some files are merged, rooted if they hold all up to some txn, at growing horizons and floors, into a file that
     is merged with the next ones."""
@@ -871,7 +871,7 @@ def test_no_compaction_changes_an_answer(of_cells: bool, seed: int, size: int) -
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(12))
+@settings(max_examples=examples(12))
 def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
     recs, policy = records(random, size, of_cells), choose_purging(random)
@@ -887,7 +887,7 @@ def test_rooted_above_everything_only_what_is_seen_stays(of_cells: bool, seed: i
 
 @each_kind
 @given(seeds, sizes)
-@settings(max_examples=tries(6))
+@settings(max_examples=examples(6))
 def test_nothing_below_the_floor_stays(of_cells: bool, seed: int, size: int) -> None:
     random = Random(seed)
     recs = records(random, size, of_cells)
@@ -950,7 +950,7 @@ def sliced(values: Sequence[bytes]) -> pa.Array:
 
 @given(st.lists(places, max_size=30), st.sampled_from([b"", b"shared", b"\0" * 8, b"s" * 17]), st.booleans())
 @example([(b"", b"", b"", TIMES[0], TXNS[0], 0), (b"\0", b"", b"", TIMES[0], TXNS[0], 0)], b"", False)
-@settings(max_examples=tries(80))
+@settings(max_examples=examples(80))
 def test_the_order_is_that_of_the_keys(some: list[Any], prefix: bytes, of_cells: bool) -> None:
     recs = [(prefix + row, family, qualifier, *rest) for row, family, qualifier, *rest in some]
     rows, family, qualifier = (sliced([rec[at] for rec in recs]) for at in (0, 1, 2))
@@ -995,7 +995,7 @@ def test_what_all_rows_share_is_seen_at_the_ends(some: list[list[bytes]], prefix
 @given(st.lists(st.lists(names, min_size=1, max_size=12), min_size=1, max_size=4), st.sampled_from([b"", b"s" * 17]))
 @example([[b"a", b"c"], [b"b"], [b"b", b"c"]], b"")
 @example([[b"abcdefghi", b"abcdefghj"], [b"abcdefghj"]], b"")
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 def test_the_last_source_with_a_row_has_its_newest_record(some: list[list[bytes]], prefix: bytes) -> None:
     sources = [sorted({prefix + name for name in each}) for each in some]
     overlay = overlaid([sliced(each) for each in sources])
@@ -1012,7 +1012,7 @@ def test_the_last_source_with_a_row_has_its_newest_record(some: list[list[bytes]
 
 
 @given(st.lists(names, max_size=12), names, st.none() | names)
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 def test_a_range_ends_where_its_rows_do(some: list[bytes], start: bytes, stop: bytes | None) -> None:
     rows = sorted(some)
     low, high = extent(sliced(rows), RowRange(start, stop))
@@ -1021,7 +1021,7 @@ def test_a_range_ends_where_its_rows_do(some: list[bytes], start: bytes, stop: b
 
 
 @given(st.lists(st.binary(min_size=9, max_size=9), min_size=1), st.lists(names, max_size=4), st.integers(0, 3))
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 def test_words_order_as_the_rows_do(even: list[bytes], others: list[bytes], size: int) -> None:
     """Rows of one length are read where they lie, and others not: of all sources, or of none."""
     pieces = [sorted({b"shared" + row for row in each}) for each in (even, even[:size], others)]

@@ -35,7 +35,7 @@ from stelae.storage.tablet.parts import (
     whole,
 )
 from stelae.storage.tablet.state import Ref, TabletState, altered, new_tablet, replaced, sealed
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage.workloads import FAMILIES, WILD_FAMILIES, choose_alteration, choose_schema
 
 NAMES = ["", "a", "b", "c", "never said"]
@@ -186,7 +186,7 @@ def members(part: Part, naming: Naming, universe: Iterable[str]) -> dict[ColumnI
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=tries(120))
+@settings(max_examples=examples(120))
 def test_every_member_is_found_in_its_one_place(seed: int) -> None:
     """Files come at any time; now and then the state is saved and loaded."""
     random = Random(seed)
@@ -212,7 +212,7 @@ def test_every_member_is_found_in_its_one_place(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 def test_memory_is_shared_out_as_files_are(seed: int) -> None:
     """What is in memory when the schema changes keeps the schema it was written with."""
     random = Random(seed)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Txn
 from stelae.storage.upkeep.picker import FragmentInfo, Pick, PickerSettings, pick, pick_all
-from tests.effort import tries
+from tests.effort import examples
 
 DEFAULTS = PickerSettings()
 
@@ -303,7 +303,7 @@ def _tied_to(one: FragmentInfo, fragments: Sequence[FragmentInfo]) -> set[str]:
     return tied
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(_any_fragments(), _any_settings(), st.sets(st.integers(0, 17), max_size=3), st.booleans())
 def test_what_may_be_picked(
     fragments: list[FragmentInfo], chosen: PickerSettings, busy_numbers: set[int], has_prepared: bool
@@ -334,7 +334,7 @@ def test_what_may_be_picked(
         assert inside[0].is_shared or garbage
 
 
-@settings(max_examples=tries(50))
+@settings(max_examples=examples(50))
 @given(_any_fragments(), st.booleans())
 def test_all_means_all(fragments: list[FragmentInfo], has_prepared: bool) -> None:
     found = pick_all(fragments, has_prepared=has_prepared)
@@ -398,7 +398,7 @@ def _run(sizes: Iterable[int], chosen: PickerSettings) -> _Tablet:
     return tablet
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(_any_fragments(), _any_settings(), st.booleans())
 def test_picking_ends_with_few_fragments(
     fragments: list[FragmentInfo], chosen: PickerSettings, has_prepared: bool
@@ -409,7 +409,7 @@ def test_picking_ends_with_few_fragments(
     assert times <= 2 * len(fragments), "more rewrites than there were fragments to merge, and to clean"
 
 
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 @given(st.lists(_sizes.filter(bool), max_size=60), _any_settings())
 def test_any_flushes_leave_few_fragments(sizes: list[int], chosen: PickerSettings) -> None:
     """And what is rewritten is paid for by doublings, of which bytes have no more than there are to have."""

@@ -25,7 +25,7 @@ from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group,
 from stelae.model.schema_checks import check_schema
 from stelae.model.types import Int, widens
 from stelae.model.values import coerce
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage import workloads
 from tests.storage.plain import PlainRow, PlainTable, Version
 
@@ -616,7 +616,7 @@ def told(schema: TableSchema, commits: Commits) -> PlainTable:
     return table
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(stories())
 def test_a_snapshot_never_changes(story: tuple[TableSchema, list[Row], Commits]) -> None:
     schema, _, commits = story
@@ -629,7 +629,7 @@ def test_a_snapshot_never_changes(story: tuple[TableSchema, list[Row], Commits])
     assert {txn: table.read(txn, history=9) for txn in snapshots} == snapshots
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(stories(times=[time for time in workloads.TIMES if time is not None]))
 def test_rows_know_nothing_of_each_other(story: tuple[TableSchema, list[Row], Commits]) -> None:
     """A block with a commit for each of its rows, all in one millisecond, shows the same at the same times."""
@@ -643,7 +643,7 @@ def test_rows_know_nothing_of_each_other(story: tuple[TableSchema, list[Row], Co
     assert shown(apart.read(apart.last, history=9)) == shown(whole.read(whole.last, history=9))
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(stories(), st.data())
 def test_commits_on_the_same_row_that_name_another_column_do_not_matter(
     story: tuple[TableSchema, list[Row], Commits], data: st.DataObject
@@ -669,7 +669,7 @@ def test_commits_on_the_same_row_that_name_another_column_do_not_matter(
     assert had == busy.read(busy.last, columns=names, history=9, having=True)
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(stories(), st.integers(1, 3), st.data())
 def test_a_narrow_read_is_a_part_of_the_whole(
     story: tuple[TableSchema, list[Row], Commits], history: int, data: st.DataObject
@@ -695,7 +695,7 @@ def test_a_narrow_read_is_a_part_of_the_whole(
     assert table.read(table.last, RangeSet.of([RowRange(least)]), wanted, time, history) == expected
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(stories())
 def test_a_policy_only_takes_away_and_age_only_takes_more(story: tuple[TableSchema, list[Row], Commits]) -> None:
     schema, _, commits = story
@@ -711,7 +711,7 @@ def _versions(read: dict[Row, PlainRow]) -> set[tuple[Row, str, int, Txn]]:
     return {(row, name, v.ts, v.txn) for row, each in read.items() for name, vs in each.versions.items() for v in vs}
 
 
-@settings(max_examples=tries(50))
+@settings(max_examples=examples(50))
 @given(stories(), st.data())
 def test_changes_that_drop_nothing_lose_nothing(
     story: tuple[TableSchema, list[Row], Commits], data: st.DataObject

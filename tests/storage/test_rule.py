@@ -24,7 +24,7 @@ from stelae.model.purge import (
     purges,
 )
 from stelae.storage.merge.rule import Erased, Written, counts_versions, survivors
-from tests.effort import tries
+from tests.effort import examples
 from tests.storage.workloads import POLICIES, START
 
 START_MS = millis_of(START)
@@ -100,7 +100,7 @@ def numbered(versions: Sequence[Written]) -> list[Written]:
 
 @pytest.mark.parametrize("purging", [policies, reigns()], ids=["one policy", "several"])
 @given(st.data(), st.lists(puts, max_size=7), st.lists(erasures, max_size=4), st.integers(0, 70_000), st.randoms())
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 def test_survivors_are_what_the_words_say(
     purging: st.SearchStrategy[Purging],
     data: st.DataObject,
@@ -122,7 +122,7 @@ def test_survivors_are_what_the_words_say(
 
 
 @given(st.lists(puts, min_size=1, max_size=5), st.lists(erasures, max_size=3), policies | reigns(), st.data())
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 def test_a_version_held_twice_is_one(
     some: list[Written], erased: list[Erased], policy: Purging, data: st.DataObject
 ) -> None:

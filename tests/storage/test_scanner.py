@@ -41,7 +41,7 @@ from stelae.storage.tablet.changes import Emptied
 from stelae.storage.tablet.state import altered
 from stelae.storage.upkeep.estimate import describe
 from stelae.storage.upkeep.picker import pick_all
-from tests.effort import tries
+from tests.effort import examples, tries
 from tests.model.evaluate import evaluate
 from tests.storage.engine import TABLE, Engine, expected
 from tests.storage.plain import PlainTable
@@ -203,7 +203,7 @@ def happenings(world: World, random: Random) -> dict[str, Callable[[], None]]:
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize("with_cells", [False, True], ids=["columns", "cells too"])
 @given(seeds)
-@settings(max_examples=tries(4))
+@settings(max_examples=examples(4))
 def test_a_scan_gives_its_snapshot_whatever_happens_under_it(reverse: bool, with_cells: bool, seed: int) -> None:
     random = Random(seed)
     world = World(with_cells=with_cells, seed=seed % 1000)
@@ -470,7 +470,7 @@ def choose_world(random: Random) -> tuple[Engine, PlainTable, list[Row]]:
 
 
 @given(seeds)
-@settings(max_examples=tries(30))
+@settings(max_examples=examples(30))
 def test_rows_columns_and_times_as_they_are_asked_for(seed: int) -> None:
     random = Random(seed)
     engine, model, rows = choose_world(random)
@@ -706,7 +706,7 @@ def count_blocks(world: World) -> int:
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize("with_cells", [False, True], ids=["columns", "cells too"])
 @given(seeds)
-@settings(max_examples=tries(4))
+@settings(max_examples=examples(4))
 def test_a_limited_scan_gives_the_first_rows_of_all(reverse: bool, with_cells: bool, seed: int) -> None:
     """Whatever lies where, however many rows, and wherever it stops and goes on."""
     random = Random(seed)

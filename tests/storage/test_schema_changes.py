@@ -32,7 +32,7 @@ from stelae.storage.tablet.parts import FamilySet
 from stelae.storage.tablet.state import Ref
 from stelae.storage.upkeep.estimate import describe
 from stelae.storage.upkeep.picker import pick_all
-from tests.effort import tries
+from tests.effort import examples, tries
 from tests.storage.engine import Engine, expected, selectors
 from tests.storage.plain import PlainTable
 
@@ -317,7 +317,7 @@ def test_stories_of_moves_with_the_same_at_every_step(story: str, kind: str, act
 
 
 @given(st.sampled_from(list(MOVES)), st.sampled_from(list(KINDS)), st.lists(st.sampled_from(ACTS), min_size=1))
-@settings(max_examples=tries(8))
+@settings(max_examples=examples(8))
 def test_stories_of_moves_with_anything_anywhere(story: str, kind: str, acts: list[str]) -> None:
     MOVES[story](kind, cycle(acts))
 

@@ -15,7 +15,7 @@ from stelae.model import types as t
 from stelae.model.arrow_values import array_of
 from stelae.model.types import parse_type
 from stelae.storage.checks.sizes import SIZE_OF_PACKED_MAX, first_oversized, nested_bytes, packed_bytes
-from tests.effort import tries
+from tests.effort import examples
 from tests.strategies import column_types, values
 
 
@@ -79,7 +79,7 @@ def size_of(type_: t.ColumnType, value: Any) -> int:
     return 0 if value is None or isinstance(type_, t.KeyType) else nested_bytes(type_, value)
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.data(), st.integers(0, 60))
 def test_arrays_and_python_values_agree(data: st.DataObject, limit: int) -> None:
     type_ = data.draw(column_types)
@@ -91,7 +91,7 @@ def test_arrays_and_python_values_agree(data: st.DataObject, limit: int) -> None
     assert first_oversized(type_, padded, limit) == (too_large[0] if too_large else None)
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_what_is_packed_into_few_bytes_is_not_large(data: st.DataObject) -> None:
     type_ = data.draw(column_types.filter(lambda type_: not isinstance(type_, t.KeyType)))

@@ -18,7 +18,7 @@ from stelae.model.declare import declare
 from stelae.model.ids import TableId
 from stelae.model.record import Kind
 from stelae.storage.offline.sorting import SAMPLES_MAX, SAYS_NOTHING, Twice, first_at, merged, sorted_run, unique
-from tests.effort import tries
+from tests.effort import examples
 
 _SCHEMA = declare({"k": "binary"}, [stelae.columns("g", {"v": "int64"}), stelae.cells("c", families=["f"])])
 
@@ -48,7 +48,7 @@ _rows = st.binary(max_size=2) | st.sampled_from([b"12345678", b"12345678\x00", b
 _runs = st.lists(st.lists(_rows, max_size=12), max_size=4)
 
 
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 @given(runs=_runs, size=st.integers(1, 4))
 def test_runs_are_merged(runs: list[list[bytes]], size: int) -> None:
     """Of each row the record with the greatest place; and how many there were besides."""

@@ -16,7 +16,7 @@ from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import Txn
 from stelae.sim.disk import DiskCall, SimDisk
 from stelae.sim.effects import SimCrash
-from tests.effort import tries
+from tests.effort import examples, tries
 from tests.storage.wal_world import DISK_CALLS, DISK_ERRORS, FAULTS_MAX, PAGES, World, record
 
 STEPS = st.lists(
@@ -83,7 +83,7 @@ class Play:
                 raise AssertionError(kind)
 
 
-@settings(max_examples=tries(400))
+@settings(max_examples=examples(400))
 @given(st.integers(0, 2**32), STEPS)
 def test_what_was_told_stays_true_whatever_happens(seed: int, steps: list[tuple[str, int]]) -> None:
     play = Play(seed)

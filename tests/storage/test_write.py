@@ -17,7 +17,7 @@ from stelae.model.record import lower
 from stelae.storage.memory.columns import ColumnsVersion, MemoryOfColumns
 from stelae.storage.memory.insertion import insert
 from stelae.storage.memory.memory import Memory
-from tests.effort import tries
+from tests.effort import examples
 
 SCHEMA = declare(
     {"id": "binary"}, [columns("c", {"a": "int32", "b": "int32"}), columns("d", {"e": "int32"}), cells("f", ["click"])]
@@ -42,7 +42,7 @@ puts = st.builds(Put, rows, values.map(tuple), st.sampled_from([None, Micros(5),
 
 
 @given(st.lists(puts, max_size=len(TXNS)), st.sampled_from([ALL_ROWS, RowRange(b"b", None), RowRange(b"", b"b")]))
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 def test_the_short_way_leaves_what_the_long_way_leaves(some: list[Put], mine: RowRange) -> None:
     short, long = Memory(SCHEMA, mine), Memory(SCHEMA, mine)
     for put, txn in zip(some, TXNS, strict=False):

@@ -22,7 +22,7 @@ from stelae.model.errors import (
 )
 from stelae.ports.metastore import Compacted, Revision
 from stelae.wire.faults import TEXT_CHARS_MAX, FaultTable, MessageRefused, ProtocolError
-from tests.effort import tries
+from tests.effort import examples, tries
 from tests.wire.samples import mutated
 
 PLAIN = FaultTable()
@@ -213,7 +213,7 @@ def test_mutated_faults_are_an_error_or_refused() -> None:
 
 
 @given(st.text(), st.text(), st.none() | st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 def test_any_text_is_sent(message: str, file: str, offset: int | None) -> None:
     again = PLAIN.decode(PLAIN.encode(Corruption(message, file, offset)))
     assert isinstance(again, Corruption)

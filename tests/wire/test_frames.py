@@ -25,7 +25,7 @@ from stelae.wire.frames import (
     WireLimits,
     encode_frame,
 )
-from tests.effort import tries
+from tests.effort import examples, tries
 from tests.wire.samples import FRAMES, frame_bytes, mutated
 
 KIB, MIB = 1024, 1024 * 1024
@@ -60,7 +60,7 @@ def outcome(data: bytes, cuts: list[int], limits: WireLimits = DEFAULT_WIRE_LIMI
 
 
 @given(st.lists(frames, max_size=4), st.data())
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 def test_frames_come_back_however_they_are_cut(sent: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(frame_bytes(frame) for frame in sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -121,7 +121,7 @@ def test_mutated_single_frames() -> None:
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=3))
-@settings(max_examples=tries(500))
+@settings(max_examples=examples(500))
 def test_random_bytes(data: bytes, cuts: list[int]) -> None:
     cuts = sorted(min(cut, len(data)) for cut in cuts)
     for stream in (data, struct.pack("<II", len(data) + 8, 7) + data):

@@ -21,7 +21,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.values import coerce
 from stelae.storage.read.scans.shapes import output_schema
 from tests.client.samples import EVERYTHING, USERS, WILD, every_type
-from tests.effort import tries
+from tests.effort import examples
 from tests.strategies import column_types, values
 
 TXN = Txn(77)
@@ -80,7 +80,7 @@ def test_values_have_the_form_they_are_kept_in() -> None:
     assert repr([dict(row) for row in found]) == repr(rows)
 
 
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_any_value_comes_out_as_it_was(data: st.DataObject) -> None:
     type_ = data.draw(column_types)

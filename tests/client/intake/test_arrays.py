@@ -20,7 +20,7 @@ from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of, values_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.types import parse_type
-from tests.effort import tries
+from tests.effort import examples
 from tests.strategies import column_types, values
 
 NAN = float("nan")
@@ -175,7 +175,7 @@ def _layouts(array: pa.Array) -> list[pa.Array]:
     return found
 
 
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_what_has_the_type_already_stays_as_it_is(data: st.DataObject) -> None:
     type_ = data.draw(column_types)
@@ -210,7 +210,7 @@ TARGETS: tuple[t.ColumnType, ...] = (
 )
 
 
-@settings(max_examples=tries(400))
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_numbers_fit_just_where_single_values_do(data: st.DataObject) -> None:
     source, numbers = data.draw(st.sampled_from(NUMBERS))

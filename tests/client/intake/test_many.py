@@ -28,7 +28,7 @@ from stelae.model.schema import TableSchema
 from stelae.service.blocks import OrderedBlock, split_blocks
 from tests.client.plainly import checked, held
 from tests.client.samples import FLOATING, HASHED, PAIR, STRICT, USERS, WILD
-from tests.effort import tries
+from tests.effort import examples
 
 BOTH = declare(
     {"id": "string"},
@@ -100,7 +100,7 @@ def sizes(data: st.DataObject) -> dict[str, Any]:
     return {"small_rows_max": draw(st.sampled_from([0, 2, 64])), "block_rows_max": draw(st.sampled_from([1, 3, 1000]))}
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 @given(st.data(), st.sampled_from(sorted(SCHEMAS)), st.sampled_from(["write", "skip"]), st.sampled_from([None, 5]))
 def test_uneven_dicts(data: st.DataObject, which: str, nulls: str, ts: int | None) -> None:
     schema, rows, chosen = SCHEMAS[which], data.draw(uneven(which)), sizes(data)
@@ -142,7 +142,7 @@ def as_frames(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> dict[st
     }
 
 
-@settings(max_examples=tries(60))
+@settings(max_examples=examples(60))
 @given(st.data(), st.sampled_from(sorted(SCHEMAS)), st.sampled_from(["write", "skip"]), st.sampled_from([None, 5]))
 def test_frames(data: st.DataObject, which: str, nulls: str, ts: int | None) -> None:
     schema, rows = SCHEMAS[which], data.draw(even(which))
@@ -153,7 +153,7 @@ def test_frames(data: st.DataObject, which: str, nulls: str, ts: int | None) -> 
     assert held(schema, checked(schema, blocks)) == expected
 
 
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 @given(st.data(), st.sampled_from(["write", "skip"]))
 def test_maps_of_cells(data: st.DataObject, nulls: str) -> None:
     """Families as maps, beside single cells: within a row the later column wins."""
@@ -175,7 +175,7 @@ def test_maps_of_cells(data: st.DataObject, nulls: str) -> None:
 LONG_TYPES = {"value": pa.binary(), "family": pa.string(), "qualifier": pa.string()}
 
 
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 @given(st.data(), st.sampled_from([None, "ints", "moments"]))
 def test_long_cells(data: st.DataObject, times: str | None) -> None:
     rows = []

@@ -27,7 +27,7 @@ from stelae.service.blocks import OrderedBlock
 from tests.client.intake import givens
 from tests.client.intake.givens import Judged, judgements
 from tests.client.plainly import checked, held, mutations_in
-from tests.effort import tries
+from tests.effort import examples
 
 _NUMBERED = re.compile(r"^row number (\d+): ")
 
@@ -49,7 +49,7 @@ def hold_to(schema: TableSchema, limits: Limits, expected: Judged, make: Callabl
         assert held(schema, checked(schema, blocks, limits)) == held(schema, said)
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.data(), givens.schemas(), st.sampled_from(givens.LIMITS), st.sampled_from([None, Micros(5)]))
 def test_one_row(data: st.DataObject, schema: TableSchema, limits: Limits, ts: Micros | None) -> None:
     """The same object makes several puts, so that shapes of rows are met again with other values."""
@@ -70,7 +70,7 @@ def test_one_row(data: st.DataObject, schema: TableSchema, limits: Limits, ts: M
         assert short is None or repr(list(short)) == repr(expected)
 
 
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 @given(st.data(), givens.schemas())
 def test_keys(data: st.DataObject, schema: TableSchema) -> None:
     """Of a key by itself: `key_of` is the rule, and the maker of a table's rows its fast path."""
@@ -98,7 +98,7 @@ def _in_blocks(schema: TableSchema, puts: SinglePuts, limits: Limits) -> Callabl
     return put
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(
     st.data(),
     givens.schemas(),
@@ -123,7 +123,7 @@ def test_dicts(data: st.DataObject, schema: TableSchema, limits: Limits, nulls: 
             )
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(st.data(), givens.schemas(), st.sampled_from(givens.LIMITS), st.sampled_from(["write", "skip"]))
 def test_frames_of_objects(data: st.DataObject, schema: TableSchema, limits: Limits, nulls: str) -> None:
     """What pandas calls missing is null there."""
@@ -143,7 +143,7 @@ def test_frames_of_objects(data: st.DataObject, schema: TableSchema, limits: Lim
     hold_to(schema, limits, expected, lambda: blocks_of(schema, frame, nulls=nulls, limits=limits, small_rows_max=0))
 
 
-@settings(max_examples=tries(400))
+@settings(max_examples=examples(400))
 @given(st.data(), givens.schemas(), st.sampled_from(givens.LIMITS), st.sampled_from(["write", "skip"]))
 def test_arrow(data: st.DataObject, schema: TableSchema, limits: Limits, nulls: str) -> None:
     frame, rows = data.draw(givens.given_frames(schema))
@@ -161,7 +161,7 @@ def test_arrow(data: st.DataObject, schema: TableSchema, limits: Limits, nulls: 
             )
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.data(), givens.schemas(), st.sampled_from(givens.LIMITS), st.sampled_from(["write", "skip"]))
 def test_long_frames(data: st.DataObject, schema: TableSchema, limits: Limits, nulls: str) -> None:
     names = Names(schema, limits)

@@ -32,7 +32,7 @@ from stelae.model.schema import TableSchema
 from stelae.storage.checks.blocks import check_block
 from tests.client.plainly import checked, held, mutations_in
 from tests.client.samples import EVERYTHING, FLOATING, HASHED, PAIR, STRICT, USERS, WILD, every_type
-from tests.effort import tries
+from tests.effort import examples
 
 ANY_VALUE: tuple[Any, ...] = (
     *(None, True, 0, -1, 7.0, 1.5, math.nan, 2**31, 2**63, 10**400, "", "x", "größe", "\ud800", b"", b"1"),
@@ -96,7 +96,7 @@ def in_one_block(schema: TableSchema, puts: SinglePuts, row: dict[Any, Any], ts:
     return mutations_in(schema, only.block)
 
 
-@settings(max_examples=tries(600))
+@settings(max_examples=examples(600))
 @given(st.data(), st.sampled_from(sorted(SCHEMAS)), st.sampled_from([None, 5]))
 def test_a_put_says_what_the_long_way_says(data: st.DataObject, which: str, ts: int | None) -> None:
     schema = SCHEMAS[which]
@@ -120,7 +120,7 @@ PLAINEST_OTHERS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@settings(max_examples=tries(40))
+@settings(max_examples=examples(40))
 @given(st.data(), st.permutations(sorted(PLAINEST_VALUES)))
 def test_a_shape_that_was_met_before_is_not_trusted_with_other_values(data: st.DataObject, names: list[str]) -> None:
     puts = SinglePuts(PLAINEST)
@@ -143,7 +143,7 @@ def test_a_shape_that_was_met_before_takes_no_larger_values(name: str) -> None:
     assert plain.put({**PLAINEST_VALUES, name: PLAINEST_VALUES[name] * (size + 1)}, None) is None
 
 
-@settings(max_examples=tries(300))
+@settings(max_examples=examples(300))
 @given(st.data(), st.sampled_from(sorted(SCHEMAS)), st.sampled_from(["write", "skip"]))
 def test_few_dicts_and_many_say_the_same(data: st.DataObject, which: str, nulls: str) -> None:
     """Where one is refused so is the other, and both name the same row."""

@@ -17,7 +17,7 @@ from stelae.client.calls.views import TableView
 from stelae.model.declare import columns, declare
 from stelae.model.ranges import RangeSet, single
 from tests.client.on_each_store.worlds import put_before
-from tests.effort import tries
+from tests.effort import examples
 
 LETTERS = ["", "a", "aa", "ab", "b", "ba", "c", "g", "h", "p", "pq", "z"]
 
@@ -145,7 +145,7 @@ def test_bounds_that_cannot_be(points: stelae.Table, bounds: dict[str, Any]) -> 
 _PARTS = st.tuples(st.text("ab\x00", max_size=2), st.binary(max_size=2))
 
 
-@settings(max_examples=tries(200))
+@settings(max_examples=examples(200))
 @given(st.lists(_PARTS, max_size=30), st.none() | _PARTS, st.none() | _PARTS, st.none() | _PARTS, st.booleans())
 def test_bounds_are_those_of_tuples(
     found: list[tuple[str, bytes]], start: Any, stop: Any, prefix: Any, is_short: bool

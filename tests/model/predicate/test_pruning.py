@@ -20,7 +20,7 @@ from stelae.model.predicate.expr import Comparator, Compare, Expr, IsNull, Leaf,
 from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.pruning import Bounds, may_match
-from tests.effort import tries
+from tests.effort import examples
 from tests.model.evaluate import evaluate
 from tests.model.predicate.test_vector import ORDERS, A, edges, leaves_on, one_by_one, tables
 from tests.strategies import KEY_TYPES, key_values
@@ -42,7 +42,7 @@ def bounds_of(type_: t.ColumnType, values: Sequence[Any]) -> Bounds:
 
 
 @given(tables())
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 def test_a_match_is_never_left_out(table: Table) -> None:
     types, columns, expr = table
     known = {name: bounds_of(types[name], values) for name, values in columns.items()}
@@ -104,7 +104,7 @@ def single_columns(draw: st.DrawFn) -> tuple[list[Any], Expr, Bounds]:
 
 
 @given(single_columns())
-@settings(max_examples=tries(600))
+@settings(max_examples=examples(600))
 def test_loose_bounds_leave_no_match_out(block: tuple[list[Any], Expr, Bounds]) -> None:
     values, expr, bounds = block
     if True in one_by_one(expr, {"a": values}, len(values)):

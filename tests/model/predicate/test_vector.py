@@ -37,7 +37,7 @@ from stelae.model.predicate.literals import Literal
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.vector import keep, matches, names_of
 from stelae.model.values import datetime_of_micros
-from tests.effort import tries
+from tests.effort import examples
 from tests.model.evaluate import evaluate
 from tests.model.predicate.test_samples import trees
 from tests.strategies import KEY_TYPES, key_values, values
@@ -214,7 +214,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, t.ColumnType], dict[str, list[Any
     return types_of_columns, columns, check_types(draw(trees(leaf)), types)
 
 
-@settings(max_examples=tries(150))
+@settings(max_examples=examples(150))
 @given(tables(), st.integers(0, 2))
 def test_a_batch_is_its_records(table: tuple[dict[str, t.ColumnType], dict[str, list[Any]], Expr], cut: int) -> None:
     types, columns, expr = table

@@ -64,7 +64,7 @@ from stelae.storage.read.asking import Version
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX
 from tests.client.fake_backend import READ_AT, FakeBackend, StoreWorld, served, table_info, until
 from tests.client.samples import EVERYTHING, HASHED, PAIR, STRICT, USERS, WILD, every_type
-from tests.effort import tries
+from tests.effort import examples
 
 TABLE = TableId(7)
 SOME = (ColumnSelector("age", is_prefix=False), ColumnSelector("click:", is_prefix=True))
@@ -395,7 +395,7 @@ def test_many_rows_are_asked_for_at_one_snapshot(world: StoreWorld, monkeypatch:
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 def test_pieces_are_the_same_bytes(data: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stelae.service.bodies.PIECE_BYTES", 4)
@@ -421,7 +421,7 @@ texts = st.sampled_from(
 
 
 @given(ranges, texts, st.booleans(), st.none() | st.integers(0, 9))
-@settings(max_examples=tries(100))
+@settings(max_examples=examples(100))
 def test_what_a_scan_asks_for_comes_back(rows: RangeSet, text: str | None, reverse: bool, limit: int | None) -> None:
     said = ScanPredicate() if text is None else plan(parse(text))
     ask = ScanAsk(ScanPredicate(rows, said.columns, said.time, said.history, said.where), Txn(3), reverse, limit)
