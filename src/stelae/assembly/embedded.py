@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
-from stelae.assembly.listening import note_failure
 from stelae.assembly.world import StoreSettings, World
 from stelae.master.desk import TableDesk
 from stelae.master.links import LocalServerLink
@@ -22,7 +21,7 @@ from stelae.registry.store_mark import StoreMark, mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.storage.shard import Shard
-from stelae.tserver.counts import EventCounts
+from stelae.tserver.counts import EventCounts, note_failure
 from stelae.tserver.links import LocalMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings

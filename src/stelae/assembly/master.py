@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stelae.assembly.listening import note_failure
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
 from stelae.master.changes.desk import ChangesDesk
 from stelae.master.changes.loads import TableChanges
@@ -27,6 +26,7 @@ from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
+from stelae.tserver.counts import note_failure
 from stelae.tserver.visits import Visits
 
 

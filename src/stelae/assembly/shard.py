@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stelae.assembly.listening import note_failure
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
 from stelae.model.events import Listener, Listeners, tell_nobody
 from stelae.model.hybrid import HybridClock
@@ -21,7 +20,7 @@ from stelae.registry.store_mark import mark_store
 from stelae.registry.views.prefixed import PrefixedStore, local_prefix
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
-from stelae.tserver.counts import EventCounts
+from stelae.tserver.counts import EventCounts, note_failure
 from stelae.tserver.lease.leasing import Leasing, resume
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
 from stelae.tserver.server import TabletServer

@@ -1,7 +1,9 @@
-"""Events as numbers: how often each kind of thing happened since the store was opened, how much, and for how long."""
+"""Events as numbers: how often each kind of thing happened since the store was opened, how much, and for how long;
+and what becomes of listeners that fail."""
 
 from __future__ import annotations
 
+import logging
 from threading import Lock
 
 from stelae.model.events import (
@@ -20,6 +22,8 @@ from stelae.model.events import (
     TabletSplit,
     TicketExpired,
 )
+
+_log = logging.getLogger("stelae")
 
 _NAMES: dict[type[Event], tuple[str, dict[str, str]]] = {
     Recovered: ("", {"seconds": "recovery_seconds"}),
@@ -68,3 +72,8 @@ class EventCounts:
     def numbers(self) -> dict[str, int | float]:
         with self._lock:
             return dict(self._numbers)
+
+
+def note_failure(event: Event, error: Exception) -> None:
+    """The store goes on, and the process's log says that a listener does not."""
+    _log.error("a listener failed to hear of %s", type(event).__name__, exc_info=error)
