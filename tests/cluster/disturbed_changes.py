@@ -67,9 +67,11 @@ class _Run:
         tasks += [asyncio.ensure_future(self._swap()), asyncio.ensure_future(self._split())]
         await self._disturb()
         self._heal()
+        leading = asyncio.ensure_future(self._keep_leading())
         async with asyncio.timeout(PROGRESS_S):
             await asyncio.gather(*tasks)
         await changing.check_end()
+        leading.cancel()
         self._check_story()
         return changing
 
@@ -154,8 +156,12 @@ class _Run:
         self.world.metastore.faults = NO_FAULTS
         self.changing.mail.lost, self.changing.mail.delay_s_max = 0.0, 0.01
         self.world.story.tell("all is healed")
-        if not self.world.is_alive(self._leading):
+
+    async def _keep_leading(self) -> None:
+        """From now on a coordinator that ends is started again."""
+        while True:
             self.world.start(self._leading)
+            await asyncio.sleep(1)
 
     # -- what happened
 

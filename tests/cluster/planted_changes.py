@@ -15,7 +15,6 @@ from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import Metastore
 from stelae.registry.changes.sessions import ChangeSession, committed, raised, read_session
-from stelae.storage.tablet.doubts import Doubts
 from stelae.tserver.changes import ShardChanges
 from tests.cluster.planted import Planted
 
@@ -65,15 +64,10 @@ def _forgotten_early() -> AbstractContextManager[Any]:
     return mock.patch.object(ChangeCoordinator, "_tell_server", tell)
 
 
-def _conditions_do_not_ask() -> AbstractContextManager[Any]:
-    return mock.patch.object(Doubts, "check")
-
-
 PLANTED_CHANGES = [
-    Planted("read-on-without-floor", "whoever is in doubt reads on", 19, 100, _read_on_without_floor),
+    Planted("read-on-without-floor", "whoever is in doubt reads on", 23, 100, _read_on_without_floor),
     Planted("not-above-the-floor", "a change happens below what readers were promised", 0, 100, _not_above_the_floor),
     Planted("not-above-prepared", "a change happens before it was prepared", 10, 100, _not_above_what_was_prepared),
-    Planted("answered-before-saved", "it is prepared, and no config says so", 5, 100, _answered_before_saved),
-    Planted("forgotten-early", "a record is deleted though a server has it prepared", 5, 100, _forgotten_early),
-    Planted("conditions-do-not-ask", "a conditional write is let in while in doubt", 0, 60, _conditions_do_not_ask),
+    Planted("answered-before-saved", "it is prepared, and no config says so", 11, 100, _answered_before_saved),
+    Planted("forgotten-early", "a record is deleted though a server has it prepared", 15, 100, _forgotten_early),
 ]

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,6 +22,7 @@ from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
 from stelae.sim.process import SimProcess
 from stelae.sim.rng import SimRng
 from stelae.sim.world import SimWorld, run_world
+from stelae.storage.tablet.doubts import Doubts
 from stelae.tserver.server import TabletServer
 from tests.cluster.changing import COORDINATORS, CUT, KEYS, SERVERS, TABLE, Changing, swapped
 from tests.cluster.disturbed_changes import run_changes
@@ -27,6 +30,7 @@ from tests.cluster.planted import Planted
 from tests.cluster.planted_changes import PLANTED_CHANGES
 from tests.cluster.processes import simulated_threads
 from tests.cluster.simulated import silent_remains
+from tests.effort import tries
 from tests.sim.seeds import repeat, seeds
 from tests.tserver.boxes import row
 
@@ -147,18 +151,21 @@ def test_what_is_read_before_the_decision_stays_as_it_was_read(how: str) -> None
     play(script)
 
 
-def test_a_write_on_a_condition_conflicts_with_a_load_that_was_decided() -> None:
-    async def script(changing: Changing) -> None:
-        stopped = Stopped(changing, AdoptChange)
-        task = await stopped.load(1)
-        await asyncio.sleep(2)
-        for key in OWN:
-            await changing.swap(key, 7)
-        assert not changing.swapped, "the rows are there"
-        stopped.go_on()
-        await task
+async def _swap_after_a_decision(changing: Changing) -> None:
+    stopped = Stopped(changing, AdoptChange)
+    task = await stopped.load(1)
+    await asyncio.sleep(2)
+    for key in OWN:
+        await changing.swap(key, 7)
+    assert not changing.swapped, "the rows are there"
+    stopped.go_on()
+    await task
 
-    play(script)
+
+def test_a_write_on_a_condition_conflicts_with_a_load_that_was_decided() -> None:
+    play(_swap_after_a_decision)
+    with mock.patch.object(Doubts, "check"), pytest.raises(AssertionError, match="the rows are there"):
+        play(_swap_after_a_decision)
 
 
 def test_a_write_on_a_condition_comes_before_a_load_that_was_not() -> None:
@@ -307,6 +314,56 @@ def test_in_doubt_without_the_metastore_is_an_error_in_words() -> None:
         await task
 
     play(script)
+
+
+CRASHES = 12
+
+
+async def _load_surely(changing: Changing, number: int, replaces: bool) -> Txn:
+    """Through whoever leads: if the first coordinator is gone, another one."""
+    while True:
+        if not changing.world.is_alive(FIRST):
+            changing.world.start(SECOND)
+        through = FIRST if changing.world.is_alive(FIRST) else SECOND
+        try:
+            return await changing.load(number, through, replaces=replaces)
+        except (Retryable, UnknownOutcome):
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("who", [FIRST, *SERVERS])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_whoever_crashes_at_whatever_step_of_a_load_it_happens_once_and_whole(who: str, replaces: bool) -> None:
+    """Each is a step that it takes while a load begins, is prepared, decided, adopted and forgotten."""
+    steps: list[int] = []
+
+    def process(changing: Changing) -> SimProcess:
+        found = changing.world.process(who)
+        assert found is not None
+        return found
+
+    async def count(changing: Changing) -> None:
+        await _load_surely(changing, 1, False)
+        steps.append(process(changing).steps)
+        await _load_surely(changing, 2, replaces)
+        steps.append(process(changing).steps)
+
+    async def crash(changing: Changing, at: int) -> None:
+        first = await _load_surely(changing, 1, False)
+        process(changing).crash_at(at)
+        second = await _load_surely(changing, 2, replaces)
+        for txn, value in ((first, 1), (Txn(second - 1), 1), (second, 2)):
+            assert await changing.surely(changing.read, txn, "scan") == (value,) * 4
+        if not changing.world.is_alive(FIRST):
+            changing.world.start(SECOND)
+        await changing.check_end()
+        assert await _load_surely(changing, 2, replaces) == second
+
+    play(count)
+    begun, ended = steps
+    assert ended - begun > CRASHES
+    for step in range(begun + 1, ended, max(1, (ended - begun) // tries(CRASHES))):
+        play(partial(crash, at=step))
 
 
 SEEDS = 60

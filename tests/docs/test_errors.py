@@ -21,6 +21,7 @@ TOLD = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
 NEVER_REACH_USERS = {
     "BadBytes": "the bytes of a catalog's version: whoever reads the update log tells Corruption",
     "BrokenCatalog": "a catalog that breaks its own rules: whoever reads the update log tells Corruption",
+    "ChangeInDoubt": "tserver finds out what became of a change; where it cannot wait, it tells Unavailable",
     "Compacted": "what was asked of a metastore is gone from its history: registry begins with what is there",
     "Deposed": "what a master is told that another one has followed; its callers are told Unavailable",
     "LeaseExpired": "a lease of the metastore ran out: registry takes another",

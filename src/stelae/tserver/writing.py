@@ -23,6 +23,7 @@ from stelae.model.errors import (
     StaleSchema,
     StelaeError,
     TabletAway,
+    Unavailable,
     UnknownOutcome,
 )
 from stelae.model.hybrid import millis_of
@@ -142,7 +143,7 @@ class TableWriter:
                     return _after(decided, again)
             except ChangeInDoubt as doubt:
                 if not may_wait:
-                    return _refused(doubt)
+                    return _refused(Unavailable(str(doubt)))
                 try:
                     self._settle(table, doubt.txn, deadline)
                 except StelaeError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from stelae.master.changes.jobs import finish_job, given_up, leave_job
 from stelae.model.errors import (
@@ -15,6 +16,7 @@ from stelae.model.errors import (
     InvalidArgument,
     NotFound,
     Retryable,
+    StelaeError,
     Unavailable,
     UnknownOutcome,
 )
@@ -169,7 +171,7 @@ class ChangeCoordinator:
         raise _crowded(session.id)
 
     async def abort(self, held: HeldSession) -> ChangeSession:
-        """Unless it is decided; what it is then."""
+        """Unless it is decided; what it is then. One that is forgotten meanwhile was ended by somebody else."""
         for _ in range(_TRIES_MAX):
             if not held.session.is_open:
                 break
@@ -178,7 +180,10 @@ class ChangeCoordinator:
                 step = await step_session(self._store, held, aborted(held.session), compares, changes)
             except UnknownOutcome:
                 step = None
-            held = await self._read(held.session.table, held.session.id) if step is None else step
+            found = await read_session(self._store, held.session.table, held.session.id) if step is None else step
+            if found is None:
+                return aborted(held.session)
+            held = found
         else:
             raise _crowded(held.session.id)
         await self._spread(held, 0.0)
@@ -192,34 +197,32 @@ class ChangeCoordinator:
             request = AdoptChange(session.table, session.id, session.txn, session.replaces)
         released = await asyncio.gather(*(self._tell_server(each, request, until_s) for each in session.servers))
         if all(released):
-            try:
+            with suppress(Retryable, UnknownOutcome):  # the next look at what is under way finds it, if it is there
                 await forget_session(self._store, held)
-            except (Retryable, UnknownOutcome) as error:
-                if isinstance(error, Deposed):
-                    raise
-                # The next look at what is under way finds it, if it is there.
 
     async def _tell_server(self, server: str, request: ChangeRequest, until_s: float) -> bool:
-        """Whether it has the change prepared no more, as far as it could be asked."""
+        """Whether it has the change prepared no more. A server that is away, or cannot adopt it now, is asked again at
+        the next look; whoever reads there finds out by itself."""
         while True:
             try:
                 return not (await self._servers.ask_change(server, request)).is_held
-            except (Retryable, UnknownOutcome) as error:
+            except StelaeError as error:
                 if isinstance(error, Deposed) or self._clock.monotonic_s() >= until_s:
                     return False
             await asyncio.sleep(_PAUSE_S)
 
     async def tend(self) -> None:
         """Lead on what others left: spread what was decided, give up what expired or has lost its table."""
-        now_ms = self._clock.wall_ms()
-        for held in await read_sessions(self._store):
-            session = held.session
-            if not session.is_open:
-                await self._spread(held, 0.0)
-            elif session.expires_ms <= now_ms or not self._is_there(session.table):
-                ended = await self.abort(held)
-                if ended.state is ChangeState.ABORTED and session.job:
-                    self._tell(TicketExpired(LOAD, session.id))
+        await asyncio.gather(*(self._tend_one(held) for held in await read_sessions(self._store)))
+
+    async def _tend_one(self, held: HeldSession) -> None:
+        session = held.session
+        if not session.is_open:
+            await self._spread(held, 0.0)
+        elif session.expires_ms <= self._clock.wall_ms() or not self._is_there(session.table):
+            ended = await self.abort(held)
+            if ended.state is ChangeState.ABORTED and session.job:
+                self._tell(TicketExpired(LOAD, session.id))
 
     def _is_there(self, table: TableId) -> bool:
         try:
