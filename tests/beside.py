@@ -40,7 +40,7 @@ class Beside:
         return address
 
     def restart(self, directory: Path) -> None:
-        """A directory is closed and opened again; of a cluster the shard."""
+        """A directory is closed and opened again; of a cluster the shards."""
         self._ask("restart", directory)
 
     def crash(self, directory: Path) -> None:
@@ -74,14 +74,14 @@ class _Stores:
         self._open[directory] = stelae.open(directory)
 
     def serve(self, directory: str) -> str:
-        cluster = self._open[directory] = Cluster(Path(directory))
+        cluster = self._open[directory] = Cluster(Path(directory), shard_count=2)
         return cluster.address
 
     def restart(self, directory: str) -> None:
         match self._open[directory]:
             case Cluster() as cluster:
-                cluster.end_shard()
-                cluster.begin_shard()
+                cluster.end_shards()
+                cluster.begin_shards()
             case database:
                 database.close()
                 self.own(directory)
@@ -89,8 +89,8 @@ class _Stores:
     def crash(self, directory: str) -> None:
         match self._open[directory]:
             case Cluster() as cluster:
-                cluster.abandon_shard()
-                cluster.begin_shard()
+                cluster.abandon_shards()
+                cluster.begin_shards()
             case database:
                 store: Any = database.session.backend
                 store.abandon()

@@ -2,7 +2,7 @@
 
 embedded    a directory that the test's own process has
 attached    a directory that another process has
-cluster     a master and a shard of other processes, over TCP
+cluster     a master and two shards of other processes, over TCP
 simulated   two masters and a shard of the simulated world
 
 Tests are not told which one they have: they ask a `Place` for the database, as often as they like.
