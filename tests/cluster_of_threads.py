@@ -16,9 +16,7 @@ class Cluster:
     """Serves from the moment it is made, unless `begun` is not said. Master and shards end and begin one by one, too:
     a master that begins again listens where it did, as one with a fixed port does. `shard_count`: of its one node."""
 
-    def __init__(
-        self, root: Path, *, begun: bool = True, metrics: str | None = None, shard_count: int = 1
-    ) -> None:
+    def __init__(self, root: Path, *, begun: bool = True, metrics: str | None = None, shard_count: int = 1) -> None:
         self.root = root
         self._metrics = metrics
         self.metastore = f"sqlite://{root}/metastore"

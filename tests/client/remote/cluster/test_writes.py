@@ -169,11 +169,11 @@ def test_the_worst_of_several_errors_is_told() -> None:
         cluster.write()
 
 
-def test_of_an_old_schema_all_is_made_anew() -> None:
-    """Also what is durable: what is written twice is the same."""
-    cluster = Cluster({"n1/1": [StaleSchema("altered")]})
+def test_of_an_old_schema_all_is_made_anew_unless_some_is_durable() -> None:
     with pytest.raises(StaleSchema, match="altered"):
-        cluster.write()
+        Cluster({"n1/1": [StaleSchema("altered")], "n1/0": [FULL], "n2/0": [FULL]}).write()
+    with pytest.raises(UnknownOutcome, match="4 of 6 records are durable, nothing happened of the others: altered"):
+        Cluster({"n1/1": [StaleSchema("altered")]}).write()
 
 
 def test_a_full_shard_that_lets_nothing_in_is_no_part_of_a_write() -> None:

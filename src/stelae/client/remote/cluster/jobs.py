@@ -23,6 +23,7 @@ from stelae.model.errors import NotFound, Unavailable
 from stelae.model.ids import TableId, Txn
 from stelae.model.ranges import does_cover
 from stelae.ports.rng import Rng
+from stelae.registry.control_operations import COLLECT
 from stelae.service import job_operations as bulk
 from stelae.service import operations as ops
 from stelae.service.deadlines import Deadline
@@ -100,7 +101,8 @@ class ClusterJobs:
         try:
             with routing.changes.counted():
                 parts = routing.ask_table(table, until, begin)
-            return self._given.note(ticket, tuple(parts), _unite_compactions(list(parts.values())))
+            whole = _unite_compactions(list(parts.values()))
+            return self._given.note(ticket, tuple(parts), whole, erases=erase_now)
         except BaseException:
             self._let_go(ticket, shards, until)
             raise
@@ -113,6 +115,11 @@ class ClusterJobs:
         with self._routing.changes.counted():
             shard = self._routing.shards.get(shards[place])
             return shard.adopt(ticket, own, file, deadline=self._routing.until(deadline))
+
+    def collect(self, deadline: Deadline) -> None:
+        """What shards have erased is in files until the master removes those, which only it may."""
+        with self._routing.changes.counted():
+            self._leading.ask(COLLECT, deadline, True)
 
     # -- loads, which the master leads
 
@@ -160,6 +167,8 @@ class ClusterJobs:
         until = self._routing.until(deadline)
         shards = self._given.shards_of(ticket) or self._routing.find_all(until)
         self._routing.ask_these(shards, lambda shard: shard.release(ticket, deadline=until))
+        if self._given.erases(ticket):
+            self.collect(until)
         self._given.forget(ticket)
 
     def _ask_holders(self, shards: Sequence[str], job: Callable[[RemoteTablets], R]) -> list[R]:
@@ -181,26 +190,32 @@ class ClusterJobs:
 
 
 class _Given:
-    """Which shards have something of a ticket, as far as this program knows. Safe for threads."""
+    """Which shards have something of a ticket, as far as this program knows, and whether it is to erase something. Safe
+    for threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._shards: dict[str, tuple[str, ...]] = {}
+        self._known: dict[str, tuple[tuple[str, ...], bool]] = {}
 
-    def note(self, ticket: str, shards: tuple[str, ...], given: R) -> R:
+    def note(self, ticket: str, shards: tuple[str, ...], given: R, *, erases: bool = False) -> R:
         """What was given for it."""
         with self._lock:
-            self._shards[ticket] = shards
-            while len(self._shards) > _GIVEN_MAX:
-                del self._shards[next(iter(self._shards))]
+            self._known[ticket] = shards, erases
+            while len(self._known) > _GIVEN_MAX:
+                del self._known[next(iter(self._known))]
         return given
 
     def shards_of(self, ticket: str) -> tuple[str, ...] | None:
-        return self._shards.get(ticket)
+        known = self._known.get(ticket)
+        return None if known is None else known[0]
+
+    def erases(self, ticket: str) -> bool:
+        known = self._known.get(ticket)
+        return known is not None and known[1]
 
     def forget(self, ticket: str) -> None:
         with self._lock:
-            self._shards.pop(ticket, None)
+            self._known.pop(ticket, None)
 
 
 def _unite_held(parts: Sequence[HeldTable]) -> HeldTable:

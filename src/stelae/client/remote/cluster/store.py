@@ -23,14 +23,15 @@ from stelae.client.remote.cluster.jobs import ClusterJobs
 from stelae.client.remote.cluster.locations import Locations
 from stelae.client.remote.cluster.on_loop import ClusterRowsOnLoop
 from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
-from stelae.client.remote.cluster.routing import Routing, Shards, all_of
+from stelae.client.remote.cluster.reads import ManyRows, ask_snapshots
+from stelae.client.remote.cluster.routing import Routing, Shards
 from stelae.client.remote.cluster.scans import ClusterScan
 from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts
 from stelae.client.remote.lines import Lines
 from stelae.client.remote.tables import RemoteTables
 from stelae.client.remote.tablets import RemoteTablets
-from stelae.model.errors import Closed, NotCached, SnapshotTooOld, Unavailable
+from stelae.model.errors import Closed, NotCached, Unavailable
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -97,7 +98,8 @@ class ClusterStore(RemoteTables):
             pause,
         )
         self._pins = ClusterPins(self._routing)
-        jobs = ClusterJobs(self._routing, leading, self._pins, rng)
+        self._reads = ManyRows(self._routing, self._pins)
+        self._jobs = jobs = ClusterJobs(self._routing, leading, self._pins, rng)
         self.hold, self.renew, self.release = jobs.hold, jobs.renew, jobs.release
         self.begin_load, self.commit_load, self.truncate = jobs.begin_load, jobs.commit_load, jobs.truncate
         self.begin_compaction, self.adopt = jobs.begin_compaction, jobs.adopt
@@ -244,10 +246,11 @@ class ClusterStore(RemoteTables):
         they let in from then on is above it, whoever asks."""
         self._changes.check()
         until = self._until(deadline)
-        said = self._routing.ask_these(self._routing.find_shards(table, until), _ask_now(until))
-        newest = self._routing.seen.note(max(said.values()))
+        shards = self._routing.find_shards(table, until)
+        said = ask_snapshots(self._routing, shards, until)
+        newest = max(said.values())
         if behind := [shard for shard, txn in said.items() if txn < newest]:
-            self._routing.ask_these(behind, _ask_now(until))
+            ask_snapshots(self._routing, behind, until)
         return newest
 
     def newest(
@@ -279,49 +282,7 @@ class ClusterStore(RemoteTables):
         deadline: Deadline | None = None,
     ) -> tuple[Txn, list[Values | None]]:
         self._changes.check()
-        until, routing = self._until(deadline), self._routing
-        routes = routing.locations.find(table, until)
-        cut = routes.cut_rows(rows) or {routes.servers[0]: []}
-
-        def read(name: str, snapshot: Txn | None) -> tuple[Txn, list[Values | None]]:
-            wanted = [rows[place] for place in cut[name]]
-            return routing.ask_shard(
-                table, routes, name, lambda shard: shard.newest_many(table, wanted, columns, snapshot, deadline=until)
-            )
-
-        if len(cut) == 1:
-            (name,) = cut
-            found = read(name, at)
-            routing.seen.note(found[0])
-            return found
-        return self._read_at_once(table, len(rows), cut, read, at, until)
-
-    def _read_at_once(
-        self,
-        table: TableId,
-        count: int,
-        cut: Mapping[str, Sequence[int]],
-        read: Callable[[str, Txn], tuple[Txn, list[Values | None]]],
-        at: Txn | None,
-        deadline: Deadline,
-    ) -> tuple[Txn, list[Values | None]]:
-        """Rows of several shards, at one snapshot. It is pinned only if its history was dropped while it was read."""
-        if at is None:
-            asked = self._routing.ask_these(list(cut), _ask_now(deadline))
-            now = self._routing.seen.note(max(asked.values()))
-            try:
-                return self._read_at_once(table, count, cut, read, now, deadline)
-            except SnapshotTooOld:
-                pin = self._pins.pin(None, table, deadline)
-                try:
-                    return self._read_at_once(table, count, cut, read, pin.txn, deadline)
-                finally:
-                    pin.close()
-        found: list[Values | None] = [None] * count
-        for name, (_, values) in all_of(self._shards.ask_each(list(cut), lambda name: read(name, at))).items():
-            for place, value in zip(cut[name], values, strict=True):
-                found[place] = value
-        return at, found
+        return self._reads.read_many(table, rows, columns, at, self._until(deadline))
 
     def history(
         self,
@@ -373,6 +334,8 @@ class ClusterStore(RemoteTables):
                 until,
                 lambda shard: shard.compact(table, erase_now=erase_now, progress=told.part(), deadline=until),
             )
+            if erase_now:
+                self._jobs.collect(until)
         return tuple(dict.fromkeys(words for each in kept.values() for words in each))
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
@@ -393,7 +356,3 @@ class ClusterStore(RemoteTables):
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
         until, told = self._until(deadline), SummedProgress(progress)
         return unite_reports(self._routing.ask_all(until, lambda shard: shard.check(told.part(), deadline=until)))
-
-
-def _ask_now(deadline: Deadline) -> Callable[[RemoteTablets], Txn]:
-    return lambda shard: shard.now(deadline=deadline)
