@@ -248,6 +248,25 @@ def test_numbers(db: stelae.Database, table: stelae.Table) -> None:
 # -- who is not there
 
 
+def test_what_is_erased_for_good_is_in_no_file(cluster: Cluster, db: stelae.Database) -> None:
+    """Shards delete nothing by themselves; their master does, in this call."""
+    table = db.create_table("secrets", {"k": "string"}, [stelae.columns("g", {"v": "string"}, compression="none")])
+    table.put_many([{"k": key, "v": f"kept-{key}" if key < "x" else f"treasure-{key}"} for key in "abxyz"])
+    table.flush()
+    table.erase_range(start="x")
+    assert _found(cluster.root, b"treasure-")
+    table.compact(erase_now=True)
+    assert _found(cluster.root, b"treasure-") == []
+    assert _found(cluster.root, b"kept-")
+    assert [row["v"] for row in table.scan()] == ["kept-a", "kept-b"]
+    assert db.check().problems == ()
+
+
+def _found(root: Path, what: bytes) -> list[str]:
+    """The files below that contain it."""
+    return [file.name for file in root.rglob("*") if file.is_file() and what in file.read_bytes()]
+
+
 def test_a_master_without_a_shard_says_so(stopped: Cluster) -> None:
     stopped.begin_master()
     with pytest.raises(stelae.Unavailable, match="no shard of the cluster has been started yet"):
