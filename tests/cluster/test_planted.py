@@ -6,6 +6,7 @@ import pytest
 
 from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
 from tests.cluster.planted import PLANTED, Planted
+from tests.cluster.planted_shards import PLANTED_IN_SHARDS
 from tests.cluster.simulated import run_cluster, silent_remains
 from tests.effort import long_run
 
@@ -23,7 +24,7 @@ def _first_found(planted: Planted, seeds: range) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", [*PLANTED, *PLANTED_IN_SHARDS], ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     """From the seed on that found it first: code that was changed since draws other numbers, so a few more are tried,
     up to the bound."""
@@ -32,6 +33,6 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
 
 
 @long_run
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", [*PLANTED, *PLANTED_IN_SHARDS], ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found_by_the_first_seeds(planted: Planted) -> None:
     assert _first_found(planted, range(planted.seeds_max)) is not None, planted.words
