@@ -97,7 +97,7 @@ def test_a_row_is_read_at_its_snapshot_and_not_at_the_time_it_is_read(machine: M
     written = table.put({"k": "a", "v": 1})
     machine.pass_s(3_601)
     failing: Any = put_before(db)
-    failing.now = lambda **_: written  # as if something had been on its way ever since
+    failing.now = lambda *_, **__: written  # as if something had been on its way ever since
     failing.plans["newest"] = [stelae.SnapshotTooOld("not at once")]
     row = table.get("a")
     assert row is not None
