@@ -91,16 +91,18 @@ def test_another_incarnation_is_another_server() -> None:
 
 def test_who_is_silent_or_has_a_wrong_clock_gets_no_tablets() -> None:
     master = Descriptors()
-    shard = writer()
+    shard, both = writer(), ("n/0", "other/0")
+    assert master.placeable(both, 0.0) == both, "of whom nothing was heard in this term yet"
     talk(shard, master, now())
-    assert master.unusable(SILENT_S) == set()
-    assert master.unusable(SILENT_S + 0.1) == {"n/0"}
+    assert master.placeable(both, SILENT_S) == both
+    assert master.placeable(both, SILENT_S + 0.1) == ("other/0",)
+    assert master.placeable(("n/0",), SILENT_S + 0.1) == ("n/0",), "rather than none"
     beat = shard.write(now(wall_ms=-CLOCK_OFF_MS_MAX - 1))
     answer, _ = master.take(beat, 50.0, 0)
     assert answer.clock_off_ms == -CLOCK_OFF_MS_MAX - 1
-    assert master.unusable(50.0) == {"n/0"}
+    assert master.placeable(("n/0",), 50.0) == ()
     talk(shard, master, now(wall_ms=CLOCK_OFF_MS_MAX), 51.0)
-    assert master.unusable(51.0) == set()
+    assert master.placeable(both, 51.0) == both
 
 
 @settings(max_examples=examples(200))

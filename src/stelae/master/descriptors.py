@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stelae.model.ids import TabletId
@@ -31,9 +32,13 @@ class ServerDescriptor:
     log_bytes: int = 0
     unflushed_bytes: int = 0
 
-    def is_usable(self, now_s: float) -> bool:
-        """Whether new tablets may be put on it."""
-        return now_s - self.heard_s <= SILENT_S and abs(self.clock_off_ms) <= CLOCK_OFF_MS_MAX
+    def is_silent(self, now_s: float) -> bool:
+        return now_s - self.heard_s > SILENT_S
+
+    @property
+    def is_off(self) -> bool:
+        """Its clock is."""
+        return abs(self.clock_off_ms) > CLOCK_OFF_MS_MAX
 
 
 class Descriptors:
@@ -77,6 +82,10 @@ class Descriptors:
         """By server: when it was last heard of, and how its clock stands."""
         return {server: Heard(now_s - found.heard_s, found.clock_off_ms) for server, found in self._known.items()}
 
-    def unusable(self, now_s: float) -> set[str]:
-        """Those that were heard of, and get no new tablets now."""
-        return {server for server, found in self._known.items() if not found.is_usable(now_s)}
+    def placeable(self, servers: Sequence[str], now_s: float) -> tuple[str, ...]:
+        """Those of the servers that new tablets may be put on: none whose clock is off, and no silent one if there are
+        others. If all are silent it is more likely that nobody was heard, by a busy machine say, than that all are
+        gone."""
+        right = [server for server in servers if not (server in self._known and self._known[server].is_off)]
+        heard = [server for server in right if not (server in self._known and self._known[server].is_silent(now_s))]
+        return tuple(heard or right)

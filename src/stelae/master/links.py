@@ -127,8 +127,7 @@ class ShardServers:
 
     async def placeable(self) -> tuple[str, ...]:
         """All but those of which the heartbeats have told no good."""
-        unusable = self.descriptors.unusable(self._clock.monotonic_s())
-        return tuple(name for name in await self.names() if name not in unusable)
+        return self.descriptors.placeable(await self.names(), self._clock.monotonic_s())
 
     def link(self, server: str) -> RemoteServerLink:
         link = self._links.get(server)
