@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stelae.client.calls.remainders import write_blocks
+from stelae.client.calls.remainders import Written, write_blocks
 from stelae.client.calls.steps import Write
 from stelae.client.remote.cluster.writes import PartsWritten
 from stelae.client.remote.writes import GroupsWritten, WriteGroup
@@ -51,9 +51,9 @@ def test_of_groups_on_one_connection() -> None:
     assert told.durable == 2
 
 
-def _answered(blocks: Sequence[OrderedBlock], *answers: StelaeError) -> list[int]:
+def _answered(written: Written, blocks: Sequence[OrderedBlock], *answers: StelaeError) -> list[int]:
     """How many records each write had, until the call has raised its error."""
-    steps, counts = write_blocks(TABLE, blocks, None, False), []
+    steps, counts = write_blocks(TABLE, blocks, None, False, written), []
     step = next(steps)
     for answer in answers:
         assert isinstance(step, Write)
@@ -63,9 +63,17 @@ def _answered(blocks: Sequence[OrderedBlock], *answers: StelaeError) -> list[int
 
 
 def test_of_the_rest_of_a_write_that_found_no_room() -> None:
-    blocks = [block(b"a", b"b"), block(b"c")]
+    """Only the rest of what is made anew is written."""
+    blocks, written = [block(b"a", b"b"), block(b"c")], Written()
     with pytest.raises(StaleSchema):
-        _answered(blocks, STALE)
-    with pytest.raises(PartialWrite, match="the first 2 rows are durable") as told:
-        _answered(blocks, PartialWrite("no room", 2), STALE)
+        _answered(written, blocks, STALE)
+    assert written.durable == 0
+    with pytest.raises(StaleSchema):
+        _answered(written, blocks, PartialWrite("no room", 2), STALE)
+    assert written.durable == 2
+    step = next(write_blocks(TABLE, blocks, None, False, written))
+    assert isinstance(step, Write)
+    assert [each.first for each in step.blocks] == [b"c"]
+    with pytest.raises(PartialWrite, match="so that the rest are others") as told:
+        next(write_blocks(TABLE, blocks[:1], None, False, written))
     assert told.value.durable == 2

@@ -6,34 +6,55 @@ The store does not wait until there is room; the session's loop does, as for any
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from stelae.client.calls.steps import Steps, Write
-from stelae.model.errors import PartialWrite, StelaeError, UnknownOutcome
+from stelae.model.errors import PartialWrite, StaleSchema, StelaeError, UnknownOutcome
 from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock, blocks_behind
 
 
-def write_blocks(table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool) -> Steps[Txn]:
-    """The txn of the last part. If the rest fails in the end, the error says how many rows are durable. StaleSchema
-    comes out only while none is: the caller makes all of them anew then, and no row may be written twice."""
-    rest, durable = blocks, 0
+@dataclass(slots=True)
+class Written:
+    """How far one write of many rows has come: so many of its records are durable. Kept while its blocks are made anew
+    because the table was altered: what is durable is not written again, since others may have changed it meanwhile."""
+
+    durable: int = 0
+    count: int = 0
+
+
+def write_blocks(
+    table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, written: Written
+) -> Steps[Txn]:
+    """The txn of the last part. If the rest fails in the end, the error says how many rows are durable. StaleSchema:
+    the caller makes all blocks anew, and comes again with what is `written`."""
+    count = sum(block.count for block in blocks)
+    if written.durable and count != written.count:
+        raise PartialWrite(
+            f"the first {written.durable} records are durable; then the table was altered so that the rest are others",
+            written.durable,
+        )
+    written.count = count
+    rest = blocks_behind(blocks, written.durable)
     while True:
         try:
             txn: Txn = yield Write(table, rest, max_txn, must_show)
             return txn
+        except StaleSchema:
+            raise
         except PartialWrite as error:
-            durable += error.durable
-            rest = blocks_behind(blocks, durable)
+            written.durable += error.durable
+            rest = blocks_behind(blocks, written.durable)
             if not rest or not error.durable:
                 raise
         except UnknownOutcome as error:
-            if not durable:
+            if not written.durable:
                 raise
             raise UnknownOutcome(f"{error}; the first {_row_count(blocks, rest)} rows are durable") from error
         except StelaeError as error:
-            if not durable:
+            if not written.durable:
                 raise
             rows = _row_count(blocks, rest)
             raise PartialWrite(f"the first {rows} rows are durable; then: {error}", rows) from error

@@ -22,7 +22,7 @@ from stelae.client.api.rows import Version as FoundVersion
 from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.changing import put_after, written_columns
 from stelae.client.calls.having import rows_having
-from stelae.client.calls.remainders import write_blocks
+from stelae.client.calls.remainders import Written, write_blocks
 from stelae.client.calls.steps import Again, Ask, Claim, Read, Steps, ask_now
 from stelae.client.calls.sums import incremented
 from stelae.client.calls.views import KnownTable, RowShape, TableView, is_having
@@ -181,13 +181,14 @@ class Rows:
         """Blocks that are made anew for as long as the table's schema is another when they get there."""
         if is_large:
             yield Claim(self._known.id)
+        written = Written()
         while True:
             blocks = yield from self._known.prepared(make, is_large=is_large, for_write=True)
             if not blocks:
                 txn: Txn = yield ask_now(self._known.id)
                 return txn
             try:
-                return (yield from write_blocks(self._known.id, blocks, max_txn, must_show))
+                return (yield from write_blocks(self._known.id, blocks, max_txn, must_show, written))
             except StaleSchema as error:
                 if not (yield from self._known.refresh()):
                     yield Again(error)
