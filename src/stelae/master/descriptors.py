@@ -37,7 +37,7 @@ class ServerDescriptor:
 
     @property
     def is_off(self) -> bool:
-        """Its clock is."""
+        """Whether its clock is too far from the master's."""
         return abs(self.clock_off_ms) > CLOCK_OFF_MS_MAX
 
 

@@ -511,6 +511,11 @@ def test_an_error_half_way_says_what_is_durable(way: str, world: StoreWorld) -> 
     assert caught.value.durable == first + 5
     world.backend.calls.clear()
     world.backend.answers["write"] = lambda *_: StaleSchema("old") if len(world.backend.calls) == 2 else Txn(3)
+    with pytest.raises(PartialWrite, match="old") as caught:  # whoever is told StaleSchema writes all of it again
+        remote.write(TABLE, blocks)
+    assert caught.value.durable == first
+    world.backend.calls.clear()
+    world.backend.answers["write"] = lambda *_: StaleSchema("old")
     with pytest.raises(StaleSchema):
         remote.write(TABLE, blocks)
 
