@@ -17,7 +17,6 @@ from stelae.registry.catalog.service import CatalogService
 from stelae.registry.changes.asking import CHANGE, ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import (
-    ANSWER_S,
     CHOOSE_SPLIT,
     CONTROL,
     FILES_NEEDED,
@@ -33,6 +32,9 @@ from stelae.service.deadlines import Deadline
 from stelae.service.tickets import LoadedFile
 
 _PAUSE_S = 0.05
+
+_SILENCE_S = 15.0
+"""A shard that works at a request says so every second: one of which nothing is heard for so long is given up."""
 
 
 class RemoteServerLink:
@@ -96,7 +98,7 @@ class RemoteServerLink:
         return await self._shard.ask(FILES_NEEDED, self._until())
 
     def _until(self, deadline: Deadline | None = None) -> Deadline:
-        return Deadline(self._clock, ANSWER_S) if deadline is None else deadline.within(ANSWER_S)
+        return Deadline(self._clock, _SILENCE_S) if deadline is None else deadline.within(_SILENCE_S)
 
     def _heard(self, report: TabletReport) -> TabletReport:
         self._away_from_s = None
