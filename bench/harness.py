@@ -91,6 +91,7 @@ def write_rows(name: str, rows: Sequence[Row]) -> None:
 
 def write_facts(name: str, facts: Mapping[str, Any]) -> None:
     """Beside the rows that are in the file."""
+    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     content = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(content | dict(facts), indent=2) + "\n")

@@ -56,9 +56,29 @@ def client_module(name: str, package: str) -> Any:
 # -- ours
 
 
+@dataclass(frozen=True, slots=True)
+class StelaeServer(Server):
+    """`directory`: of the whole cluster, whose processes may be started again (`start_again`)."""
+
+    directory: Path = Path()
+    environment: Mapping[str, str] | None = None
+
+    def start_again(self) -> None:
+        """Whatever of it does not run."""
+        _run_stelae("up", "--dir", str(self.directory), "--detach", environment=self.environment or os.environ)
+
+    def master_pid(self) -> int:
+        """Of the process that is its first master now."""
+        said = _run_stelae(
+            "up", "--dir", str(self.directory), "--status", "--json", environment=self.environment or os.environ
+        )
+        return int(json.loads(said)["masters"][0]["pid"])
+
+
 @contextmanager
-def serve_stelae(*, uvloop: bool = False) -> Iterator[Server]:
-    """`stelae up`: a master and a shard, SQLite as their metastore. `uvloop`: their event loops are uvloop's."""
+def serve_stelae(*, nodes: int = 1, shards: int = 1, uvloop: bool = False) -> Iterator[StelaeServer]:
+    """`stelae up`: a master and nodes of so many shards, SQLite as their metastore. `uvloop`: their event loops are
+    uvloop's."""
     with place("stelae") as directory:
         environment = dict(os.environ)
         if uvloop:
@@ -69,11 +89,13 @@ def serve_stelae(*, uvloop: bool = False) -> Iterator[Server]:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         words = ["--dir", str(directory / "cluster")]
         try:
-            _run_stelae("up", *words, "--port", "0", "--detach", environment=environment)
+            size = ["--nodes", str(nodes), "--shards", str(shards)]
+            _run_stelae("up", *words, "--port", "0", *size, "--detach", environment=environment)
             status = json.loads(_run_stelae("up", *words, "--status", "--json", environment=environment))
-            shards = [shard for node in status["nodes"] for shard in node["shards"]]
-            pids = [each["pid"] for each in (*status["masters"], *shards)]
-            yield Server("ours" + (", uvloop in the server" if uvloop else ""), status["connect"], tuple(pids))
+            serving = [shard for node in status["nodes"] for shard in node["shards"]]
+            pids = [each["pid"] for each in (*status["masters"], *serving)]
+            title = "ours" + (", uvloop in the server" if uvloop else "")
+            yield StelaeServer(title, status["connect"], tuple(pids), directory / "cluster", environment)
         finally:
             _run_stelae("down", *words, environment=environment)
 

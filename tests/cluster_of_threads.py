@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stelae.launch.processes import LISTEN_DEFAULT, MasterProcess, ProcessOptions, ShardOptions, ShardProcess
+from stelae.launch.processes import LISTEN_DEFAULT, MasterOptions, MasterProcess, ShardOptions, ShardProcess
 
 NODE = "0123456789abcdef"
 
@@ -16,8 +16,17 @@ class Cluster:
     """Serves from the moment it is made, unless `begun` is not said. Master and shards end and begin one by one, too:
     a master that begins again listens where it did, as one with a fixed port does. `shard_count`: of its one node."""
 
-    def __init__(self, root: Path, *, begun: bool = True, metrics: str | None = None, shard_count: int = 1) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        begun: bool = True,
+        metrics: str | None = None,
+        shard_count: int = 1,
+        collect_every_s: float = 300.0,
+    ) -> None:
         self.root = root
+        self._collect_every_s = collect_every_s
         self._metrics = metrics
         self.metastore = f"sqlite://{root}/metastore"
         self.store = root / "store"
@@ -36,7 +45,15 @@ class Cluster:
     def begin_master(self) -> MasterProcess:
         place = self.root / "master-1"
         self.master = MasterProcess(
-            ProcessOptions("master-1", place, self.metastore, str(self.store), self.address, metrics=self._metrics)
+            MasterOptions(
+                "master-1",
+                place,
+                self.metastore,
+                str(self.store),
+                self.address,
+                metrics=self._metrics,
+                collect_every_s=self._collect_every_s,
+            )
         )
         self.address = self.master.address
         return self.master

@@ -110,7 +110,10 @@ class RealCluster:
         run_stelae("down", "--dir", self.directory)
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(run_stelae("up", "--dir", self.directory, "--status", "--json").stdout)
+        """Asked in this process, because tests ask again and again."""
+        result = run("up", "--dir", self.directory, "--status", "--json")
+        assert result.exit_code == 0, (result.output, result.exception)
+        found: dict[str, Any] = json.loads(result.stdout)
         self.living()
         return found
 

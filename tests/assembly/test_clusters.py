@@ -17,7 +17,7 @@ import pytest
 
 import stelae
 from stelae.launch.metastores import metastore_place, open_metastore
-from stelae.launch.processes import MasterProcess, ProcessOptions, ShardOptions, ShardProcess
+from stelae.launch.processes import MasterOptions, MasterProcess, ShardOptions, ShardProcess
 from stelae.registry.shard_records import read_log_mark
 from tests.cluster_of_threads import NODE, Cluster
 from tests.effort import HANG_S
@@ -60,7 +60,7 @@ def in_a_hurry(db: stelae.Database) -> stelae.Database:
 def test_a_master_that_stands_by_says_who_leads_and_follows_it(cluster: Cluster, db: stelae.Database) -> None:
     db.create_table("t", {"k": "string"}, GROUPS)
     second = MasterProcess(
-        ProcessOptions("master-2", cluster.root / "master-2", cluster.metastore, str(cluster.store), "127.0.0.1:0")
+        MasterOptions("master-2", cluster.root / "master-2", cluster.metastore, str(cluster.store), "127.0.0.1:0")
     )
     try:
         assert second.master.guard is None
@@ -323,6 +323,27 @@ def test_a_shard_is_not_served_from_another_log(cluster: Cluster, table: stelae.
     assert table.count() == 5
 
 
+def test_a_shard_that_has_nothing_alone_may_lose_its_log(cluster: Cluster) -> None:
+    """What it kept of the log that is gone is forgotten once; after that it is a shard like any other."""
+    assert cluster.shard is not None
+    first = cluster.shard.life
+    cluster.end_shard()
+    second = cluster.begin_shard("another").life
+    assert second.log != first.log
+    with stelae.connect(cluster.address, timeout_s=HANG_S) as db:
+        made = db.create_table("t", {"k": "string"}, GROUPS)
+        made.put({"k": "a", "v": 1})
+        cluster.abandon_shard()
+        third = cluster.begin_shard("another").life
+        assert (third.log, third.incarnation) == (second.log, second.incarnation + 1)
+        assert made.get("a") == {"k": "a", "v": 1}
+        cluster.end_shard()
+        with pytest.raises(stelae.Corruption, match="keeps its log"):
+            cluster.begin_shard()
+        cluster.begin_shard("another")
+        assert made.count() == 1
+
+
 def test_a_directory_is_of_one_shard(cluster: Cluster) -> None:
     cluster.end_shard()
     with pytest.raises(stelae.Corruption, match="was it copied or moved"):
@@ -334,12 +355,12 @@ def test_a_directory_is_of_one_process(cluster: Cluster, tmp_path: Path) -> None
     with pytest.raises(stelae.AlreadyExists, match="is in use"):
         ShardProcess(ShardOptions("node-1", root / "node-1" / "shard-0", cluster.metastore, node=NODE))
     with pytest.raises(stelae.AlreadyExists, match="is in use"):
-        MasterProcess(ProcessOptions("master-1", root / "master-1", cluster.metastore))
+        MasterProcess(MasterOptions("master-1", root / "master-1", cluster.metastore))
 
 
 def test_a_new_cluster_is_told_where_its_fragments_go(stopped: Cluster) -> None:
     with pytest.raises(stelae.InvalidArgument, match="--store DIR or s3"):
-        MasterProcess(ProcessOptions("master-1", stopped.root / "master-1", stopped.metastore))
+        MasterProcess(MasterOptions("master-1", stopped.root / "master-1", stopped.metastore))
     stopped.begin_master()
     options = ShardOptions("n", stopped.root / "n", stopped.metastore, str(stopped.root / "elsewhere"), node=NODE)
     with pytest.raises(stelae.InvalidArgument, match="the cluster keeps its fragments in"):
@@ -358,7 +379,7 @@ def test_a_store_s_metastore_is_no_cluster_s(tmp_path: Path) -> None:
         db.create_table("t", {"k": "string"}, GROUPS)
     url = f"sqlite://{tmp_path}/store"
     with pytest.raises(stelae.InvalidArgument, match="no cluster can serve"):
-        MasterProcess(ProcessOptions("m", tmp_path / "m", url, str(tmp_path / "fragments")))
+        MasterProcess(MasterOptions("m", tmp_path / "m", url, str(tmp_path / "fragments")))
     with stelae.open(tmp_path / "store") as db:
         assert db.tables() == ["t"]
 

@@ -58,7 +58,20 @@ def users(cli: ClusterCli) -> ClusterCli:
 
 
 def test_all_verbs_are_here() -> None:
-    tried = {"get", "put", "erase", "scan", "import", "table", "tablet", "namespace", "zone", "check", "cluster"}
+    tried = {
+        "get",
+        "put",
+        "erase",
+        "scan",
+        "import",
+        "table",
+        "tablet",
+        "namespace",
+        "zone",
+        "check",
+        "cluster",
+        "topology",
+    }
     jobs = {"compact", "backup", "stats", "verify", "load", "export", "restore"}
     assert tried | jobs | WITHOUT.keys() == _VERBS.keys() - MAKES_CLUSTERS
 
@@ -97,6 +110,11 @@ def test_a_check(users: ClusterCli) -> None:
     report = users.json("check")
     assert report["whole"]
     assert report["counts"]["tables"] == 1
+
+
+def test_who_serves_is_not_taken_out(users: ClusterCli) -> None:
+    assert "only replica on node-1: of users" in users.refused("topology", "remove", "node-1")
+    assert "shard node-1/0 serves at" in users.refused("topology", "remove", "node-1", "--accept-loss")
 
 
 def test_a_cluster_at_a_glance(users: ClusterCli, cluster: Cluster) -> None:

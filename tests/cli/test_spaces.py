@@ -71,13 +71,13 @@ def test_zones(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["create", "z", "--replicas", "3"], "each tablet has one replica"),
+        (["create", "z", "--replicas", "3"], "a store of one process has one replica"),
         (["create", "z", "--min-replicas", "2"], "min_replicas 2"),
         (["create", "z", "--placement", "rin"], "is not one of tablets, ring; did you mean 'ring'?"),
         (["create", "z", "--tablet-bytes", "5"], "tablet_bytes 5"),
         (["create", "z", "--racks", "a,,b"], "a name between commas is empty"),
         (["alter", "default"], "nothing is to be altered: say what, as in --tablet-bytes 268435456"),
-        (["alter", "default", "--replicas", "2"], "more come with replication"),
+        (["alter", "default", "--replicas", "2"], "a cluster has more"),
         (["alter", "default", "--racks", "a", "--any-rack"], "say --racks or --any-rack, not both"),
         (["alter", "defalt", "--default"], "did you mean 'default'?"),
     ],

@@ -87,6 +87,45 @@ def session_on(backend: Backend, timeout_s: float = 0.2, **given: Any) -> Sessio
     return Session(backend, Patience(TickingClock(), SystemRng(), timeout_s), **given)
 
 
+class SteppingClock:
+    """Goes on when somebody waits, or when a try takes its time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def pause(self, _: Event, seconds: float) -> bool:
+        self.now_s += seconds
+        return False
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "took_s", "least_s"), [(30, 0.001, 0.1), (30, 0.2, 0.4), (30, 2, 4), (1, 0.1, 0.2)]
+)
+def test_no_try_begins_with_almost_no_time_left(timeout_s: float, took_s: float, least_s: float) -> None:
+    """A write that was refused in words would end with an unknown outcome, because of a last try that had no time to
+    be answered. The last one has more than the one before took."""
+    clock, left_s = SteppingClock(), list[float]()
+
+    def refuse(*_: Any) -> Any:
+        left_s.append(timeout_s - clock.now_s)
+        if left_s[-1] < took_s:
+            raise UnknownOutcome("it was sent, and not answered in time")
+        clock.now_s += took_s
+        raise Unavailable("the shard has no lease now")
+
+    session = Session(fake(write=refuse), Patience(clock, SystemRng(), timeout_s), pause=clock.pause)
+    with pytest.raises(Unavailable, match="has no lease"):
+        Table(session, table_info(USERS)).put({"id": "ann"})
+    assert len(left_s) > 5
+    assert least_s - 1e-9 <= left_s[-1] < 2 * max(least_s, took_s) + 0.75
+
+
 def both(backend: Backend, timeout_s: float, call: Callable[[Any], Any], **given: Any) -> list[Any]:
     """What comes of a call of a table: plain, and awaited."""
     ends: list[Any] = []

@@ -26,11 +26,12 @@ from stelae.ports.metastore import PutKey
 from stelae.registry.changes.asking import ChangeReport, ChangeRequest
 from stelae.registry.changes.sessions import read_sessions
 from stelae.registry.control import CreateTablets, NewTablet, SplitTablet
-from stelae.registry.incarnations import FencedStore, begin_shard
+from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard
 from stelae.registry.known_tables import TableRules
 from stelae.registry.masters.guard import GUARD_KEY, GuardedStore, HeldGuard, next_guard
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.registry.views.prefixed import PrefixedStore, local_prefix
+from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk
 from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.sim.rng import SimRng
@@ -169,7 +170,7 @@ class Changing:
         if name in self.time:
             time.resume(self.time[name].last)
         self.time[name] = time
-        fence = loop.run(begin_shard(ports.metastore, name, name, 0, f"log of {name}"))
+        fence = loop.run(begin_shard(ports.metastore, ShardIdentity(name, name, 0, f"log of {name}")))
         shared = FencedStore(ports.metastore, fence)
         own = PrefixedStore(shared, local_prefix(name, 0))
         logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
@@ -191,7 +192,7 @@ class Changing:
             raise ConnectionLost("another one leads")
         store = GuardedStore(ports.metastore, HeldGuard(guard, outcome.revision))
         time = HybridClock(ports.clock.wall_ms)
-        changes = TableChanges(store, self, _Tables("t").info, ports.clock, time, ports.rng, "")
+        changes = TableChanges(store, self, _Tables("t").info, ports.clock, time, ports.rng, "", lambda _: True)
 
         async def tend() -> None:
             while True:
@@ -208,7 +209,13 @@ class Changing:
     def records(self, table: TableId) -> Sequence[TabletRecord]:
         return sorted(self.tablets, key=lambda each: each.rows.start)
 
-    async def ask_change(self, server: str, request: ChangeRequest, files: Sequence[LoadedFile] = ()) -> ChangeReport:
+    async def ask_change(
+        self,
+        server: str,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile] = (),
+        deadline: Deadline | None = None,
+    ) -> ChangeReport:
         found: ChangeReport = await self.mail.do(server, _answer_change, request, files)
         return found
 

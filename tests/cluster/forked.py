@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.cluster.traps import set_trap
 from tests.cluster_of_threads import NODE
 from tests.effort import HANG_S
 
@@ -22,19 +23,25 @@ ROOT = Path(__file__).parents[2]
 
 
 class ForkedCluster:
-    """`begin` starts what is not there, `kill` ends it with -9. Both wait until that is so."""
+    """`begin` starts what is not there, `kill` ends it with -9. Both wait until that is so. What there is: "master",
+    "master-2" and so on, and "shard-0", "shard-1" and so on; "shard" is the first of these. `address`: of the first
+    master; `collect_every_s`: how often masters collect files."""
 
-    def __init__(self, root: Path, address: str) -> None:
+    def __init__(self, root: Path, address: str, *, collect_every_s: float = 300.0) -> None:
         self._root = root
         self.address = address
         self._pids: dict[str, int] = {}
-        command = [sys.executable, "-m", "tests.cluster.forked", str(root), address]
+        command = [sys.executable, "-m", "tests.cluster.forked", str(root), address, str(collect_every_s)]
         pipe = subprocess.PIPE
         self._parent = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, bufsize=1)
 
-    def begin(self, what: str) -> None:
-        """ "master" or "shard": it serves when this returns."""
-        self._pids[what] = self._ask("begin", what)
+    def begin(self, what: str, *trap: str) -> None:
+        """It serves when this returns. `trap`: where it ends by itself (`traps`)."""
+        self._pids[what] = self._ask("begin", [what, *trap])
+
+    def wait(self, what: str) -> None:
+        """Until it has ended by itself."""
+        self._ask("wait", self._pids.pop(what))
 
     def kill(self, what: str) -> None:
         os.kill(self._pids[what], signal.SIGKILL)
@@ -63,7 +70,7 @@ class ForkedCluster:
         self.close()
 
 
-def _fork(root: Path, address: str, what: str) -> int:
+def _fork(root: Path, address: str, collect_every_s: float, what: str, *trap: str) -> int:
     """The id of a process that serves."""
     ready, tell = os.pipe()
     pid = os.fork()
@@ -76,7 +83,9 @@ def _fork(root: Path, address: str, what: str) -> int:
         return pid
     try:
         os.close(ready)
-        serving = _serve(root, address, what)
+        if trap:
+            set_trap(what, *trap)
+        serving = _serve(root, address, collect_every_s, what)
         os.write(tell, b"ready")
         signal.pause()
         del serving
@@ -84,24 +93,30 @@ def _fork(root: Path, address: str, what: str) -> int:
         os._exit(1)
 
 
-def _serve(root: Path, address: str, what: str) -> object:
-    from stelae.launch.processes import MasterProcess, ProcessOptions, ShardOptions, ShardProcess
+def _serve(root: Path, address: str, collect_every_s: float, what: str) -> object:
+    from stelae.launch.processes import LISTEN_DEFAULT, MasterOptions, MasterProcess, ShardOptions, ShardProcess
 
     metastore, store = f"sqlite://{root}/metastore", str(root / "store")
-    if what == "master":
-        return MasterProcess(ProcessOptions("master-1", root / "master-1", metastore, store, address))
-    return ShardProcess(ShardOptions("node-1", root / "shard-0", metastore, store, node=NODE))
+    if what.startswith("master"):
+        name = f"master-{what.partition('-')[2] or 1}"
+        listen = address if name == "master-1" else LISTEN_DEFAULT
+        return MasterProcess(
+            MasterOptions(name, root / name, metastore, store, listen, collect_every_s=collect_every_s)
+        )
+    number = int(what.partition("-")[2] or 0)
+    place = root / f"shard-{number}"
+    return ShardProcess(ShardOptions("node-1", place, metastore, store, node=NODE, number=number))
 
 
 def _main() -> None:
     import stelae.launch.processes  # noqa: F401 - before the first fork
     from stelae.launch.local import LocalStore  # noqa: F401 - the same
 
-    root, address = Path(sys.argv[1]), sys.argv[2]
+    root, address, collect_every_s = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     for line in sys.stdin:
         what, about = json.loads(line)
         if what == "begin":
-            print(_fork(root, address, about), flush=True)
+            print(_fork(root, address, collect_every_s, *about), flush=True)
         else:
             os.waitpid(about, 0)
             print(0, flush=True)

@@ -83,7 +83,8 @@ class History:
         try:
             found = job()
         except (Conflict, AlreadyExists):
-            self._end(asked, "fail")
+            # An increment has no condition of its own: at its deadline it is told what kept it from happening.
+            self._end(asked, "none" if f == "add" else "fail")
         except (UnknownOutcome, PartialWrite):
             self._end(asked, "info")
         except (Retryable, SnapshotTooOld):

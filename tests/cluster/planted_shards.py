@@ -8,6 +8,7 @@ from unittest import mock
 
 from stelae.master.links import ShardServers
 from stelae.registry.control_operations import FilesNeeded
+from stelae.service.deadlines import Deadline
 from tests.cluster.planted import Planted
 
 
@@ -18,14 +19,14 @@ def _snapshot_of_the_slowest() -> AbstractContextManager[Any]:
 def _one_shard_is_asked_for_files() -> AbstractContextManager[Any]:
     right = ShardServers.files_needed
 
-    async def ask(self: ShardServers) -> list[FilesNeeded]:
-        return (await right(self))[:1]
+    async def ask(self: ShardServers, deadline: Deadline | None = None) -> list[FilesNeeded]:
+        return (await right(self, deadline))[:1]
 
     return mock.patch.object(ShardServers, "files_needed", ask)
 
 
 def _young_files_are_collected() -> AbstractContextManager[Any]:
-    return mock.patch("stelae.master.collection.txn_of_name", return_value=0)
+    return mock.patch("stelae.master.garbage.collection.txn_of_name", return_value=0)
 
 
 PLANTED_IN_SHARDS = [

@@ -25,7 +25,7 @@ from stelae.client.remote.cluster.store import ClusterStore
 from stelae.client.remote.finding import AnyConnector, FoundConnector
 from stelae.client.remote.takeover import AttachedStore, attach_patiently
 from stelae.launch.processes import MASTER_TEND_S
-from stelae.launch.steps import start_steps
+from stelae.launch.steps import start_shard_steps
 from stelae.master.settings import MasterSettings
 from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
@@ -165,11 +165,11 @@ def _draw_settings(rng: Rng) -> ShardSettings:
 def _serve_shard(ports: sim.ProcessPorts) -> None:
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
-    identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-of-{ports.name}")
+    identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-{ports.disk.wipes}-of-{ports.name}")
     settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng), lease_s=_draw_lease_s(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
     shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
-    start_steps(shard)
+    start_shard_steps(shard)
     port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
     shard.serve(own.loop.run(ports.transport.listen(Address(f"{ports.name}:{port}"))))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from stelae.sim.nemesis import SAFE, draw_settings
@@ -35,15 +35,17 @@ def _say_nothing(_: object) -> None:
     """Of what a coroutine raises that is closed where it waits."""
 
 
-def run_cluster(seed: int, trace_lines_max: int = 0) -> WorldRun[History]:
+def run_cluster(
+    seed: int, trace_lines_max: int = 0, *, replicas: int = 1, kinds: Sequence[str] = SAFE
+) -> WorldRun[History]:
     """Raises what is wrong, with the story and the command that repeats it."""
-    cluster = Cluster()
+    cluster = Cluster(replicas)
     with simulated_threads(SimRng(seed)):
         return run_world(
-            lambda world: cluster.disturbed(world, SAFE),
+            lambda world: cluster.disturbed(world, kinds),
             seed,
             repeat=repeat(seed),
             settings=draw_settings(SimRng(seed)),
-            steps_max=STEPS_MAX,
+            steps_max=STEPS_MAX * replicas,
             trace_lines_max=trace_lines_max,
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import stelae
 from tests.certificates import Authority
+from tests.cli.running import run
 from tests.clusters import Background, free_port, real_cluster, refusal, refused
 from tests.effort import HANG_S
 
@@ -61,6 +63,13 @@ def test_a_cluster_on_one_machine_has_what_is_around_it(
         monkeypatch.delenv("STELAE_TOKEN_FILE")
         with pytest.raises(stelae.PermissionDenied, match="STELAE_TOKEN_FILE"):
             cluster.connect()
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "stelae.toml").write_text('token_file = "token"\n')
+        for words in (("table", "list"), ("check",), ("cluster", "show"), ("bench", "--rows", "1000")):
+            with mock.patch.dict(os.environ):
+                found = run(*words, "--cluster", cluster.address, "--json")
+                assert os.environ["STELAE_TOKEN_FILE"] == str(token_file), "for what is started elsewhere"
+            assert found.exit_code == 0, found.stderr
         assert TOKEN not in "".join(log.read_text() for log in cluster.directory.glob("*/log.txt"))
         cluster.down()
 

@@ -17,6 +17,7 @@ from stelae.model.ids import Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.registry.changes.asking import AdoptChange, ChangeReport, ChangeRequest, PrepareChange
 from stelae.registry.changes.sessions import ChangeState, read_session, read_sessions
+from stelae.service.deadlines import Deadline
 from stelae.service.tickets import LoadedFile
 from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
 from stelae.sim.process import SimProcess
@@ -79,7 +80,13 @@ class Stopped:
         assert process is not None
         return process
 
-    async def _ask(self, server: str, request: ChangeRequest, files: Sequence[LoadedFile] = ()) -> ChangeReport:
+    async def _ask(
+        self,
+        server: str,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile] = (),
+        deadline: Deadline | None = None,
+    ) -> ChangeReport:
         if isinstance(request, self._kind):
             self._asked += 1
             if not self._after and self._asked == len(SERVERS):
@@ -253,7 +260,7 @@ def test_a_request_that_comes_late_prepares_nothing() -> None:
     async def script(changing: Changing) -> None:
         right, late = changing.ask_change, []
 
-        async def ask(server: str, request: Any, files: Any = ()) -> Any:
+        async def ask(server: str, request: Any, files: Any = (), deadline: Any = None) -> Any:
             if isinstance(request, PrepareChange):
                 late.append((server, request, files))
             return await right(server, request, files)

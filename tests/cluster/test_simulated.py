@@ -35,6 +35,22 @@ def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_
     assert outcomes["put ok"], outcomes
 
 
+REPLICATED_SEEDS = 24
+REPLICATED_SHARES = 3
+
+
+@pytest.mark.parametrize("number", range(REPLICATED_SHARES))
+def test_tables_with_three_replicas_bear_the_same_and_a_lost_disk(number: int) -> None:
+    outcomes: Counter[str] = Counter()
+    found = seeds(REPLICATED_SEEDS * 2)
+    with silent_remains():
+        for seed in found if len(found) == 1 else found[number::REPLICATED_SHARES]:
+            first, second = run_cluster(seed, replicas=3), run_cluster(seed, replicas=3)
+            assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
+            outcomes.update(first.result.outcomes)
+    assert outcomes["put ok"], outcomes
+
+
 def test_whoever_writes_compares_what_says_that_it_may() -> None:
     """Of the catalog's keys those need no compare that only their writer reads, or that another key reveals."""
     blind: Counter[str] = Counter()

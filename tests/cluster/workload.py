@@ -38,19 +38,13 @@ PROGRESS_S = 300.0
 START_S = 0.5
 BEGIN_S = 60.0
 CHECKS_MAX = 4
+WIPE_S_MAX = 3.0
 
 
 def sleep(seconds: float) -> None:
     thread = current_thread()
     assert thread is not None
     thread.sleep(seconds)
-
-
-def _pacify(world: SimWorld) -> None:
-    """Nothing is late or lost between processes, nor on the way to the disk."""
-    world.transport.links.delays, world.metastore.faults = USUAL_DELAYS, NO_FAULTS
-    for shard in _draw_shards(world):
-        world.disk(shard).pace.slow_s_max = 0.0
 
 
 def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
@@ -60,29 +54,36 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
     return replace(swarm, gap_s_max=gap_s, lasting_s_max=lasting_s)
 
 
-def _draw_aims(world: SimWorld, others: Sequence[str]) -> list[str]:
-    """Whom the faults concern: always the shards, and in every other run some of the others."""
-    rng = world.rng("aims")
-    share = rng.fraction() if rng.below(2) else 0.0
-    return [*_draw_shards(world), *(name for name in others if rng.fraction() < share)]
-
-
-def _draw_shards(world: SimWorld) -> tuple[str, ...]:
-    """As many as this run has."""
-    return SHARDS[: 1 + world.rng("shards").below(len(SHARDS))]
-
-
 @dataclass
 class Cluster:
+    """`replicas`: how many of each tablet, of which all but one must be there for a write."""
+
+    replicas: int = 1
     history: History = field(default_factory=History)
     _busy: dict[str, int] = field(default_factory=dict)
     _handles: WeakKeyDictionary[stelae.Database, stelae.Table] = field(default_factory=WeakKeyDictionary)
+
+    def _shards(self, world: SimWorld) -> tuple[str, ...]:
+        """As many as this run has."""
+        return SHARDS if self.replicas > 1 else SHARDS[: 1 + world.rng("shards").below(len(SHARDS))]
+
+    def _pacify(self, world: SimWorld) -> None:
+        """Nothing is late or lost between processes, nor on the way to the disk."""
+        world.transport.links.delays, world.metastore.faults = USUAL_DELAYS, NO_FAULTS
+        for shard in self._shards(world):
+            world.disk(shard).pace.slow_s_max = 0.0
+
+    def _draw_aims(self, world: SimWorld, others: Sequence[str]) -> list[str]:
+        """Whom the faults concern: always the shards, and in every other run some of the others."""
+        rng = world.rng("aims")
+        share = rng.fraction() if rng.below(2) else 0.0
+        return [*self._shards(world), *(name for name in others if rng.fraction() < share)]
 
     async def disturbed(self, world: SimWorld, kinds: Sequence[str]) -> History:
         """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
         for name in MASTERS:
             world.add(name, run_master)
-        for name in _draw_shards(world):
+        for name in self._shards(world):
             world.add(name, run_shard)
         names = [f"client-{number}" for number in range(CLIENTS)]
         for name in names:
@@ -93,10 +94,12 @@ class Cluster:
         await self._begin(world)
         for name in (*names, "operator"):
             world.start(name)
-        nemesis = Nemesis(world, _draw_dense(world, kinds), _draw_aims(world, [*MASTERS, *names, "operator"]))
+        wiping = asyncio.create_task(self._wipe_one(world))
+        nemesis = Nemesis(world, _draw_dense(world, kinds), self._draw_aims(world, [*MASTERS, *names, "operator"]))
         await nemesis.run()
+        await wiping
         nemesis.end()
-        _pacify(world)
+        self._pacify(world)
         world.story.tell("all is healed")
         await self._until_done([*names, "operator"], PROGRESS_S)
         world.story.tell("all programs are done")
@@ -105,17 +108,27 @@ class Cluster:
         self.history.check()
         return self.history
 
+    async def _wipe_one(self, world: SimWorld) -> None:
+        """In every other run one shard loses its disk: others have what was on it."""
+        rng = world.rng("wipe")
+        if self.replicas > 1 and rng.below(2):
+            await asyncio.sleep(rng.fraction() * WIPE_S_MAX)
+            shard = SHARDS[rng.below(len(SHARDS))]
+            world.kill(shard)
+            world.disk(shard).wipe()
+            world.story.tell(f"{shard} is killed and gets an empty disk")
+
     async def _begin(self, world: SimWorld) -> None:
         """In peace: it is not the first start that is tried, there are many more."""
-        _pacify(world)
-        for name in (*MASTERS, *_draw_shards(world)):
+        self._pacify(world)
+        for name in (*MASTERS, *self._shards(world)):
             world.start(name)
         await asyncio.sleep(START_S)
         world.start("first")
         await self._until_done(["first"], BEGIN_S)
         world.story.tell("the table is there")
         world.transport.links.delays, world.metastore.faults = world.settings.delays, world.settings.metastore
-        for shard in _draw_shards(world):
+        for shard in self._shards(world):
             world.disk(shard).pace.slow_s_max = SYNC_S_MAX * world.rng("syncs").fraction()
 
     async def _until_done(self, names: Sequence[str], within_s: float) -> None:
@@ -175,7 +188,13 @@ class Cluster:
         groups = [stelae.columns("g", {"v": "int64"}), stelae.columns("h", {"w": "int64"})]
         while True:
             with suppress(Retryable, UnknownOutcome):
-                db.create_table("t", key={"k": "string"}, groups=groups, splits=["c", "m"], if_not_exists=True)
+                zone = None
+                if self.replicas > 1:
+                    zone, least = "copies", self.replicas - 1
+                    db.create_zone(zone, replicas=self.replicas, min_replicas=least, if_not_exists=True)
+                db.create_table(
+                    "t", key={"k": "string"}, groups=groups, splits=["c", "m"], zone=zone, if_not_exists=True
+                )
                 return
 
     def _use(self, ports: ProcessPorts, db: stelae.Database) -> None:
@@ -236,7 +255,8 @@ class Cluster:
             case 0 | 1:
                 name = f"d{len(history.tables)}"
                 groups = [stelae.columns("g", {"v": "int64"})]
-                job = partial(db.create_table, name, key={"k": "string"}, groups=groups, splits=["m"])
+                zone = "copies" if self.replicas > 1 else None
+                job = partial(db.create_table, name, key={"k": "string"}, groups=groups, splits=["m"], zone=zone)
                 history.change(history.tables, name, is_there=True, job=job)
             case 2 if there:
                 name = there[rng.below(len(there))]

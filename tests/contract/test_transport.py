@@ -162,6 +162,61 @@ def test_a_peer_that_does_not_receive_is_waited_for(world: TalkWorld) -> None:
     talk(world, both)
 
 
+def test_frames_that_need_not_wait_are_sent_and_taken_at_once(world: TalkWorld) -> None:
+    """In whichever way they are sent, they arrive in the order of the calls."""
+
+    async def both(here: Connection, there: Connection) -> None:
+        assert there.take() is None
+        sent = [frame(number, bytes(size)) for number, size in enumerate([0, 10, 30_000, 10, 70_000, 0, 5_000, 1])]
+        for at, each in enumerate(sent):
+            if at % 3 == 2:
+                await here.send(each)
+            else:
+                assert here.send_now(each)
+        found = await some(there, 1)
+        while len(found) < len(sent):
+            taken = there.take()
+            found.append(await there.receive() if taken is None else taken)
+        assert found == sent
+        assert there.take() is None
+        with pytest.raises(InvalidArgument):
+            here.send_now(frame(1, bytes(LIMITS.frame_bytes_max)))
+        assert here.send_now(frame(9))
+        assert await there.receive() == frame(9)
+        await here.close()
+        with pytest.raises(Closed):
+            here.send_now(frame(10))
+        assert await rest(there) == []
+        assert there.take() is None
+
+    talk(world, both)
+
+
+def test_whoever_cannot_wait_does_not_overtake_those_who_do(world: TalkWorld) -> None:
+    async def both(here: Connection, there: Connection) -> None:
+        body, sent = bytes(100_000), 0
+        while here.send_now(frame(sent, body)):
+            sent += 1
+            assert sent * len(body) <= UNTAKEN_BYTES_MAX
+        is_sending = asyncio.Event()
+
+        async def send() -> None:
+            is_sending.set()
+            await here.send(frame(sent, body))
+
+        sending = asyncio.create_task(send())
+        await is_sending.wait()
+        assert not sending.done()
+        assert not here.send_now(frame(sent + 1))
+        assert [await there.receive() for _ in range(sent)] == [frame(number, body) for number in range(sent)]
+        await sending
+        assert await there.receive() == frame(sent, body)
+        assert here.send_now(frame(sent + 1))
+        assert await there.receive() == frame(sent + 1)
+
+    talk(world, both)
+
+
 def test_a_frame_larger_than_the_bound_goes_alone(world: TalkWorld) -> None:
     async def both(here: Connection, there: Connection) -> None:
         sent = [frame(1, b"x" * 1000), frame(2, bytes(range(256)) * 20_000), frame(3)]
@@ -220,6 +275,17 @@ def test_what_cannot_be_sent_is_refused_and_the_connection_goes_on(world: TalkWo
                 await here.send(each)
             await here.send(frame(number))
             assert await there.receive() == frame(number)
+
+    talk(world, both)
+
+
+def test_closing_sends_what_was_gathered(world: TalkWorld) -> None:
+    async def both(here: Connection, there: Connection) -> None:
+        sent = [frame(number) for number in range(9)]
+        for each in sent:
+            assert here.send_now(each)
+        _, found = await asyncio.gather(here.close(), rest(there))
+        assert found == sent
 
     talk(world, both)
 

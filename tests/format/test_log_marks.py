@@ -51,7 +51,9 @@ def test_marks_come_back_as_they_were(marks: list[StayMark]) -> None:
 
 
 def test_every_kind_but_data_is_a_mark() -> None:
-    assert {*KIND_OF.values(), LogKind.BLOCK, LogKind.CHANGE} == set(LogKind)
+    data = {LogKind.BLOCK, LogKind.CHANGE, LogKind.CONFIG, LogKind.REPLICA}
+    assert data.isdisjoint(KIND_OF.values())
+    assert {*KIND_OF.values(), *data} == set(LogKind)
 
 
 @pytest.mark.parametrize("kind", KIND_OF.values())

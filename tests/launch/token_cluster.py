@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stelae.launch.access import Access
-from stelae.launch.processes import MasterProcess, ProcessOptions, ShardOptions, ShardProcess
+from stelae.launch.processes import MasterOptions, MasterProcess, ShardOptions, ShardProcess
 from stelae.wire.proofs import ClusterToken
 
 TOKEN = "89ab" * 8
@@ -21,9 +21,9 @@ NO_ACCESS = Access()
 
 def master_options(
     directory: Path, access: Access = NO_ACCESS, listen: str = "127.0.0.1:0", *, insecure: bool = False
-) -> ProcessOptions:
+) -> MasterOptions:
     metastore, store = f"sqlite://{directory / 'metastore'}", str(directory / "store")
-    return ProcessOptions("m1", directory / "master", metastore, store, listen, access, insecure)
+    return MasterOptions("m1", directory / "master", metastore, store, listen, access, insecure)
 
 
 def shard_options(directory: Path, access: Access = NO_ACCESS) -> ShardOptions:

@@ -18,11 +18,15 @@ from stelae.model.ranges import RowRange
 from stelae.registry.catalog.service import CatalogService, CatalogSettings
 from stelae.registry.control import (
     SERVING,
+    AddReplicas,
     AlterTable,
     ControlRequest,
     CreateTablets,
     DeleteTablets,
+    HostReplicas,
+    HostTablets,
     JoinTablets,
+    LeadTablets,
     LoadTable,
     ProveTable,
     ReportedTablet,
@@ -102,6 +106,8 @@ class ScriptedServer:
                 old = self.tablets.pop(tablet)
                 low, high = old.rows.split(at)
                 made = [self.fresh(left, old.table, low), self.fresh(right, old.table, high)]
+            case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas():
+                raise AssertionError("a server that is alone is not asked for replicas")
             case JoinTablets(left, right, into):
                 both = self.tablets.pop(left), self.tablets.pop(right)
                 made = [self.fresh(into, both[0].table, both[0].rows.join(both[1].rows))]

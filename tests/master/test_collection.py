@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stelae.adapters.blobs.local import LocalBlobStore
-from stelae.master.collection import Collection, Needs, put_together
+from stelae.master.garbage.collection import Collection, Needs, put_together
 from stelae.model.errors import Corruption, Unavailable
 from stelae.model.events import Collected
 from stelae.model.hybrid import HybridClock, pack
@@ -18,6 +18,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import DeleteKey
 from stelae.registry.changes.sessions import ChangeKind, ChangeSession, change_key, put_session
 from stelae.registry.control_operations import FilesNeeded
+from stelae.service.deadlines import Deadline
 from stelae.sim.effects import Effects
 from stelae.sim.metastore_state import MetastoreState
 from stelae.storage.files.trash import TRASH
@@ -42,7 +43,7 @@ class _Servers:
         self.answers = answers
         self.on_ask: Callable[[], None] = lambda: None
 
-    async def files_needed(self) -> Sequence[FilesNeeded]:
+    async def files_needed(self, deadline: Deadline | None = None) -> Sequence[FilesNeeded]:
         self.on_ask()
         for each in self.answers:
             if isinstance(each, Exception):

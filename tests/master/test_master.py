@@ -461,7 +461,7 @@ def test_namespaces_and_zones_change_without_asking_a_server(office: Office) -> 
 
 @pytest.mark.parametrize("ask", [CreateZoneAsk("z", replicas=2), AlterZoneAsk("default", replicas=3)])
 def test_one_server_has_one_replica(office: Office, ask: CreateZoneAsk | AlterZoneAsk) -> None:
-    with pytest.raises(InvalidArgument, match="each tablet has one replica"):
+    with pytest.raises(InvalidArgument, match="a store of one process has one replica"):
         office.run(office.master.change_spaces(ask))
     assert office.catalog.latest.version == 0
 

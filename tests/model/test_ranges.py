@@ -38,6 +38,11 @@ def test_algebra_is_that_of_sets(a: RangeSet, b: RangeSet) -> None:
     assert a.covers(b) == (b.union(a) == a)
 
 
+@given(sets, ranges)
+def test_a_set_meets_a_range_if_they_have_rows_in_common(area: RangeSet, rows: RowRange) -> None:
+    assert area.meets(rows) == (not area.within(rows).is_empty)
+
+
 @given(sets, edges)
 def test_splitting_parts_below_from_above(area: RangeSet, at: bytes) -> None:
     low, high = area.split(at)

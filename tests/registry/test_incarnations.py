@@ -6,9 +6,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stelae.model.errors import Corruption, Deposed
+from stelae.model.errors import Corruption, Deposed, InvalidArgument
 from stelae.ports.metastore import IsAbsent, Metastore, PutKey
-from stelae.registry.incarnations import FencedStore, ShardFence, begin_shard, life_key, read_lives, register_shard
+from stelae.registry.incarnations import (
+    FencedStore,
+    ShardFence,
+    ShardIdentity,
+    begin_shard,
+    check_shard,
+    life_key,
+    log_key,
+    read_lives,
+    register_shard,
+)
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.metastore import SimMetastoreServer
 from stelae.sim.rng import SimRng
@@ -21,8 +31,12 @@ def play(story: Callable[[Metastore], Awaitable[None]]) -> None:
     simulate(main, 1)
 
 
+def identity(log: str) -> ShardIdentity:
+    return ShardIdentity("n1", "node-1", 0, log)
+
+
 async def begin(store: Metastore, log: str = "log-1") -> ShardFence:
-    return await begin_shard(store, "n1", "node-1", 0, log)
+    return await begin_shard(store, identity(log))
 
 
 def test_who_was_followed_changes_nothing() -> None:
@@ -60,8 +74,62 @@ def test_another_log_is_refused_before_anything_is_written() -> None:
     async def story(store: Metastore) -> None:
         await register_shard(store, await begin(store), "first:1")
         with pytest.raises(Corruption, match="keeps its log"):
-            await begin(store, "log-2")
-        assert (await begin(store)).incarnation == 2
+            await check_shard(store, identity("log-2"))
+        await check_shard(store, identity("log-1"))
+        again = await begin(store)
+        assert (again.incarnation, again.is_new_log) == (2, False)
+
+    play(story)
+
+
+def test_another_log_is_served_where_others_have_all_that_was_in_the_first() -> None:
+    async def story(store: Metastore) -> None:
+        await register_shard(store, await begin(store), "first:1")
+        await check_shard(store, identity("log-2"), holds_alone=False)
+        lost = await begin(store, "log-2")
+        assert (lost.incarnation, lost.is_new_log, lost.log) == (2, True, "log-2")
+        life = await register_shard(store, lost, "second:1")
+        assert life.log == "log-2"
+        with pytest.raises(Corruption, match=r"keeps its log \(log-2\)"):
+            await check_shard(store, identity("log-1"))
+        assert not (await begin(store, "log-2")).is_new_log
+
+    play(story)
+
+
+def test_a_log_is_new_until_what_was_kept_of_the_other_is_forgotten() -> None:
+    """It may crash before that, and after it before it says where it serves: then nothing is forgotten again."""
+
+    async def story(store: Metastore) -> None:
+        await register_shard(store, await begin(store), "first:1")
+        assert (await begin(store, "log-2")).is_new_log
+        again = await begin(store, "log-2")
+        assert again.is_new_log
+        await FencedStore(store, again).txn([], [PutKey(log_key("n1", 0), b"log-2")])
+        after = await begin(store, "log-2")
+        assert (after.incarnation, after.is_new_log) == (4, False)
+        await register_shard(store, after, "second:1")
+        assert (await begin(store, "log-3")).is_new_log
+
+    play(story)
+
+
+def test_a_shard_that_never_served_has_no_log_before() -> None:
+    async def story(store: Metastore) -> None:
+        assert not (await begin(store)).is_new_log
+        assert not (await begin(store, "log-2")).is_new_log
+
+    play(story)
+
+
+@pytest.mark.parametrize("holds_alone", [True, False])
+def test_names_are_checked_whoever_has_its_rows(holds_alone: bool) -> None:
+    async def story(store: Metastore) -> None:
+        await register_shard(store, await begin(store), "first:1")
+        with pytest.raises(InvalidArgument, match="was started as 'node-1' before"):
+            await check_shard(store, ShardIdentity("n1", "node-2", 0, "log-1"), holds_alone)
+        with pytest.raises(InvalidArgument, match="another node that is called 'node-1'"):
+            await check_shard(store, ShardIdentity("n2", "node-1", 0, "log-1"), holds_alone)
 
     play(story)
 

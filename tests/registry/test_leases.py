@@ -8,7 +8,7 @@ import pytest
 
 from stelae.model.errors import Deposed
 from stelae.ports.metastore import Entry, Metastore, PutKey, Revision
-from stelae.registry.incarnations import FencedStore, ShardFence, begin_shard
+from stelae.registry.incarnations import FencedStore, ShardFence, ShardIdentity, begin_shard
 from stelae.registry.leases.fencing import fence_shard
 from stelae.registry.leases.shard import ShardLease, lease_key, read_lease
 from stelae.registry.leases.sight import ShardSight
@@ -60,7 +60,7 @@ async def lead(store: Metastore) -> GuardedStore:
 
 
 async def begin(store: Metastore, renewals: int = 1) -> tuple[ShardFence, Revision]:
-    fence = await begin_shard(store, "n1", "node-1", 0, "log-1")
+    fence = await begin_shard(store, ShardIdentity("n1", "node-1", 0, "log-1"))
     return fence, await renew(store, fence, renewals)
 
 

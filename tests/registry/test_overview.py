@@ -64,7 +64,7 @@ def test_what_is_late() -> None:
         Late("n1/0", "knows version 2 of the catalog; the newest is 3"),
         Late("n1/0", "2 tablets still to be made, for 7 s"),
         Late("the master", "1 tablet still to be made, for 1 s"),
-        Late("n9/0", "has 1 tablet, and was never started"),
+        Late("n9/0", "has 1 tablet, and is no shard of the cluster: it was never started, or was taken out"),
     )
 
 

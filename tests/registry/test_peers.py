@@ -253,7 +253,7 @@ def test_long_work_may_take_long_as_long_as_it_is_heard_of() -> None:
             await answer_own_id(connection, frame)
             return
         for _ in range(5):
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.25)
             await connection.send(COMPACT.method.answer(frame.request_id, Item(ItemKind.PROGRESS)))
         await connection.send(Frame(FrameKind.ANSWER, frame.request_id, "", b"", COMPACT.result.encode(("f",))))
 
@@ -374,6 +374,93 @@ def test_requests_are_bounded_in_number() -> None:
         assert world.loop.time() - begun >= 0.3
 
     play(main, answer, settings=PeerSettings(requests_max=4))
+
+
+# -- requests that are sent without waiting
+
+
+@dataclass
+class Ends:
+    """Which requests have ended."""
+
+    count: int = 0
+
+    def __call__(self, _: object) -> None:
+        self.count += 1
+
+
+def test_what_need_not_wait_is_sent_at_once() -> None:
+    async def main(world: World) -> None:
+        ended = Ends()
+        assert world.peer.begin(WRITE, A_WRITE, b"x", world.until(), ended) is None, "there is no connection yet"
+        await reach(world)
+        begun = [world.peer.begin(WRITE, A_WRITE, b"x", world.until(), ended) for _ in range(5)]
+        assert begun[4] is None, "as many as may be are under way"
+        answers = await asyncio.gather(*(each.result() for each in begun if each is not None))
+        assert answers == [Txn(number) for number in range(2, 6)]
+        assert ended.count == 4
+        assert not any(each.is_open for each in begun if each is not None)
+        await world.peer.close()
+        assert world.peer.begin(WRITE, A_WRITE, b"x", world.until(), ended) is None
+
+    play(main, settings=PeerSettings(requests_max=4))
+
+
+def test_nobody_has_to_wait_for_what_was_sent() -> None:
+    """It is under way until it is answered, and whoever counts it is told then."""
+    is_answered = asyncio.Event()
+
+    async def answer(connection: Connection, frame: Frame) -> None:
+        if frame.method == WRITE.name:
+            await is_answered.wait()
+        await answer_own_id(connection, frame)
+
+    async def main(world: World) -> None:
+        await reach(world)
+        ended = Ends()
+        begun = world.peer.begin(WRITE, A_WRITE, b"x", world.until(), ended)
+        assert begun is not None
+        waiting = asyncio.create_task(begun.result())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (begun.is_open, ended.count) == (True, 0)
+        retiring = asyncio.create_task(world.peer.retire())
+        await asyncio.sleep(0.5)
+        assert not retiring.done()
+        is_answered.set()
+        await retiring
+        assert (begun.is_open, ended.count) == (False, 1)
+
+    play(main, answer)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_was_sent_ends_with_its_time_or_its_connection(is_closed: bool) -> None:
+    async def main(world: World) -> None:
+        ended = Ends()
+        world.server.answer = answer_own_id
+        await reach(world)
+        world.server.answer = never
+        until = [world.until(seconds) for seconds in (3.0, 1.0, 2.0)]
+        begun = [world.peer.begin(WRITE, A_WRITE, b"x", each, ended) for each in until]
+        began_s = world.loop.time()
+
+        async def took_s(at: int) -> float:
+            write = begun[at]
+            assert write is not None
+            with pytest.raises(UnknownOutcome):
+                await write.result()
+            return world.loop.time() - began_s
+
+        if is_closed:
+            world.loop.call_later(0.5, lambda: world.loop.create_task(world.server.connections[0].close()))
+        found = await asyncio.gather(*map(took_s, range(3)))
+        assert ended.count == 3
+        assert found == pytest.approx([3.0, 1.0, 2.0], abs=0.01) if not is_closed else max(found) < 1.0
+
+    play(main)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -54,6 +55,7 @@ from stelae.storage.tablet.state import TabletState, altered, check_state, new_t
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.storage.upkeep.upkeep import Upkeep
+from tests.effort import tries
 from tests.storage.plain import PlainRow, PlainTable, Version
 from tests.storage.workloads import QUALIFIERS, TIMES, VALUES, Choose, choose_several, families_of
 
@@ -646,56 +648,91 @@ def choose_time(rng: Random) -> TimeRange:
     return TimeRange(start, stop + rng.choice((0, 1)))
 
 
+WAYS_MAX = tries(3)
+"""Of the other ways to scan so many are taken at each check, drawn anew: thousands of checks take all of them."""
+
+
 def check_reads(engine: Engine, model: PlainTable, rows: Sequence[Row], at: Txn, rng: Random) -> None:
     """Every way to read gives what the model has."""
     history = model.read(at, history=HISTORY)
     newest = _with_defaults(model, history, None)
     _same("scan", engine.scan(at), newest)
-    _same("plain scan", engine.scan(at, plainly=True), newest)
-    backwards = engine.scan(at, reverse=True)
-    _same("reverse scan", backwards, newest)
-    assert list(backwards) == sorted(newest, reverse=True), "a reverse scan is out of order"
     _same("newest", engine.newest_values(rows, at), newest)
     _same("history", engine.history(rows, at, limit=HISTORY), history)
+    ways = [*_other_ways(engine, model, rows, at, rng, newest)]
+    for way in rng.sample(ways, min(WAYS_MAX, len(ways))):
+        way()
+
+
+def _other_ways(
+    engine: Engine,
+    model: PlainTable,
+    rows: Sequence[Row],
+    at: Txn,
+    rng: Random,
+    newest: Mapping[Row, Mapping[str, Value]],
+) -> Iterator[Callable[[], None]]:
+    """Each checks itself when it is called."""
     columns, time = choose_columns(rng, model.schema), choose_time(rng)
-    chosen, reverse = selectors(columns), rng.choice((False, True))
-    _same(f"scan of {columns}", engine.scan(at, chosen, reverse=reverse), expected(model, at, columns))
-    limit = rng.randint(0, 4)
-    first = dict(sorted(newest.items(), reverse=reverse)[:limit])
-    _same(f"scan of {limit} rows", engine.scan(at, reverse=reverse, limit=limit), first)
-    some = expected(model, at, columns, time)
-    _same(f"scan of {columns} in {time}", engine.scan(at, chosen, time=time, reverse=reverse), some)
-    _same(f"newest {columns} in {time}", engine.newest_values(rows, at, chosen, time), some)
-    _same("keys alone", engine.scan(at, NO_COLUMNS, reverse=reverse), {row: {} for row in newest})
-    having = expected(model, at, columns, having=True)
-    _same(f"scan having {columns}", engine.scan(at, chosen, reverse=reverse, having=True), having)
-    _same(
-        f"scan having {columns} in {time}",
-        engine.scan(at, chosen, time=time, having=True),
-        {row: some[row] for row in model.read(at, columns=columns, time=time, having=True)},
-    )
-    _check_conditions(engine, model, at, rng, columns, newest)
+    chosen, reverse, limit = selectors(columns), rng.choice((False, True)), rng.randint(0, 4)
+
+    def scan_backwards() -> None:
+        backwards = engine.scan(at, reverse=True)
+        _same("reverse scan", backwards, newest)
+        assert list(backwards) == sorted(newest, reverse=True), "a reverse scan is out of order"
+
+    def scan_some_in_time() -> None:
+        some = expected(model, at, columns, time)
+        _same(f"scan of {columns} in {time}", engine.scan(at, chosen, time=time, reverse=reverse), some)
+        _same(f"newest {columns} in {time}", engine.newest_values(rows, at, chosen, time), some)
+
+    def scan_having() -> None:
+        having = expected(model, at, columns, having=True)
+        _same(f"scan having {columns}", engine.scan(at, chosen, reverse=reverse, having=True), having)
+
+    def scan_having_in_time() -> None:
+        some = expected(model, at, columns, time)
+        wanted = {row: some[row] for row in model.read(at, columns=columns, time=time, having=True)}
+        _same(f"scan having {columns} in {time}", engine.scan(at, chosen, time=time, having=True), wanted)
+
+    def scan_first() -> None:
+        first = dict(sorted(newest.items(), reverse=reverse)[:limit])
+        _same(f"scan of {limit} rows", engine.scan(at, reverse=reverse, limit=limit), first)
+
+    yield scan_backwards
+    yield scan_some_in_time
+    yield scan_having
+    yield scan_having_in_time
+    yield scan_first
+    yield lambda: _same("plain scan", engine.scan(at, plainly=True), newest)
+    yield lambda: _same(f"scan of {columns}", engine.scan(at, chosen, reverse=reverse), expected(model, at, columns))
+    yield lambda: _same("keys alone", engine.scan(at, NO_COLUMNS, reverse=reverse), {row: {} for row in newest})
+    yield from _conditions(engine, model, at, rng, columns, newest)
 
 
-def _check_conditions(
+def _conditions(
     engine: Engine,
     model: PlainTable,
     at: Txn,
     rng: Random,
     columns: Sequence[str],
     newest: Mapping[Row, Mapping[str, Value]],
-) -> None:
+) -> Iterator[Callable[[], None]]:
     """Conditions on a column or cell that may or may not be among those that are shown."""
     named = [name for name in names_of(model.schema) if not name.endswith(":")]
     asked = rng.choice([*named, *(f"{family}:q" for family in families_of(model.schema))])
     is_null = bind(plan(parse(f"`{asked}` is null")), model.schema)[1].condition
-    for where, is_wanted in ((is_null, True), (None if is_null is None else Not(is_null), False)):
+
+    def scan_where(where: Expr | None, is_wanted: bool, having: bool) -> None:
         rows = [row for row, values in newest.items() if (values.get(asked) is None) is is_wanted]
-        for having in (False, True):
-            wanted = expected(model, at, columns, having=having)
-            kept = {row: wanted[row] for row in rows if row in wanted}
-            told = f"{asked} is {'' if is_wanted else 'not '}null, of {columns}{', having' if having else ''}"
-            _same(told, engine.scan(at, selectors(columns), where=where, having=having), kept)
+        wanted = expected(model, at, columns, having=having)
+        kept = {row: wanted[row] for row in rows if row in wanted}
+        told = f"{asked} is {'' if is_wanted else 'not '}null, of {columns}{', having' if having else ''}"
+        _same(told, engine.scan(at, selectors(columns), where=where, having=having), kept)
+
+    for having in (False, True):
+        yield partial(scan_where, is_null, True, having)
+        yield partial(scan_where, None if is_null is None else Not(is_null), False, having)
 
 
 def _same(what: str, got: Mapping[Row, object], wanted: Mapping[Row, object]) -> None:

@@ -28,6 +28,7 @@ from stelae.model.ids import Txn
 from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effects
 from stelae.sim.rng import SimRng
+from stelae.storage.log.commits import TabletCommits
 from stelae.storage.log.replay import ReplayedLog, replay
 from stelae.storage.log.wal import Wal, WalSettings
 from tests.effort import HANG_S
@@ -173,7 +174,7 @@ def test_sync_tells_of_the_last_record() -> None:
 def test_whoever_asks_for_a_txn_waits_for_the_last_record_at_or_below() -> None:
     wal = Wal(disk := SimDisk(SimRng(0)), threading.Lock(), SMALL, Heard(), finished(disk))
     assert wal.last_undecided(TXN_MAX) is None
-    futures = {txn: wal.enqueue(record(txn)) for txn in (20, 5, 30, 10, 25)}
+    futures = {txn: wal.enqueue(record(txn), (TabletCommits(),)) for txn in (20, 5, 30, 10, 25)}
     for at, last in ((4, None), (5, 5), (9, 5), (10, 10), (24, 10), (25, 25), (TXN_MAX, 25)):
         assert wal.last_undecided(Txn(at)) is (None if last is None else futures[last])
     wal.drain()
@@ -355,6 +356,7 @@ def test_threads_that_write_and_drain_at_once(tmp_path: Path) -> None:
     lock = threading.Lock()
     heard = Heard()
     wal = Wal(files, lock, WalSettings(20_000, 2_000), heard, log)
+    commits = TabletCommits()
     txns = iter(range(1, 10_000))
     wrong: list[str] = []
 
@@ -362,7 +364,7 @@ def test_threads_that_write_and_drain_at_once(tmp_path: Path) -> None:
         for _ in range(150):
             with lock:
                 entry = record(next(txns), bytes(100))
-                future = wal.enqueue(entry)
+                future = wal.enqueue(entry, (commits,))
             wal.drain()
             if not future.done():
                 wrong.append("drained, and yet not decided")

@@ -19,9 +19,6 @@ ROOMS_FOR_TESTS = ("sim",)
 KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
-    "stelae.format.log.marks.encode_mark": "what shards write that tablets come to and leave; logs with it are read",
-    "stelae.registry.leases.fencing.fence_shard": "takes a shard from a process that sleeps, if others have its rows",
-    "stelae.registry.leases.sight.ShardSight": "says when that may be done; the simulation does it",
     "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""

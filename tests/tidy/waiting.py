@@ -19,6 +19,15 @@ _LOCKS = ("Lock", "RLock", "Condition")
 
 ALLOWED: Mapping[str, str] = {
     "storage/files/cache.py:BlockCache.load": "for the thread that reads the very block that is asked for",
+    "storage/log/futures.py:all_done.finish": "all futures are done: this is called when they are",
+    "storage/replicas/log.py:ReplicaLog._note_kept": "the future is done: this is called when it is",
+    "storage/replicas/log.py:ReplicaLog.wait_committed": "a flush waits for other replicas, for a bounded time",
+    "storage/upkeep/saving.py:ConfigSaving._note_logged": "the future is done: this is called when it is",
+    "storage/upkeep/saving.py:ConfigSaving._wait_logged": "whoever needs a config saved waits for it, bounded",
+    "tserver/replication/following.py:Following._wait": "for this disk, until the leader's deadline",
+    "tserver/replication/leading.py:Leading._begin": "for a record of this shard's log, when that was drained",
+    "tserver/replication/leading.py:Leading._note_logged": "the future is done: this is called when it is",
+    "tserver/replication/leading.py:Leading.lead": "the master's request waits a while for the tablets to open",
     "storage/log/wal.py:Wal._wait": "for the thread that writes the log, and no longer than the caller's deadline",
     "storage/offline/writing.py:FileCutter.write": "in a Spark task, for the files that it wrote itself",
     "storage/read/scans/windows.py:_result": "for what has begun on the reading pool; what has not is done here",

@@ -363,7 +363,7 @@ def _hasty() -> AbstractContextManager[Any]:
         (_from_receipt, "was answered after number", 94, 400),
         (_while_the_disk_hangs, "", 6, 60),
         (_unchecked, "was answered after number", 18, 100),
-        (_trusting, "was answered after number", 1, 30),
+        (_trusting, "was answered after number", 30, 150),
         (_hasty, "was answered after number", 7, 60),
     ],
     ids=[

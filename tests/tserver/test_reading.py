@@ -54,6 +54,46 @@ def test_a_row_is_never_missing_because_history_goes_under_the_read(
     assert place.get(info.id, 1) == 2
 
 
+def after_the_state_is_taken(place: Place, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Once, when somebody has looked for a row's tablet next."""
+    shard, waiting = place.server.shard, [act]
+    plain = shard.state_at
+
+    def state_at(*args: Any) -> Any:
+        found = plain(*args)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    monkeypatch.setattr(shard, "state_at", state_at)
+
+
+CHANGES: dict[str, Callable[[Place, TableId], object]] = {
+    "truncated": lambda place, table: place.store.truncate(table),
+    "flushed, and written again": lambda place, table: (place.store.flush(table), place.put(table, 1, a=2)),
+    "split, and written again": lambda place, table: (place.store.split(table, row(5)), place.put(table, 1, a=2)),
+}
+
+
+@pytest.mark.parametrize("is_asked_for_history", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_read_is_what_the_snapshot_shows_that_is_told_with_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, change: str, is_asked_for_history: bool
+) -> None:
+    """The tablet was looked for just before a change, and what is visible just after it."""
+    info = place.create()
+    place.put(info.id, 1, 7, a=1)
+    after_the_state_is_taken(place, monkeypatch, lambda: CHANGES[change](place, info.id))
+    now = {"truncated": None}.get(change, 2)
+    if is_asked_for_history:
+        found = place.store.history(info.id, row(1), ALL_COLUMNS, 1)
+        assert (None if found is None else found["a"][0].value) == now
+        return
+    txn, values_then = place.store.newest(info.id, row(1), ALL_COLUMNS)
+    assert values_then == place.store.newest(info.id, row(1), ALL_COLUMNS, txn)[1]
+    assert (None if values_then is None else values_then["a"]) == now
+
+
 def test_a_snapshot_that_becomes_too_old_under_the_read_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     info = place.create()
     at = place.put(info.id, 1, a=1)

@@ -18,7 +18,7 @@ from stelae.model.events import Event
 from stelae.model.hybrid import HybridClock, pack
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Compare, Entry, IsAbsent, Metastore, PutKey, ValueIs
-from stelae.registry.incarnations import FencedStore, begin_shard, fence_key
+from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard, fence_key
 from stelae.registry.leases.fencing import fence_shard
 from stelae.registry.leases.shard import lease_key
 from stelae.registry.leases.sight import ShardSight
@@ -128,7 +128,7 @@ class World:
 
     async def _be_shard(self, host: str, clock: ProcessClock, compare: Compare) -> None:
         store, time, over = self.server.client(host), HybridClock(clock.wall_ms), asyncio.Event()
-        fence = await begin_shard(Beginning(store, compare), NODE, "n", 0, "log")
+        fence = await begin_shard(Beginning(store, compare), ShardIdentity(NODE, "n", 0, "log"))
         held = await leasing.resume(store, fence, time)
         time.resume(max(self.log, default=Txn(0)))
         log = ThinLog(self.log, lambda: host in self.hanging)

@@ -320,9 +320,11 @@ def test_what_cannot_be_sent_is_refused(frame: Frame, message: str) -> None:
 def test_large_bodies_are_not_copied() -> None:
     body, message = bytes(JOINED_BYTES_MAX), memoryview(bytes(10))
     head, *rest = encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", message, body))
-    assert rest[0] is message
-    assert rest[1] is body
-    assert len(head) < 32
+    assert rest[0] is body
+    assert len(rest) == 1
+    assert len(head) < 32 + len(message)
+    long = bytes(JOINED_BYTES_MAX + 1)
+    assert encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", long, body))[1:] == [long, body]
     assert len(encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", b"", body))) == 1
     assert len(encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", b"", body + b"x"))) == 2
 

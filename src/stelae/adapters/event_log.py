@@ -18,11 +18,13 @@ import msgspec
 
 from stelae.model.events import (
     ClockIsOff,
+    CollectionPutOff,
     DiskRefused,
     Event,
     HandshakeRefused,
     OwnerLost,
     ServedInsecurely,
+    ShardRemoved,
     StoreFilled,
     TicketExpired,
     UnknownFilesFound,
@@ -31,10 +33,12 @@ from stelae.model.events import (
 LOGGER = "stelae.events"
 _WARNINGS = (
     ClockIsOff,
+    CollectionPutOff,
     DiskRefused,
     HandshakeRefused,
     OwnerLost,
     ServedInsecurely,
+    ShardRemoved,
     StoreFilled,
     TicketExpired,
     UnknownFilesFound,

@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,3 +188,12 @@ def _write_executable(target: Path, text: str) -> None:
     except OSError:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+def write_jar(directory: str, name: str, classes: Mapping[str, bytes]) -> str:
+    """A jar of compiled classes, by their full names. Its path."""
+    path = Path(directory) / name
+    with zipfile.ZipFile(path, "w") as jar:
+        for class_name, code in classes.items():
+            jar.writestr(f"{class_name.replace('.', '/')}.class", code)
+    return str(path)

@@ -8,12 +8,14 @@ from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_p
 from stelae.master.changes.desk import ChangesDesk
 from stelae.master.changes.loads import TableChanges
 from stelae.master.cluster import OPERATIONS, ClusterMaster, MasterParts
-from stelae.master.collection import Collection
 from stelae.master.desk import TableDesk
+from stelae.master.garbage.collection import Collection
+from stelae.master.garbage.rounds import CollectionRounds
 from stelae.master.leadership import MasterIdentity
-from stelae.master.links import ChangedServers, ShardFinder, ShardServers
+from stelae.master.links import ChangedServers, ShardServers
 from stelae.master.lookout import Lookout
 from stelae.master.master import Master
+from stelae.master.removal import Removal
 from stelae.master.settings import MasterSettings
 from stelae.master.terms import LeadingGate, Term, Terms
 from stelae.model.events import Listener, Listeners, tell_nobody
@@ -26,6 +28,7 @@ from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
+from stelae.registry.wires.finding import ShardFinder
 from stelae.tserver.counts import note_failure
 from stelae.tserver.visits import Visits
 
@@ -70,24 +73,27 @@ def open_master(
 
         servers = ShardServers(store, open_peer, catalog, clock, settings.away_s)
         guarded = GuardedStore(store, held)
-        master = Master(guarded, catalog, servers, clock, settings.master, tell)
+        master = Master(guarded, catalog, servers, clock, settings.master, tell, servers.descriptors)
         changed, root = ChangedServers(servers, master.maps), settings.fragments
-        changes = TableChanges(guarded, changed, tables.info, clock, time, ports.rng, root, tell)
-        return Term(held, master, servers, changes)
+        changes = TableChanges(
+            guarded, changed, tables.info, clock, time, ports.rng, root, lambda table: table in tables.kept(), tell
+        )
+        return Term(held, master, servers, changes, Removal(guarded, master, catalog, clock, tell))
 
     identity = MasterIdentity(settings.id or settings.name, settings.name)
     terms = Terms(store, clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
     gate = LeadingGate(visits, terms)
-    desk = TableDesk(terms.master, tables, ports.loop, gate, terms.choose_split, terms.look_at_sizes)
+    desk = TableDesk(terms.master, tables, ports.loop, gate, terms.choose_split, terms.look_at_sizes, is_alone=False)
     collection = None
     if blobs is not None:
         now_ms, trash_s = clock.wall_ms, settings.trash_s
         collection = Collection(store, blobs, ports.loop, time, now_ms, trash_s, tables.is_known, tell)
     changes = ChangesDesk(terms.changes, ports.loop, gate)
     lookout = Lookout(store, clock, identity, settings.release, lambda name, find: make_peer(ports, name, me, find))
-    parts = MasterParts(store, ports.loop, clock, mark, catalog, visits, terms, desk, changes, lookout, collection)
+    rounds = CollectionRounds(clock, settings.collect_every_s, tell)
+    parts = MasterParts(
+        store, ports.loop, clock, mark, catalog, visits, terms, desk, changes, lookout, rounds, collection
+    )
     return ClusterMaster(
-        parts,
-        lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender),
-        settings.collect_every_s,
+        parts, lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender)
     )

@@ -11,18 +11,23 @@ from stelae.model.hybrid import HybridClock
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
+from stelae.ports.metastore import DeletePrefix, PutKey
 from stelae.registry.catalog.following import follow_catalog
-from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard, check_shard
+from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard, check_shard, log_key
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.leases.held import LEASE_S
+from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
+from stelae.registry.tablet_records import holds_alone, read_tablets
 from stelae.registry.views.prefixed import PrefixedStore, local_prefix
+from stelae.registry.wires.finding import ShardFinder
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
 from stelae.tserver.counts import EventCounts, note_failure
 from stelae.tserver.lease.leasing import Leasing, resume
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
+from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
@@ -72,8 +77,8 @@ def open_shard(
     tell, time = Listeners(counts, listener, on_failure=note_failure), HybridClock(ports.clock.wall_ms)
     place = f"shard {identity.name}"
     mark = run(mark_store(store, ports.rng, is_cluster=True))
-    run(check_shard(store, identity.node, identity.node_name, identity.number, identity.log))
-    fence = run(begin_shard(store, identity.node, identity.node_name, identity.number, identity.log))
+    run(check_shard(store, identity, holds_alone(run(read_tablets(store)), identity.name)))
+    fence = run(begin_shard(store, identity))
     left = run(resume(store, fence, time))
     me = introduce_process(ports, settings.process, "shard", mark.token)
     catalog = run(follow_catalog(store, ports.clock, time, ports.rng, identity.name))
@@ -84,12 +89,16 @@ def open_shard(
         master = make_peer(ports, "the master", me, find, sender.sign)
         to_master = RemoteMasterLink(master, store, ports.loop, ports.clock)
         fenced = FencedStore(store, fence)
-        own = PrefixedStore(fenced, local_prefix(identity.node, identity.number))
+        local = local_prefix(identity.node, identity.number)
+        if fence.is_new_log:
+            noted = PutKey(log_key(identity.node, identity.number), identity.log.encode())
+            run(fenced.txn([], [DeletePrefix(local), noted]))  # what it kept was about the log that it had
+        own = PrefixedStore(fenced, local)
         server_ports = ServerPorts(
             world.logs, world.blobs, own, ports.clock, time, ports.rng, ports.loop, world.reading, fenced
         )
         kept = (settings.fragments, mark.token, settings.shard, settings.pins_wait_s)
-        server_settings = ServerSettings(identity.name, place, *kept, is_alone=False)
+        server_settings = ServerSettings(identity.name, place, *kept, is_alone=False, log=identity.log)
         visits = Visits(place, tables.info)
         server = TabletServer.open(server_ports, tables, to_master, server_settings, visits, proved, tell)
     except BaseException:
@@ -97,7 +106,12 @@ def open_shard(
         raise
     lease = Leasing(fenced, fence, left, ports.clock, time, server.shard.wal, settings.lease_s, tell, deposed)
     known = (mark, catalog, fence, lease, sender, to_master, server, counts)
+
+    def open_peer(shard: str) -> Peer:
+        return make_peer(ports, f"shard {shard}", me, ShardFinder(store, shard), sender.sign)
+
+    streams = Streams(server.shard, ports.clock, open_peer, master)
     return ClusterShard(
-        ShardParts(store, ports.loop, *known, ports.clock, tell, settings.release),
+        ShardParts(store, ports.loop, *known, ports.clock, tell, streams, settings.release),
         lambda shard, at: serve_process(ports, settings.process, me, shard, OPERATIONS, at, tell, sender, lease.doubt),
     )

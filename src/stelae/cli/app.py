@@ -112,6 +112,12 @@ def _cluster(app: typer.Typer) -> None:
     app.add_typer(cluster_app, name="cluster", rich_help_panel=CLUSTER_PANEL)
 
 
+def _topology(app: typer.Typer) -> None:
+    from stelae.cli.cluster.topology import topology_app
+
+    app.add_typer(topology_app, name="topology", rich_help_panel=CLUSTER_PANEL)
+
+
 def _demo(app: typer.Typer) -> None:
     from stelae.cli.demo.verb import register_demo
 
@@ -133,6 +139,7 @@ _VERBS: dict[str, Callable[[typer.Typer], None]] = {
     **dict.fromkeys(("up", "down"), _machine),
     **dict.fromkeys(("master", "node"), _processes),
     "cluster": _cluster,
+    "topology": _topology,
 }
 """In the order of the help; what each takes to be registered."""
 

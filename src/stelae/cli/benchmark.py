@@ -19,7 +19,7 @@ import typer
 import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
-from stelae.cli.places import MACHINE_PANEL, JsonOption
+from stelae.cli.places import MACHINE_PANEL, JsonOption, cluster_place
 from stelae.cli.screens import counted, grid, number_text, out, print_json, progress_bar, size_text
 from stelae.model.errors import InvalidArgument
 
@@ -93,7 +93,7 @@ def _measure_directory(directory: Path | None, rows: int) -> tuple[list[Figure],
 
 def _measure_cluster(masters: str, rows: int) -> tuple[list[Figure], int]:
     table = f"bench_{SystemRng().token(4).hex()}"
-    with stelae.connect(masters) as database:
+    with cluster_place(masters).opened() as database:
         try:
             return _measure(database, table, rows)
         finally:

@@ -168,12 +168,23 @@ def store_place(own: SaidPlace, before: SaidPlace | None) -> StorePlace:
     if said.cluster is not None:
         if own.store is not None or (before is not None and before.store is not None):
             raise InvalidArgument(f"--store goes with --path: the cluster {said.cluster} knows where its fragments are")
-        return ClusterPlace(said.cluster)
+        return cluster_place(said.cluster)
     stores = (each.store for each in levels if each.path in (None, said.path) and each.cluster is None)
     from stelae.adapters.blobs.urls import store_directory
 
     directory = store_directory(said.path or Path())
     return DirectoryPlace(directory, said.said_by, next((each for each in stores if each is not None), None))
+
+
+def cluster_place(masters: str) -> ClusterPlace:
+    """What `stelae.toml` says of who is let in counts for all that this command does and starts, Spark's tasks
+    included."""
+    settings = read_settings()
+    if settings:
+        from stelae.launch.access import environment_of
+
+        os.environ.update(environment_of(settings, os.environ))
+    return ClusterPlace(masters)
 
 
 def _first_said(levels: Iterable[SaidPlace]) -> SaidPlace | None:
@@ -249,7 +260,7 @@ def cluster_placed(verb: Callable[..., None]) -> Callable[..., None]:
             raise InvalidArgument(
                 f"say which cluster: --cluster HOST:PORT, or STELAE_CLUSTER, or a {SETTINGS_FILE} with cluster = ..."
             )
-        return ClusterPlace(said)
+        return cluster_place(said)
 
     return _with_options(verb, {"cluster": (ClusterOption, None)}, resolve)
 

@@ -105,8 +105,10 @@ def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Ro
 
 
 def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo], *, with_places: bool = False) -> Grid:
-    """`with_places`: with the server that has each."""
-    places = ("on",) if with_places else ()
+    """`with_places`: with the server that has each, and those of its other replicas."""
+    places: tuple[str, ...] = ("on",) if with_places else ()
+    if with_places and any(each.replicas for each in tablets):
+        places = ("led by", "epoch", "replicas")
     sizes = ("size", "in memory", "files")
     table = grid("tablet", "from", "to", *places, *sizes, "state", right=("tablet", *sizes))
     for each in tablets:
@@ -116,13 +118,18 @@ def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo], *, with_plac
             str(each.tablet),
             row_text(schema, each.start) if each.start else "[dim]the first row[/]",
             row_text(schema, each.stop) if each.stop is not None else "[dim]the last row[/]",
-            *((as_shown(each.server),) if with_places else ()),
+            *_places_of(each)[: len(places)],
             size_text(each.size_bytes),
             size_text(each.memory_bytes),
             each.files,
             f"[{colour}]{as_shown(state)}[/]",
         )
     return table
+
+
+def _places_of(tablet: TabletInfo) -> tuple[str, str, str]:
+    others = [f"{server} ({behind} behind)" if behind else server for server, behind in tablet.replicas]
+    return as_shown(tablet.server), str(tablet.epoch), as_shown(", ".join(others))
 
 
 def json_tablet(schema: TableSchema, tablet: TabletInfo) -> dict[str, Any]:
@@ -139,6 +146,8 @@ def json_tablet(schema: TableSchema, tablet: TabletInfo) -> dict[str, Any]:
         "memory_bytes": tablet.memory_bytes,
         "files": tablet.files,
         "schema_version": tablet.schema_version,
+        "epoch": tablet.epoch,
+        "replicas": [{"server": server, "behind": behind} for server, behind in tablet.replicas],
     }
 
 

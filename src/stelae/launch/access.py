@@ -55,6 +55,17 @@ def find_access(
     return Access(_find_token(token, token_file, around, settings or {}), _find_tls(tls, around, settings or {}))
 
 
+def environment_of(settings: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, str]:
+    """What a `stelae.toml` in the current directory says, in the words of the environment: for processes that are
+    started elsewhere. Nothing about what the environment says something about itself."""
+    said: dict[str, str] = {}
+    if not any(environment.get(name) for name in (_TOKEN, _TOKEN_FILE)):
+        said[_TOKEN_FILE] = _token_file(settings) or ""
+    if not any(environment.get(f"{_TLS}{name.upper()}") for name in _TLS_NAMES):
+        said |= {f"{_TLS}{name.upper()}": _text(settings, f"tls_{name}") or "" for name in _TLS_NAMES}
+    return {name: os.path.abspath(os.path.expanduser(file)) for name, file in said.items() if file}
+
+
 def read_token(path: str | os.PathLike[str]) -> ClusterToken:
     """Of a file that holds nothing else; spaces and line ends around it do not count."""
     place = str(Path(path).expanduser())
@@ -90,10 +101,14 @@ def _find_token(
             raise InvalidArgument(f"{_TOKEN}: {error}") from None
     if said_file:
         return read_token(said_file)
+    found = _token_file(settings)
+    return None if found is None else read_token(found)
+
+
+def _token_file(settings: Mapping[str, object]) -> str | None:
     if "token" in settings:
         raise InvalidArgument("stelae.toml: token: write token_file, and the token into a file that only you can read")
-    found = _text(settings, "token_file")
-    return None if found is None else read_token(found)
+    return _text(settings, "token_file")
 
 
 def _find_tls(given: TlsGiven, around: Mapping[str, str], settings: Mapping[str, object]) -> TlsFiles | None:

@@ -43,7 +43,7 @@ from stelae.launch.identity import read_master, read_shard
 from stelae.launch.local import shard_settings
 from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
 from stelae.launch.metrics import MetricsPage, check_metrics_binding
-from stelae.launch.steps import start_steps
+from stelae.launch.steps import start_shard_steps
 from stelae.model.errors import AlreadyExists
 from stelae.model.events import Listener as EventListener
 from stelae.model.events import ServedInsecurely
@@ -87,6 +87,13 @@ class ProcessOptions:
     def process(self) -> str:
         """What the process is called in the cluster."""
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class MasterOptions(ProcessOptions):
+    """`collect_every_s`: how often files that nobody needs are looked for."""
+
+    collect_every_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +218,22 @@ class _Process:
 class MasterProcess(_Process):
     """Serves when it is made."""
 
-    def __init__(self, options: ProcessOptions) -> None:
+    def __init__(self, options: MasterOptions) -> None:
+        self._master_options = options
         super().__init__(options, "stelae-master")
 
     def _serve(self) -> None:
-        options = self._options
+        options = self._master_options
         blobs, url = self._open_blobs()
         known = read_master(options.directory, self._ports.rng)
-        settings = ClusterMasterSettings(options.name, options.release, self._limits, known.id, fragments=url)
+        settings = ClusterMasterSettings(
+            options.name,
+            options.release,
+            self._limits,
+            known.id,
+            collect_every_s=options.collect_every_s,
+            fragments=url,
+        )
         tell = EventLog(options.name)
         self.master = open_master(self._ports, settings, tell, blobs)
         self._ends.callback(self.master.close)
@@ -259,7 +274,7 @@ class ShardProcess(_Process):
         tell = EventLog(settings.identity.name)
         self.shard = open_shard(self._ports, world, settings, logs.settle, tell, ask_to_stop)
         self._ends.callback(self.shard.close)
-        for end in reversed(start_steps(self.shard)):
+        for end in reversed(start_shard_steps(self.shard)):
             self._ends.callback(end)
         self.life = self.shard.serve(self._listen(tell))
         self._ends.callback(self.shard.leave)

@@ -12,6 +12,7 @@ TEND_S = 60.0
 """So often is looked for what time alone makes due."""
 
 _FLUSH_PAUSE_S = 0.05
+_STREAMS_S = 0.5
 
 
 class Stepping(Protocol):
@@ -25,6 +26,19 @@ class Stepping(Protocol):
     def compact_step(self) -> bool: ...
 
     def log_step(self) -> bool: ...
+
+
+class Replicating(Stepping, Protocol):
+    """Whose tablets may have replicas elsewhere."""
+
+    def stream_step(self) -> bool: ...
+
+
+def start_shard_steps(shard: Replicating) -> list[Callable[[], None]]:
+    """As `start_steps`, of a shard of a cluster."""
+    streaming = StepThread("stelae-streams", shard.stream_step, _STREAMS_S)
+    shard.wakes.streams = streaming.wake
+    return [streaming.close, *start_steps(shard)]
 
 
 def start_steps(server: Stepping) -> list[Callable[[], None]]:

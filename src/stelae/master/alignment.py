@@ -22,6 +22,7 @@ from stelae.model.ids import SchemaVersion, TableId
 from stelae.ports.clock import Clock
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import AlterTable, DeleteTablets, LoadTable, TabletReport, UnloadTable
+from stelae.registry.tablet_records import is_only_on
 from stelae.service.deadlines import Deadline
 
 NOT_NOW = (Retryable, UnknownOutcome, PermissionDenied)
@@ -51,10 +52,12 @@ class Alignment:
         self._settings = settings
         self._late: dict[str, None] = {}
         self._doubted: dict[TableId, None] = {}
+        self._gone: dict[str, None] = {}
+        self._has_lost = False
 
     @property
     def has_work(self) -> bool:
-        return bool(self._late or self._doubted)
+        return bool(self._late or self._doubted or self._has_lost)
 
     @property
     def has_doubts(self) -> bool:
@@ -69,8 +72,15 @@ class Alignment:
         self._late[server] = None
 
     async def note_servers(self) -> None:
-        """All servers are to be lined up."""
+        """All servers are to be lined up; what those had that were taken out has to be replaced."""
         self._late |= dict.fromkeys(await self._servers.names())
+        await self.note_gone()
+
+    async def note_gone(self) -> None:
+        """Servers were taken out of the store: they are waited for no more."""
+        self._gone = dict.fromkeys(await self._servers.gone())
+        self._late = {server: None for server in self._late if server not in self._gone}
+        self._has_lost = bool(self._gone)
 
     async def line_up_servers(self) -> None:
         """All that are late, at once; one that does not answer stays late."""
@@ -136,6 +146,20 @@ class Alignment:
                     mine = self._records.maps.with_replaced(table)
                     late = overdue(mine, self._clock.wall_ms(), timeout_ms)
                     await self._assignment.create(await self._assignment.replace(late))
+
+    async def replace_lost(self) -> None:
+        """Others, without rows, in the place of tablets that only a server had that was taken out. Those of a dropped
+        table stay as they are: it cannot be recalled any more, and is forgotten in its time."""
+        if not self._has_lost:
+            return
+        tables, self._has_lost = self._catalog.latest.tables, False
+        found = {record.table for record in self._records.maps.all() if is_only_on(record, self._gone)}
+        for table in sorted(each for each in found if each in tables):
+            self._has_lost = True
+            with suppress(*NOT_NOW):
+                async with self._turns.turn(table):
+                    mine = self._records.maps.with_replaced(table)
+                    await self._assignment.make_anew([record for record in mine if is_only_on(record, self._gone)])
 
     async def _line_up(self, server: str, table: TableId, deadline: Deadline | None = None) -> None:
         """Of one server and table; the caller has its turn."""

@@ -12,6 +12,7 @@ import msgspec
 
 from stelae.master.plan import in_phase, prepared
 from stelae.master.records import Records
+from stelae.master.replication.replication import Replication
 from stelae.master.servers import Servers, place_tablets
 from stelae.master.settings import MasterSettings
 from stelae.model.errors import Deposed, DiskFailed, DiskFull, Retryable, Unavailable, UnknownOutcome
@@ -30,14 +31,22 @@ class _Tried:
     late: list[TabletRecord] = field(default_factory=list)
     full: list[str] = field(default_factory=list)
     broken: list[DiskFailed] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)
 
 
 class Assignment:
     """For the tasks of one event loop; the caller has the turn of the tablets' table."""
 
     def __init__(
-        self, store: Metastore, records: Records, servers: Servers, clock: Clock, settings: MasterSettings
+        self,
+        store: Metastore,
+        records: Records,
+        servers: Servers,
+        clock: Clock,
+        settings: MasterSettings,
+        replication: Replication | None = None,
     ) -> None:
+        self._replication = replication
         self._store = store
         self._records = records
         self._servers = servers
@@ -60,7 +69,7 @@ class Assignment:
             is_over = deadline is not None and deadline.is_over
             if tried.late and (is_over or attempt + 1 == self._settings.attempts_max):
                 raise _not_running(tried)
-            silent |= {record.server for record in tried.late}
+            silent |= {record.server for record in tried.late if not record.replicas} | tried.silent
             waiting = await self.replace(tried.late, deadline)
 
     async def replace(self, late: Sequence[TabletRecord], deadline: Deadline | None = None) -> list[TabletRecord]:
@@ -79,21 +88,46 @@ class Assignment:
                 await self._servers.link(server).ask(request, deadline)
         return following
 
+    async def make_anew(self, lost: Sequence[TabletRecord]) -> None:
+        """Others, without rows, in the place of tablets of one table whose server is gone for good."""
+        ranges = [record.rows for record in lost if record.phase is not TabletPhase.REPLACED]
+        ids = await take_tablet_ids(self._store, len(ranges)) if ranges else []
+        following = prepared(ids, lost[0].table, ranges, self._clock.wall_ms()) if lost else []
+        await self._records.write(following, lost)
+        await self.create(following)
+
     async def _placed(self, records: Sequence[TabletRecord], silent: set[str]) -> list[TabletRecord]:
         """Each with a server: the one that it was put on before, which may have it already."""
+        copied: list[TabletRecord] = []
+        if self._replication is not None:
+            is_copied = self._replication.is_replicated
+            copied = await self._replication.place([r for r in records if r.replicas or is_copied(r.table)], silent)
+            records = [record for record in records if not (record.replicas or is_copied(record.table))]
         unplaced = sorted((r for r in records if not r.server), key=lambda r: (r.table, r.rows.start))
         if not unplaced:
-            return list(records)
+            return [*records, *copied]
         chosen = place_tablets(len(unplaced), await self._servers.placeable(), self._records.maps.all(), silent)
         placed = [msgspec.structs.replace(r, server=at) for r, at in zip(unplaced, chosen, strict=True)]
-        return [*(record for record in records if record.server), *placed]
+        return [*(record for record in records if record.server), *placed, *copied]
 
     async def _ask(self, creating: Sequence[TabletRecord], deadline: Deadline | None) -> _Tried:
         """All servers at once: none waits for another."""
         tried = _Tried()
-        found = by_server(creating).items()
-        await asyncio.gather(*(self._ask_one(server, mine, tried, deadline) for server, mine in found))
+        found = by_server([record for record in creating if not record.replicas]).items()
+        asked = [self._ask_one(server, mine, tried, deadline) for server, mine in found]
+        if copied := [record for record in creating if record.replicas]:
+            asked.append(self._ask_members(copied, tried, deadline))
+        await asyncio.gather(*asked)
         return tried
+
+    async def _ask_members(self, copied: Sequence[TabletRecord], tried: _Tried, deadline: Deadline | None) -> None:
+        """The servers of tablets that have several replicas."""
+        if self._replication is None:
+            raise Unavailable("this master has no tablets with several replicas")
+        running, tried.silent = await self._replication.create(copied, deadline)
+        there = [record for record in copied if record.tablet in running]
+        await self._records.write(in_phase(there, TabletPhase.RUNNING, self._clock.wall_ms()))
+        tried.late += [record for record in copied if record.tablet not in running]
 
     async def _ask_one(
         self, server: str, mine: Sequence[TabletRecord], tried: _Tried, deadline: Deadline | None
@@ -116,10 +150,11 @@ class Assignment:
 
 
 def by_server(records: Sequence[TabletRecord]) -> dict[str, list[TabletRecord]]:
-    """The records of each server, in their order."""
+    """The records of each server, in their order; of tablets with several replicas, those of all that have one."""
     found: dict[str, list[TabletRecord]] = {}
     for record in records:
-        found.setdefault(record.server, []).append(record)
+        for server in record.servers or ("",):
+            found.setdefault(server, []).append(record)
     return found
 
 

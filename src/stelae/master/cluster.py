@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
 from stelae.master.changes.desk import ChangesDesk
-from stelae.master.collection import Collection
 from stelae.master.desk import Gate, TableDesk
+from stelae.master.garbage.collection import Collection
+from stelae.master.garbage.rounds import CollectionRounds
 from stelae.master.locating import Locator
 from stelae.master.lookout import Lookout
 from stelae.master.terms import Terms
-from stelae.model.errors import Deposed, Unavailable
+from stelae.model.errors import DeadlineExceeded, Deposed, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
@@ -25,13 +27,20 @@ from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, Sh
 from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
-from stelae.registry.masters.overview import ClusterOverview, Heard
+from stelae.registry.masters.overview import ClusterOverview, Heard, collection_put_off, with_late
+from stelae.registry.masters.removing import RemovedServers
+from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted
 from stelae.registry.store_mark import StoreMark
-from stelae.service.deadlines import Deadline
+from stelae.service.deadlines import Deadline, left_of
 from stelae.service.operations import METRICS
 from stelae.service.table import MASTER_OPERATIONS
 
-OPERATIONS = {**MASTER_OPERATIONS, METRICS.name: METRICS, **MASTER_CONTROL}
+OPERATIONS = {
+    **MASTER_OPERATIONS,
+    METRICS.name: METRICS,
+    **MASTER_CONTROL,
+    CHANGE_MEMBERS.name: CHANGE_MEMBERS,
+}
 """What a master is asked."""
 
 
@@ -67,6 +76,7 @@ class MasterParts:
     desk: TableDesk
     changes: ChangesDesk
     lookout: Lookout
+    rounds: CollectionRounds
     collection: Collection | None = None
 
 
@@ -79,10 +89,8 @@ class ClusterMaster:
         self,
         parts: MasterParts,
         serve: Callable[[ClusterMaster, Listener], Service],
-        collect_every_s: float = 300.0,
     ) -> None:
-        """`serve` has what comes in at a listener carried out by it. `collect_every_s`: how often files that nobody
-        needs are looked for."""
+        """`serve` has what comes in at a listener carried out by it."""
         self._metastore = parts.metastore
         self._run = parts.loop.run
         self._clock = parts.clock
@@ -95,8 +103,7 @@ class ClusterMaster:
         self._desk = desk = parts.desk
         self._collection = parts.collection
         self._collecting = RLock()
-        self._collect_every_s = collect_every_s
-        self._collect_s = parts.clock.monotonic_s() + collect_every_s
+        self._rounds = parts.rounds
         self._locator = Locator(parts.metastore, parts.catalog, parts.terms)
         self._closing = RLock()
         self._is_closed = False
@@ -125,22 +132,23 @@ class ClusterMaster:
         if self._terms.guard is not None:
             with suppress(Deposed):
                 self._desk.tend()
-                self._collect_if_due()
+                self._rounds.collect_if_due(self.collect)
 
-    def _collect_if_due(self) -> None:
-        """Now and then. A shard that is away, or a store that refuses, puts it off."""
-        now_s = self._clock.monotonic_s()
-        if now_s >= self._collect_s:
-            self._collect_s = now_s + self._collect_every_s
-            with suppress(Unavailable):
-                self.collect()
-
-    def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:  # noqa: ARG002 - as long as it takes
+    def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         """Remove the files that nobody needs: how many, and their bytes. Unavailable if a shard does not answer."""
         if self._collection is None:
             raise Unavailable("this master was started without the store that the files lie on")
-        with self._gate.visit(), self._collecting:
-            return self._collection.collect(self._terms.current().servers, for_good=for_good)
+        with self._gate.visit(), self._collect_alone(deadline):
+            return self._collection.collect(self._terms.current().servers, for_good=for_good, deadline=deadline)
+
+    @contextmanager
+    def _collect_alone(self, deadline: Deadline | None) -> Iterator[None]:
+        if not self._collecting.acquire(timeout=-1 if deadline is None else deadline.left_s):
+            raise DeadlineExceeded("files are being collected, and that is not done yet; try again")
+        try:
+            yield
+        finally:
+            self._collecting.release()
 
     # -- what shards and clients ask besides what the desk does
 
@@ -152,7 +160,13 @@ class ClusterMaster:
         with self._gate.visit():
             self._run(self._terms.master().join(left, right, deadline=deadline))
 
-    def tablets_at_rest(self, *, deadline: Deadline | None = None) -> TabletsAtRest:  # noqa: ARG002 - changes end by themselves
+    def remove_servers(self, name: str, *, accepts_loss: bool, deadline: Deadline | None = None) -> RemovedServers:  # noqa: ARG002 - it takes a lease's time
+        """Take a node, or one shard, out of the cluster for good."""
+        with self._gate.visit():
+            self._terms.check_tablets()
+            return self._run(self._terms.current().removal.remove(name, accepts_loss=accepts_loss))
+
+    def tablets_at_rest(self, *, deadline: Deadline | None = None) -> TabletsAtRest:
         self._terms.check_tablets()
         master = self._terms.master()
 
@@ -160,7 +174,26 @@ class ClusterMaster:
             return TabletsAtRest(self.catalog.latest.version, master.maps.all())
 
         with self._gate.visit():
-            return self._run(master.look_undisturbed(look))
+            return self._run(master.look_undisturbed(look, deadline))
+
+    def change_members(
+        self, wanted: Sequence[MembersWanted], *, deadline: Deadline | None = None
+    ) -> tuple[MembersNow, ...]:
+        """What leaders of tablets wish for."""
+        self._terms.check_tablets()
+        replication = self._terms.master().replication
+        if replication is None:
+            raise Unavailable("this master has no tablets with several replicas")
+
+        async def change() -> tuple[MembersNow, ...]:
+            async with asyncio.timeout(left_of(deadline)):
+                return await replication.change_members(wanted)
+
+        with self._gate.visit():
+            try:
+                return self._run(change())
+            except TimeoutError:
+                raise Unavailable("who the members of tablets are was not written in time") from None
 
     def heartbeat(self, beat: Heartbeat, *, deadline: Deadline | None = None) -> HeartbeatAnswer:  # noqa: ARG002 - it never waits
         self._gate.check()
@@ -204,7 +237,11 @@ class ClusterMaster:
         heard: Mapping[str, Heard] = {}
         with suppress(Deposed, Unavailable):  # whoever does not lead has heard nothing
             heard = self._terms.current().servers.descriptors.heard(self._clock.monotonic_s())
-        return await self._lookout.look(dict(self.metrics()), self.catalog.latest, heard)
+        found = await self._lookout.look(dict(self.metrics()), self.catalog.latest, heard)
+        put_off = self._rounds.put_off
+        if put_off is None or self._terms.guard is None:
+            return found
+        return with_late(found, collection_put_off(put_off.words, self._clock.monotonic_s() - put_off.since_s))
 
     # -- the end
 

@@ -78,6 +78,10 @@ class Descriptors:
         """None: it was not heard of in this term."""
         return self._known.get(server)
 
+    def forget(self, server: str) -> None:
+        """It is no server any more."""
+        self._known.pop(server, None)
+
     def heard(self, now_s: float) -> dict[str, Heard]:
         """By server: when it was last heard of, and how its clock stands."""
         return {server: Heard(now_s - found.heard_s, found.clock_off_ms) for server, found in self._known.items()}

@@ -9,23 +9,34 @@ from typing import Protocol
 
 from stelae.master.descriptors import Descriptors
 from stelae.master.maps import TabletMaps
-from stelae.model.errors import ConnectionLost, InvalidArgument, TabletAway, Unavailable
+from stelae.model.errors import (
+    Closed,
+    ConnectionLost,
+    Deposed,
+    InvalidArgument,
+    NotFound,
+    Retryable,
+    TabletAway,
+    Unavailable,
+    UnknownOutcome,
+)
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
-from stelae.registry.changes.asking import CHANGE, ChangeReport, ChangeRequest
-from stelae.registry.control import ControlRequest, TabletReport
+from stelae.registry.changes.asking import CHANGE, ChangeReport, ChangeRequest, PrepareChange
+from stelae.registry.control import ControlRequest, DeleteTablets, JoinTablets, ProveTable, SplitTablet, TabletReport
 from stelae.registry.control_operations import (
     CHOOSE_SPLIT,
     CONTROL,
     FILES_NEEDED,
     LOOK_AT_SIZES,
     REPORT,
+    RESIZE,
     ChosenSplit,
     FilesNeeded,
 )
-from stelae.registry.incarnations import read_lives
+from stelae.registry.incarnations import read_lives, read_shards
 from stelae.registry.peers import Peer
 from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
@@ -63,39 +74,60 @@ class RemoteServerLink:
         return self._server
 
     async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:
+        operation = RESIZE if isinstance(request, SplitTablet | JoinTablets) else CONTROL
+        lost: UnknownOutcome | None = None
         while True:
             try:
                 version = self._catalog.latest.version
-                return self._heard(await self._shard.ask(CONTROL, self._until(deadline), request, version))
-            except ConnectionLost:
-                now_s = self._clock.monotonic_s()
-                if self._away_from_s is None:
-                    self._away_from_s = now_s
-                is_over = deadline is not None and deadline.is_over
-                if is_over or now_s - self._away_from_s >= self._away_s:
-                    raise
+                return self._heard(await self._shard.ask(operation, self._until(deadline), request, version))
+            except (ConnectionLost, UnknownOutcome) as error:
+                if isinstance(error, UnknownOutcome):
+                    lost = error  # asked again, the shard says what came of it
+                if self._gives_up(deadline):
+                    raise lost or error from None
+            except Retryable:
+                if lost is not None:
+                    raise lost from None
+                raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def ask_change(self, request: ChangeRequest, files: Sequence[LoadedFile]) -> ChangeReport:
+    def _gives_up(self, deadline: Deadline | None) -> bool:
+        """Whether a shard that cannot be reached now is not to be asked again."""
+        now_s = self._clock.monotonic_s()
+        if self._away_from_s is None:
+            self._away_from_s = now_s
+        return now_s - self._away_from_s >= self._away_s or (deadline is not None and deadline.is_over)
+
+    async def ask_change(
+        self, request: ChangeRequest, files: Sequence[LoadedFile], deadline: Deadline | None = None
+    ) -> ChangeReport:
         """A shard that is away is not waited for: whoever leads the change comes again."""
-        report = await self._shard.ask(CHANGE, self._until(), request, files, self._catalog.latest.version)
+        report = await self._shard.ask(CHANGE, self._until(deadline), request, files, self._catalog.latest.version)
         self._away_from_s = None
         return report
 
     async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
         return self._heard(await self._shard.ask(REPORT, self._until(deadline), table))
 
-    async def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> ChosenSplit:
+    async def choose_split(
+        self, table: TableId, at: Row | None, tablet: int | None, deadline: Deadline | None = None
+    ) -> ChosenSplit:
         """Which of its tablets of a table to split and where."""
-        return await self._shard.ask(CHOOSE_SPLIT, self._until(), table, at, tablet, self._catalog.latest.version)
+        version = self._catalog.latest.version
+        return await self._shard.ask(CHOOSE_SPLIT, self._until(deadline), table, at, tablet, version)
 
     async def look_at_sizes(self) -> None:
         """A shard that is not there now looks at them when it starts."""
-        with suppress(Unavailable):
+        with suppress(Unavailable, Closed):
             await self._shard.ask(LOOK_AT_SIZES, self._until())
 
-    async def files_needed(self) -> FilesNeeded:
-        return await self._shard.ask(FILES_NEEDED, self._until())
+    async def files_needed(self, deadline: Deadline | None = None) -> FilesNeeded:
+        try:
+            return await self._shard.ask(FILES_NEEDED, self._until(deadline))
+        except Deposed:
+            raise
+        except Unavailable as error:
+            raise Unavailable(f"shard {self._server} does not say which files it needs: {error}") from error
 
     def _until(self, deadline: Deadline | None = None) -> Deadline:
         return Deadline(self._clock, _SILENCE_S) if deadline is None else deadline.within(_SILENCE_S)
@@ -105,8 +137,59 @@ class RemoteServerLink:
         return report
 
 
+class GoneServerLink:
+    """To a shard that was taken out of the cluster: what is to be deleted there is gone, and it holds nothing."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+
+    def end(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+    async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
+        if isinstance(request, DeleteTablets):
+            return TabletReport(self.server, ())
+        if isinstance(request, ProveTable):
+            raise NotFound(f"what shard {self.server} had of the table is lost: it was taken out of the cluster")
+        raise self._refusal()
+
+    async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
+        raise self._refusal()
+
+    async def ask_change(
+        self,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile],  # noqa: ARG002
+        deadline: Deadline | None = None,  # noqa: ARG002
+    ) -> ChangeReport:
+        if isinstance(request, PrepareChange):
+            raise self._refusal()
+        return ChangeReport(self.server, is_held=False)
+
+    async def choose_split(
+        self,
+        table: TableId,  # noqa: ARG002
+        at: Row | None,  # noqa: ARG002
+        tablet: int | None,  # noqa: ARG002
+        deadline: Deadline | None = None,  # noqa: ARG002
+    ) -> ChosenSplit:
+        raise self._refusal()
+
+    async def look_at_sizes(self) -> None:
+        return None
+
+    async def files_needed(self, deadline: Deadline | None = None) -> FilesNeeded:  # noqa: ARG002
+        raise self._refusal()
+
+    def _refusal(self) -> Unavailable:
+        return Unavailable(f"shard {self.server} was taken out of the cluster")
+
+
 class ShardServers:
-    """`Servers` of a cluster: a link to each shard that was ever started. `open_peer` connects to a shard by name."""
+    """`Servers` of a cluster: a link to each shard. `open_peer` connects to a shard by name."""
 
     def __init__(
         self,
@@ -122,16 +205,31 @@ class ShardServers:
         self._catalog = catalog
         self._clock = clock
         self._away_s = away_s
-        self._links: dict[str, RemoteServerLink] = {}
+        self._links: dict[str, RemoteServerLink | GoneServerLink] = {}
 
     async def names(self) -> tuple[str, ...]:
         return tuple(life.name for life in await read_lives(self._store))
+
+    async def gone(self) -> tuple[str, ...]:
+        """Those that were taken out of the cluster."""
+        found = tuple(each.name for each in (await read_shards(self._store))[1])
+        for server in found:
+            await self._note_gone(server)
+        return found
+
+    async def _note_gone(self, server: str) -> None:
+        link = self._links.get(server)
+        if not isinstance(link, GoneServerLink):
+            self._links[server] = GoneServerLink(server)
+            self.descriptors.forget(server)
+            if link is not None:
+                await link.close()
 
     async def placeable(self) -> tuple[str, ...]:
         """All but those of which the heartbeats have told no good."""
         return self.descriptors.placeable(await self.names(), self._clock.monotonic_s())
 
-    def link(self, server: str) -> RemoteServerLink:
+    def link(self, server: str) -> RemoteServerLink | GoneServerLink:
         link = self._links.get(server)
         if link is None:
             peer = self._open_peer(server)
@@ -149,7 +247,7 @@ class ShardServers:
             await link.close()
 
     async def choose_split(
-        self, maps: TabletMaps, table: TableId, at: Row | None, tablet: int | None
+        self, maps: TabletMaps, table: TableId, at: Row | None, tablet: int | None, deadline: Deadline | None = None
     ) -> tuple[TabletId, Row]:
         """Which tablet of a table to split and where: the one that holds the row; or this one, or the largest that any
         shard has, at the row that halves it."""
@@ -161,7 +259,7 @@ class ShardServers:
             servers = sorted({record.server for record in maps.of_table(table) if record.server})
         if not servers:
             raise TabletAway(f"no tablet of table {table} is on any shard yet")
-        asked = (self.link(server).choose_split(table, at, tablet) for server in servers)
+        asked = (self.link(server).choose_split(table, at, tablet, deadline) for server in servers)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         found = [each for each in answers if isinstance(each, ChosenSplit)]
         failed = [each for each in answers if isinstance(each, BaseException)]
@@ -171,9 +269,9 @@ class ShardServers:
         chosen = max(found, key=lambda each: each.size_bytes)
         return chosen.tablet, chosen.at
 
-    async def files_needed(self) -> list[FilesNeeded]:
+    async def files_needed(self, deadline: Deadline | None = None) -> list[FilesNeeded]:
         """What each shard needs of the store; Unavailable if one does not answer."""
-        return await asyncio.gather(*(self.link(server).files_needed() for server in await self.names()))
+        return await asyncio.gather(*(self.link(server).files_needed(deadline) for server in await self.names()))
 
     async def look_at_sizes(self) -> None:
         await asyncio.gather(*(self.link(server).look_at_sizes() for server in await self.names()))
@@ -189,8 +287,14 @@ class ChangedServers:
     def records(self, table: TableId) -> Sequence[TabletRecord]:
         return self._maps.of_table(table)
 
-    async def ask_change(self, server: str, request: ChangeRequest, files: Sequence[LoadedFile] = ()) -> ChangeReport:
-        return await self._servers.link(server).ask_change(request, files)
+    async def ask_change(
+        self,
+        server: str,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile] = (),
+        deadline: Deadline | None = None,
+    ) -> ChangeReport:
+        return await self._servers.link(server).ask_change(request, files, deadline)
 
 
 class NearServer(Protocol):
@@ -226,17 +330,3 @@ class LocalServerLink:
 
     async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
         return await self._aside(self._server.report, table)
-
-
-class ShardFinder:
-    """Finds where a shard serves, by what the metastore knows of its life."""
-
-    def __init__(self, metastore: Metastore, shard: str) -> None:
-        self._metastore = metastore
-        self._shard = shard
-
-    async def __call__(self, _: Deadline | None) -> str:
-        for life in await read_lives(self._metastore):
-            if life.name == self._shard:
-                return life.address
-        raise Unavailable(f"shard {self._shard} has not been started yet")

@@ -21,9 +21,13 @@ from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.master.alignment import NOT_NOW, Alignment
 from stelae.master.assignment import Assignment, by_server
+from stelae.master.descriptors import Descriptors
 from stelae.master.outcomes import made_already
 from stelae.master.plan import check_cuts, forgettable, prepared
 from stelae.master.records import Records
+from stelae.master.replication.choosing import check_zone
+from stelae.master.replication.replication import Replication
+from stelae.master.replication.resizing import Resizing
 from stelae.master.servers import Servers
 from stelae.master.settings import MasterSettings
 from stelae.master.turns import CATALOG, Turns
@@ -54,14 +58,12 @@ from stelae.registry.control import (
     AlterTable,
     ControlRequest,
     DeleteTablets,
-    JoinTablets,
     LoadTable,
     ProveTable,
-    SplitTablet,
-    TabletReport,
     UnloadTable,
     cut_ranges,
 )
+from stelae.registry.masters.guard import GuardedStore
 from stelae.registry.spaces import space_commands
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, take_tablet_ids
 from stelae.service.deadlines import Deadline
@@ -85,8 +87,10 @@ class Master:
         clock: Clock,
         settings: MasterSettings,
         tell: Listener = tell_nobody,
+        descriptors: Descriptors | None = None,
     ) -> None:
-        """`tell` hears what happens to tables."""
+        """`tell` hears what happens to tables. `descriptors`: what is heard of the shards of a cluster, whose tablets
+        may have several replicas."""
         self._tell = tell
         self._store = store
         self._catalog = catalog
@@ -95,7 +99,11 @@ class Master:
         self._settings = settings
         self._records = Records(store)
         self._turns = Turns()
-        self._assignment = Assignment(store, self._records, servers, clock, settings)
+        self.replication: Replication | None = None
+        if descriptors is not None and isinstance(store, GuardedStore):
+            self.replication = Replication(store, catalog, self._records, servers, descriptors, clock, tell)
+        self._assignment = Assignment(store, self._records, servers, clock, settings, self.replication)
+        self._resizing = Resizing(store, self._records, servers, clock, self.replication)
         self._alignment = Alignment(catalog, self._records, servers, self._assignment, self._turns, clock, settings)
         self._beginning = asyncio.Lock()
         self._has_begun = False
@@ -119,6 +127,12 @@ class Master:
         """A server has begun anew: what it has is looked at when this is tended next."""
         self._alignment.note_back(server)
 
+    async def replace_lost(self) -> None:
+        """Servers were taken out of the store: others, without rows, take the place of the tablets that they had."""
+        await self._begin()
+        await self._alignment.note_gone()
+        await self._alignment.replace_lost()
+
     async def _begin(self, deadline: Deadline | None = None) -> None:
         """Once: the newest catalog, the records as they are, and all servers lined up that answer."""
         if self._has_begun:
@@ -138,6 +152,7 @@ class Master:
         await self._alignment.line_up_servers()
         await self._alignment.settle_all()
         await self._alignment.settle_all()  # what the first one has found to be in doubt
+        await self._alignment.replace_lost()
 
     async def _execute(self, *commands: Command, deadline: Deadline | None = None) -> Catalog:
         """Commands go through this master's own store, which knows whether it leads."""
@@ -184,7 +199,7 @@ class Master:
     # -- creating
 
     async def create(self, command: CreateTable, cuts: Sequence[Row], *, deadline: Deadline | None = None) -> Table:
-        begun_s = self._clock.monotonic_s()
+        begun_s, is_created = self._clock.monotonic_s(), f"table {str(command.table)!r} is created"
         async with AsyncExitStack() as table_turn:
             async with self._change(CATALOG, deadline):
                 check_cuts(command.table, cuts, self._settings.tablets_per_table_max)
@@ -197,8 +212,9 @@ class Master:
                     await table_turn.enter_async_context(self._change(there.id, deadline))  # with all its tablets
                     return there
                 made, records = await self._make(command.table, commands, created[0].id, cuts, deadline)
-                await table_turn.enter_async_context(self._change(made.id, deadline))
-            with made_already(f"table {str(command.table)!r} is created"):
+                with made_already(is_created):
+                    await table_turn.enter_async_context(self._change(made.id, deadline))
+            with made_already(is_created):
                 await self._assignment.create(records, deadline)
         self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
         return made
@@ -293,6 +309,8 @@ class Master:
             catalog = await self._execute(command, deadline=deadline)
             with made_already(f"table {str(name)!r} is recalled"):
                 await self._ask_all(entry.table, LoadTable(entry.table), deadline)
+                if self.replication is not None:
+                    await self.replication.lead_again(entry.table, deadline)
         made = catalog.tables[entry.table]
         self._tell(TableRecalled(made.id, self._name(made), self._clock.monotonic_s() - begun_s))
         return made
@@ -331,12 +349,13 @@ class Master:
 
     async def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> Catalog:
         """Namespaces and zones. No tablet changes by it: sizes are judged by what the catalog then says."""
-        if isinstance(ask, CreateZoneAsk | AlterZoneAsk) and (ask.replicas or 1) > 1:
+        if isinstance(ask, CreateZoneAsk | AlterZoneAsk) and (ask.replicas or 1) > 1 and self.replication is None:
             raise InvalidArgument(
-                f"zone {ask.name!r}: replicas {ask.replicas}: each tablet has one replica in this release; more come "
-                "with replication"
+                f"zone {ask.name!r}: replicas {ask.replicas}: a store of one process has one replica of each tablet; "
+                "a cluster has more"
             )
         await self._begin(deadline)
+        check_zone(ask, await self._execute(deadline=deadline))
         return await self._execute(*space_commands(ask), deadline=deadline)
 
     # -- sizes
@@ -350,10 +369,7 @@ class Master:
             record = self.maps.tablet(tablet)
             if at not in record.rows or at == record.rows.start:
                 raise InvalidArgument(f"tablet {tablet} holds {record.rows}: it cannot be split at row {at!r}")
-            left, right = await take_tablet_ids(self._store, 2)
-            report = await self._servers.link(record.server).ask(SplitTablet(tablet, at, left, right), deadline)
-            with made_already(f"tablet {tablet} is split"):
-                await self._record_resize([record], report, is_asked)
+            await self._resizing.split(record, at, is_asked, deadline)
 
     async def join(
         self, left: TabletId, right: TabletId, *, is_asked: bool = False, deadline: Deadline | None = None
@@ -372,20 +388,9 @@ class Master:
                 )
             if not is_asked and any(record.is_asked for record in records):
                 return
-            (into,) = await take_tablet_ids(self._store, 1)
-            report = await self._servers.link(records[0].server).ask(JoinTablets(left, right, into), deadline)
-            with made_already(f"tablets {left} and {right} are joined"):
-                await self._record_resize(records, report)
+            await self._resizing.join(records, deadline)
 
-    async def _record_resize(self, old: Sequence[TabletRecord], report: TabletReport, is_asked: bool = False) -> None:
-        now_ms = self._clock.wall_ms()
-        new = [
-            TabletRecord(each.tablet, each.table, each.rows, TabletPhase.RUNNING, report.server, now_ms, is_asked)
-            for each in report.tablets
-        ]
-        await self._records.write(new, old)
-
-    async def look_undisturbed(self, look: Callable[[], T]) -> T:
+    async def look_undisturbed(self, look: Callable[[], T], deadline: Deadline | None = None) -> T:
         """Let somebody look while no table or tablet is being changed."""
-        await self._turns.wait_idle()
+        await self._turns.wait_idle(deadline)
         return look()

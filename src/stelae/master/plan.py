@@ -12,7 +12,7 @@ from stelae.catalog.value import Catalog
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import millis_of
 from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
-from stelae.model.ranges import RowRange
+from stelae.model.ranges import NOTHING, RangeSet, RowRange
 from stelae.registry.control import SERVING, TabletReport
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 
@@ -78,6 +78,11 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
             continue
         if record is not None and record.server not in ("", report.server):
             continue  # nothing is deleted because it should not be there
+        if record is not None and record.replicas:
+            here.add(each.tablet)
+            if each.life == SERVING and each.table in catalog.dropped:
+                dropped.add(each.table)
+            continue  # who leads it, and since when, is not the report's to say
         if each.life != SERVING and each.table in catalog.tables:
             unserved.add(each.table)
         if each.life == SERVING and each.table in catalog.dropped:
@@ -96,12 +101,13 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
         if record is None or record.phase is not TabletPhase.RUNNING or record.rows != each.rows:
             puts.append(running)
     missing = []
+    taken = {table: RangeSet.of(ranges) for table, ranges in covered.items()}
     for record in mine:
         if record.tablet in here or record.table not in is_known:
             continue
-        if record.phase is TabletPhase.REPLACED or any(
-            record.rows.overlaps(rows) for rows in covered.get(record.table, ())
-        ):
+        if record.replicas and record.phase is TabletPhase.RUNNING:
+            continue  # its leader is reminded, or another elected
+        if record.phase is TabletPhase.REPLACED or taken.get(record.table, NOTHING).meets(record.rows):
             removed.append(record)
         elif record.table in catalog.tables and record.phase is TabletPhase.RUNNING:
             unserved.add(record.table)
@@ -127,9 +133,10 @@ def unplaced(records: Iterable[TabletRecord], catalog: Catalog) -> tuple[list[Ta
     for record in records:
         if record.phase in (TabletPhase.CREATING, TabletPhase.RUNNING):
             covered.setdefault(record.table, []).append(record.rows)
+    taken = {table: RangeSet.of(ranges) for table, ranges in covered.items()}
     for record in records:
         if record.phase is TabletPhase.PREPARING:
-            is_covered = any(record.rows.overlaps(rows) for rows in covered.get(record.table, ()))
+            is_covered = taken.get(record.table, NOTHING).meets(record.rows)
             (waiting if record.table in catalog.tables and not is_covered else gone).append(record)
     return waiting, gone
 

@@ -23,6 +23,10 @@ class Servers(Protocol):
         """Those that new tablets may be put on, as far as is known."""
         ...
 
+    async def gone(self) -> tuple[str, ...]:
+        """Those that belonged to the store, and were taken out of it for good."""
+        ...
+
     def link(self, server: str) -> ServerLink: ...
 
 
@@ -37,6 +41,9 @@ class OneServer:
 
     async def placeable(self) -> tuple[str, ...]:
         return (self._link.server,)
+
+    async def gone(self) -> tuple[str, ...]:
+        return ()
 
     def link(self, server: str) -> ServerLink:  # noqa: ARG002 - there is no other
         return self._link

@@ -13,6 +13,7 @@ from stelae.master.desk import Gate
 from stelae.master.leadership import Leadership, MasterIdentity
 from stelae.master.links import ShardServers
 from stelae.master.master import Master
+from stelae.master.removal import Removal
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
@@ -21,17 +22,22 @@ from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.masters.guard import HeldGuard, MasterGuard
 from stelae.registry.tablet_records import TabletRecord
+from stelae.service.deadlines import Deadline
 
 _PAUSE_S = 1.0
 _CHANGES_S = 2.0
+_REPLICAS_S = 0.5
 
 
 class Term:
-    def __init__(self, held: HeldGuard, master: Master, servers: ShardServers, changes: TableChanges) -> None:
+    def __init__(
+        self, held: HeldGuard, master: Master, servers: ShardServers, changes: TableChanges, removal: Removal
+    ) -> None:
         self.held = held
         self.master = master
         self.servers = servers
         self.changes = changes
+        self.removal = removal
         self._is_over = False
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""
@@ -58,8 +64,16 @@ class Term:
         while not self._is_over:
             if self.master.knows_tables:
                 with suppress(Retryable, UnknownOutcome):
-                    await self.changes.coordinator.tend()
+                    await self.changes.tend()
             await asyncio.sleep(_CHANGES_S)
+
+    async def lead_replicas(self) -> None:
+        """See to it that every tablet with several replicas has a leader, and as many of them as it should have."""
+        while not self._is_over:
+            if self.master.knows_tablets and self.master.replication is not None:
+                with suppress(Retryable, UnknownOutcome):
+                    await self.master.replication.tend()
+            await asyncio.sleep(_REPLICAS_S)
 
     async def end(self) -> None:
         """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
@@ -144,15 +158,21 @@ class Terms:
             return self.master().maps.of_table(table)
         return None
 
-    def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
+    def choose_split(
+        self, table: TableId, at: Row | None, tablet: int | None, deadline: Deadline | None = None
+    ) -> tuple[TabletId, Row]:
         """As `ShardServers`. Blocking."""
         term = self.current()
-        return self._run(term.servers.choose_split(term.master.maps, table, at, tablet))
+        return self._run(term.servers.choose_split(term.master.maps, table, at, tablet, deadline))
 
     def look_at_sizes(self) -> None:
-        """As `ShardServers`: whoever leads next, or a shard that begins, does it besides. Blocking."""
+        """Have all shards do that, which nobody waits for: whoever leads next, or a shard that begins, does it
+        besides. Blocking."""
         with suppress(Unavailable):
-            self._run(self.current().servers.look_at_sizes())
+            self._run(self._go_on_with(self.current().servers.look_at_sizes()))
+
+    async def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:
+        self._begin_work(work)
 
     def _change(self, held: HeldGuard | None) -> None:
         before, self._term = self._term, None
@@ -162,6 +182,7 @@ class Terms:
             self._term = self._make(held)
             self._begin_work(self._term.begin())
             self._begin_work(self._term.lead_changes())
+            self._begin_work(self._term.lead_replicas())
 
     def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="term")

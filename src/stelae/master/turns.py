@@ -49,8 +49,13 @@ class Turns:
             if not self._users:
                 self._idle.set()
 
-    async def wait_idle(self) -> None:
-        """Until no change is under way or waits: at that moment, if the caller does not wait again."""
-        while self._users:
-            self._idle.clear()
-            await self._idle.wait()
+    async def wait_idle(self, deadline: Deadline | None = None) -> None:
+        """Until no change is under way or waits: at that moment, if the caller does not wait again. DeadlineExceeded if
+        one is for so long."""
+        try:
+            async with asyncio.timeout(left_of(deadline)):
+                while self._users:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            raise DeadlineExceeded("changes of tables are still under way; try again") from None

@@ -74,6 +74,14 @@ class Collected(msgspec.Struct, frozen=True, tag=True):
     size_bytes: int
 
 
+class CollectionPutOff(msgspec.Struct, frozen=True, tag=True):
+    """Files that nobody needs could not be looked for, because not everybody answered who may need some: they stay, and
+    it is tried again. `seconds`: for how long it has been so."""
+
+    words: str
+    seconds: float
+
+
 class ClockIsOff(msgspec.Struct, frozen=True, tag=True):
     """A server's clock is so far ahead of its master's, or behind it (below 0), that it gets no new tablets: set it."""
 
@@ -87,6 +95,13 @@ class UnknownFilesFound(msgspec.Struct, frozen=True, tag=True):
 
     files: int
     name: str
+
+
+class ShardRemoved(msgspec.Struct, frozen=True, tag=True):
+    """A shard was taken out of the cluster for good. `tablets`: how many it had, whose rows are lost."""
+
+    server: str
+    tablets: int
 
 
 class LogCollected(msgspec.Struct, frozen=True, tag=True):
@@ -167,6 +182,16 @@ class TableForgotten(msgspec.Struct, frozen=True, tag=True):
     tablets: int
 
 
+class LeaderElected(msgspec.Struct, frozen=True, tag=True):
+    """Another server leads a tablet that has several replicas, or the same in another life."""
+
+    table: TableId
+    tablet: TabletId
+    server: str
+    epoch: int
+    replicas: tuple[str, ...]
+
+
 class Attached(msgspec.Struct, frozen=True, tag=True):
     """This process uses a store that another one has open."""
 
@@ -226,8 +251,10 @@ Event: TypeAlias = (
     | TabletSplit
     | TabletsJoined
     | Collected
+    | CollectionPutOff
     | UnknownFilesFound
     | ClockIsOff
+    | ShardRemoved
     | LogCollected
     | StoreFilled
     | DiskRefused
@@ -238,6 +265,7 @@ Event: TypeAlias = (
     | TableDropped
     | TableRecalled
     | TableForgotten
+    | LeaderElected
     | Attached
     | OwnerLost
     | TookOver

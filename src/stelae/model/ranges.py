@@ -109,6 +109,14 @@ class RangeSet:
         at = bisect_right(self.ranges, row, key=lambda r: r.start) - 1
         return at >= 0 and row in self.ranges[at]
 
+    def meets(self, rows: RowRange) -> bool:
+        """Whether anything of a range is in it. Takes no longer for many ranges than for few."""
+        if rows.is_empty:
+            return False
+        at = bisect_right(self.ranges, rows.start, key=lambda r: r.start) - 1
+        near = self.ranges[max(at, 0) : at + 2]
+        return any(each.overlaps(rows) for each in near)
+
     def union(self, other: RangeSet) -> RangeSet:
         return RangeSet.of((*self.ranges, *other.ranges))
 

@@ -83,12 +83,21 @@ class Connection(Protocol):
         """
         ...
 
+    def send_now(self, frame: Frame) -> bool:
+        """As `send`, if it need not wait, not for those who send already either; whether the frame is on its way."""
+        ...
+
     async def receive(self) -> Frame | None:
         """The next frame; None, now and ever after, when the peer closed and everything it sent was received.
 
         For one task at a time. Cancelled, it loses no frame. What arrived and was not received is bounded, in frames
         and in bytes; beyond that the peer's `send` waits.
         """
+        ...
+
+    def take(self) -> Frame | None:
+        """The next frame, if it has arrived already. None says nothing else: whether the connection has ended, and how,
+        is told by `receive`."""
         ...
 
     async def close(self) -> None:

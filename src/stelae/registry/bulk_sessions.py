@@ -13,19 +13,32 @@ so, knows that the commit is in the log: only that lets go of what is prepared w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from stelae.model.errors import Corruption
 from stelae.model.ids import SchemaVersion, TableId, Txn
-from stelae.ports.metastore import Change, Compare, DeleteKey, DeletePrefix, IsAbsent, Metastore, ModRevisionIs, PutKey
+from stelae.ports.metastore import (
+    Change,
+    Compare,
+    DeleteKey,
+    DeletePrefix,
+    Entry,
+    IsAbsent,
+    Metastore,
+    ModRevisionIs,
+    PutKey,
+)
 from stelae.registry.chunks import Manifest, read_chunks, write_chunks
 
 HOLDS_PREFIX = "bulk/hold/"
 HELD_FILES_PREFIX = "bulk/held/"
 LOADS_PREFIX = "bulk/load/"
+DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
+"""So long is it known what a job has loaded, after it last loaded something."""
+
 _PAGE = 500
 
 
@@ -117,6 +130,19 @@ async def read_jobs(store: Metastore, table: TableId) -> list[LoadRecord]:
     return [_decoded(_LOADS, key, value) for key, value in found]
 
 
+async def forget_jobs(store: Metastore, is_kept: Callable[[TableId], bool], now_ms: int) -> int:
+    """Remove the records of jobs whose table is gone for good, and of those that are done for long: how many. Nothing
+    is removed of a job that somebody begins meanwhile."""
+    count = 0
+    for entry in await _entries(store, LOADS_PREFIX):
+        record = _decoded(_LOADS, entry.key, entry.value)
+        is_done = record.attempt is None and not record.session
+        if not is_kept(record.table) or (is_done and now_ms - record.touched_ms > DONE_KEPT_MS):
+            unchanged = ModRevisionIs(entry.key, entry.mod_revision)
+            count += (await store.txn([unchanged], [DeleteKey(entry.key)])).succeeded
+    return count
+
+
 async def read_job(store: Metastore, table: TableId, job: str) -> tuple[LoadRecord | None, Compare]:
     """What a job has loaded, and what holds as long as that is all."""
     key = load_key(table, job)
@@ -139,9 +165,13 @@ def _decoded(decoder: msgspec.json.Decoder[R], key: str, value: bytes) -> R:
 
 
 async def _all(store: Metastore, prefix: str) -> list[tuple[str, bytes]]:
+    return [(entry.key, entry.value) for entry in await _entries(store, prefix)]
+
+
+async def _entries(store: Metastore, prefix: str) -> list[Entry]:
     read = await store.range(prefix, limit=_PAGE)
-    found = [(entry.key, entry.value) for entry in read.entries]
+    found = list(read.entries)
     while read.more:
-        read = await store.range(prefix, start=found[-1][0] + "\0", limit=_PAGE, revision=read.revision)
-        found += [(entry.key, entry.value) for entry in read.entries]
+        read = await store.range(prefix, start=found[-1].key + "\0", limit=_PAGE, revision=read.revision)
+        found += read.entries
     return found

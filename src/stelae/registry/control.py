@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
+from stelae.model.ids import Row, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.service.deadlines import Deadline
 
@@ -71,8 +71,64 @@ class JoinTablets(msgspec.Struct, frozen=True, tag=True):
     into: TabletId
 
 
+class HostTablets(msgspec.Struct, frozen=True, tag=True):
+    """Have a replica of each of these empty tablets, of the schema the catalog has for their table."""
+
+    tablets: tuple[NewTablet, ...]
+
+
+class NewReplica(msgspec.Struct, frozen=True):
+    """`config`: what the tablet consists of."""
+
+    tablet: TabletId
+    table: TableId
+    config: bytes
+
+
+class HostReplicas(msgspec.Struct, frozen=True, tag=True):
+    """Have a replica of each of these tablets, which come out of others."""
+
+    replicas: tuple[NewReplica, ...]
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """`members`: the ids of the tablet's replicas, the leader's own among them; `version`: how often they were changed.
+    `above`: what the leader gives out and answers lies above this txn."""
+
+    tablet: TabletId
+    table: TableId
+    epoch: int
+    version: int
+    members: tuple[str, ...]
+    min_replicas: int
+    above: Txn
+
+
+class LeadTablets(msgspec.Struct, frozen=True, tag=True):
+    """Lead tablets that this server has replicas of, as their records say."""
+
+    tablets: tuple[Lead, ...]
+
+
+class AddReplicas(msgspec.Struct, frozen=True, tag=True):
+    """Bring another replica, by its id, of a tablet that is led here, in that epoch, up to date, then count it."""
+
+    tablets: tuple[tuple[TabletId, int, str], ...]
+
+
 ControlRequest: TypeAlias = (
-    CreateTablets | AlterTable | UnloadTable | LoadTable | ProveTable | DeleteTablets | SplitTablet | JoinTablets
+    CreateTablets
+    | AlterTable
+    | UnloadTable
+    | LoadTable
+    | ProveTable
+    | DeleteTablets
+    | SplitTablet
+    | JoinTablets
+    | HostTablets
+    | HostReplicas
+    | LeadTablets
+    | AddReplicas
 )
 
 
@@ -90,12 +146,32 @@ class ReportedTablet(msgspec.Struct, frozen=True):
     schema_version: SchemaVersion
 
 
+class ReportedReplica(msgspec.Struct, frozen=True):
+    """`promised`: the greatest epoch that it has followed. `last`: epoch and index of its last record. `led`: the epoch
+    in which this server leads the tablet, 0 if it does not; `is_open`: whether it takes reads and writes. `behind`: of
+    the other members how many records each lacks."""
+
+    tablet: TabletId
+    table: TableId
+    promised: int
+    last: tuple[int, int]
+    led: int = 0
+    version: int = 0
+    is_open: bool = False
+    behind: tuple[tuple[str, int], ...] = ()
+
+
 class TabletReport(msgspec.Struct, frozen=True):
-    """Of a server's tablets those that the request touched, or all of them (`is_full`)."""
+    """Of a server's tablets those that the request touched, or all of them (`is_full`). `replicas`: of tablets that
+    have several. `clock`: the server's, when it answered. `made`: what its other members are to host, of tablets with
+    several replicas that come out of others."""
 
     server: str
     tablets: tuple[ReportedTablet, ...]
     is_full: bool = False
+    replicas: tuple[ReportedReplica, ...] = ()
+    clock: Txn = Txn(0)
+    made: tuple[NewReplica, ...] = ()
 
 
 class ServerLink(Protocol):

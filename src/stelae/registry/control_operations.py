@@ -17,6 +17,7 @@ from stelae.registry.changes.asking import CHANGE
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.masters.heartbeats import HEARTBEAT
 from stelae.registry.masters.overview import OVERVIEW
+from stelae.registry.masters.removing import REMOVE
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.bodies import Bytes, Codec, codec_of
 from stelae.service.deadlines import Deadline
@@ -162,6 +163,18 @@ def _carry_out_look(shard: Any, _: Any, __: Bytes, until: Deadline | None, ___: 
 CONTROL = Operation(
     "control", ControlMessage, _ask_control, _carry_out_control, REPORT_CODEC, changes=True, is_long=True
 )
+RESIZE = Operation(
+    "resize",
+    ControlMessage,
+    _ask_control,
+    _carry_out_control,
+    REPORT_CODEC,
+    changes=True,
+    is_repeatable=False,
+    is_long=True,
+)
+"""A split or a join. The same request, with the ids that were drawn for it, may be asked again; but whoever wanted it
+would draw others, and is not to be told that nothing happened."""
 REPORT = Operation("report", ReportMessage, _ask_report, _carry_out_report, REPORT_CODEC, is_long=True)
 CHOOSE_SPLIT = Operation(
     "choose_split",
@@ -261,8 +274,10 @@ COLLECT = Operation(
     is_long=True,
 )
 
-SHARD_CONTROL = {each.name: each for each in (CONTROL, CHANGE, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)}
+SHARD_CONTROL = {
+    each.name: each for each in (CONTROL, RESIZE, CHANGE, REPORT, CHOOSE_SPLIT, LOOK_AT_SIZES, FILES_NEEDED)
+}
 MASTER_CONTROL = {
     each.name: each
-    for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT, OVERVIEW)
+    for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT, OVERVIEW, REMOVE)
 }

@@ -3,6 +3,9 @@
     shards/{node id}/{number}/fence    the number of its incarnation
     shards/{node id}/{number}/life     where it serves, and from which log
 
+A shard that was taken out of the cluster has neither life nor lease, and a third key that stays for ever: `removed`
+(`registry.leases.removals`).
+
 Each start is another *incarnation*: its number grows, and the write compares what was there, so of two processes that
 start as the same shard one fails. It is written before anything else is, and whatever the shard changes on the
 metastore compares it (`FencedStore`): a process that another one has followed changes nothing any more. The *log* is
@@ -22,8 +25,10 @@ from stelae.registry.decoding import json_of, number_of
 from stelae.registry.views.compared import ComparedStore
 
 SHARDS_PREFIX = "shards/"
+REMOVED = "/removed"
 _LIFE = "/life"
 _FENCE = "/fence"
+_LOG = "/log"
 _ATTEMPTS_MAX = 5
 
 
@@ -36,6 +41,20 @@ class ShardLife(msgspec.Struct, frozen=True):
     incarnation: int
     log: str
     address: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.node_name}/{self.number}"
+
+
+class RemovedShard(msgspec.Struct, frozen=True):
+    """What is known for ever of a shard that was taken out of the cluster. `removed_ms`: when, by a master's clock."""
+
+    node: str
+    node_name: str
+    number: int
+    log: str
+    removed_ms: int
 
     @property
     def name(self) -> str:
@@ -56,26 +75,45 @@ class ShardIdentity:
         return f"{self.node_name}/{self.number}"
 
 
+def shard_key(node: str, number: int, what: str) -> str:
+    return f"{SHARDS_PREFIX}{node}/{number}{what}"
+
+
 def life_key(node: str, number: int) -> str:
-    return f"{SHARDS_PREFIX}{node}/{number}{_LIFE}"
+    return shard_key(node, number, _LIFE)
 
 
 def fence_key(node: str, number: int) -> str:
-    return f"{SHARDS_PREFIX}{node}/{number}{_FENCE}"
+    return shard_key(node, number, _FENCE)
+
+
+def log_key(node: str, number: int) -> str:
+    """Which log a shard has that has lost one before: written when what it kept of the other is forgotten."""
+    return f"{SHARDS_PREFIX}{node}/{number}{_LOG}"
 
 
 async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
-    """Of all shards that were ever started, by node and number."""
-    read = await store.range(SHARDS_PREFIX)
-    return tuple(
-        json_of(entry, ShardLife, "the life of a shard") for entry in read.entries if entry.key.endswith(_LIFE)
-    )
+    """Of all shards of the cluster, there or away, by node and number."""
+    return (await read_shards(store))[0]
 
 
-async def check_shard(store: Metastore, node: str, node_name: str, number: int, log: str) -> None:
-    """Before a shard opens its log. Corruption if it has its log elsewhere: opened here, it would lack its rows.
-    InvalidArgument if another node has the name, or the node had another: records and configs know shards by name."""
-    for life in await read_lives(store):
+async def read_shards(store: Metastore) -> tuple[tuple[ShardLife, ...], tuple[RemovedShard, ...]]:
+    """The shards of the cluster, there or away, and those that were taken out of it."""
+    entries = (await store.range(SHARDS_PREFIX)).entries
+    lives = (json_of(entry, ShardLife, "the life of a shard") for entry in entries if entry.key.endswith(_LIFE))
+    gone = (json_of(entry, RemovedShard, "what was removed") for entry in entries if entry.key.endswith(REMOVED))
+    return tuple(lives), tuple(gone)
+
+
+async def check_shard(store: Metastore, shard: ShardIdentity, holds_alone: bool = True) -> None:
+    """Before a shard opens its log. Corruption if it has its log elsewhere: opened here, it would lack its rows; unless
+    others have all that it has (not `holds_alone`). InvalidArgument if another node has the name, or the node had
+    another: records and configs know shards by name; or if it was taken out of the cluster."""
+    node, node_name, number, log = shard.node, shard.node_name, shard.number, shard.log
+    lives, gone = await read_shards(store)
+    for removed in gone:
+        _check_removed(removed, node, node_name, number)
+    for life in lives:
         if life.node == node and life.node_name != node_name:
             raise InvalidArgument(
                 f"this node was started as {life.node_name!r} before, and its tablets are known by that name: start it "
@@ -86,7 +124,7 @@ async def check_shard(store: Metastore, node: str, node_name: str, number: int, 
                 f"the cluster has another node that is called {node_name!r}, at {life.address}: give this one a name "
                 "of its own"
             )
-        if (life.node, life.number) == (node, number):
+        if (life.node, life.number) == (node, number) and holds_alone:
             _check_log(life, log)
 
 
@@ -99,6 +137,8 @@ class ShardFence:
     number: int
     log: str
     incarnation: int
+    is_new_log: bool = False
+    """The shard had another log before: that is gone, and all that was in it lies with others."""
 
     @property
     def name(self) -> str:
@@ -128,14 +168,15 @@ class FencedStore(ComparedStore):
         )
 
 
-async def begin_shard(store: Metastore, node: str, node_name: str, number: int, log: str) -> ShardFence:
-    """Begin another incarnation. The caller has the directory of the shard to itself. Corruption if the shard has its
-    log elsewhere; AlreadyExists if another process is beginning one, too."""
-    fence = ShardFence(node, node_name, number, log, 0)
+async def begin_shard(store: Metastore, shard: ShardIdentity) -> ShardFence:
+    """Begin another incarnation. The caller has the directory of the shard to itself, and has asked `check_shard`.
+    AlreadyExists if another process is beginning one, too."""
+    fence = ShardFence(shard.node, shard.node_name, shard.number, shard.log, 0)
     for _ in range(_ATTEMPTS_MAX):
-        entry, life = await store.get(fence.key), await _read_life(store, node, number)
-        if life is not None:
-            _check_log(life, log)
+        entry, life = await store.get(fence.key), await _read_life(store, shard.node, shard.number)
+        kept = await store.get(log_key(shard.node, shard.number))
+        known = kept.value.decode() if kept is not None else shard.log if life is None else life.log
+        fence = replace(fence, is_new_log=known != shard.log)
         before = max(0 if entry is None else number_of(entry), 0 if life is None else life.incarnation)
         begun = replace(fence, incarnation=before + 1)
         compare = IsAbsent(fence.key) if entry is None else ModRevisionIs(fence.key, entry.mod_revision)
@@ -155,6 +196,18 @@ async def register_shard(store: Metastore, fence: ShardFence, address: str) -> S
 async def _read_life(store: Metastore, node: str, number: int) -> ShardLife | None:
     entry = await store.get(life_key(node, number))
     return None if entry is None else json_of(entry, ShardLife, "the life of a shard")
+
+
+def _check_removed(removed: RemovedShard, node: str, node_name: str, number: int) -> None:
+    if (removed.node, removed.number) == (node, number):
+        raise InvalidArgument(
+            f"shard {removed.name} was taken out of the cluster for good, and what is in its directory is no part of "
+            "it any more. Start a node with another name, and a directory of its own"
+        )
+    if removed.node != node and removed.node_name == node_name:
+        raise InvalidArgument(
+            f"a node that was called {node_name!r} was taken out of the cluster: give this one another name"
+        )
 
 
 def _check_log(life: ShardLife, log: str) -> None:

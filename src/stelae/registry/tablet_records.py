@@ -9,16 +9,17 @@ it shows up it is deleted. A dropped table's tablets keep their phase: the catal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 
 import msgspec
 
 from stelae.model.errors import Corruption
-from stelae.model.ids import TableId, TabletId
+from stelae.model.ids import TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.ports.metastore import Change, DeleteKey, IsAbsent, Metastore, ModRevisionIs, PutKey
 from stelae.registry.decoding import number_of
+from stelae.registry.replication.members import server_of
 
 TABLETS_PREFIX = "tablets/"
 NEXT_TABLET_KEY = "ids/tablet"
@@ -38,7 +39,11 @@ class TabletPhase(IntEnum):
 
 class TabletRecord(msgspec.Struct, frozen=True):
     """`since_ms`: when the phase began, by the master's clock. `is_asked`: a user wanted it cut so; it is not joined
-    with others because it is small."""
+    with others because it is small.
+
+    Of a tablet with several replicas, `replicas` are their ids (`replication.members`), and `server` has the one that
+    leads; `incarnation`: how often that was started. `epoch` grows with every leader, and every life of one; `version`
+    with every change of the replicas. `above`: what the leader gives out and answers lies above this txn."""
 
     tablet: TabletId
     table: TableId
@@ -47,6 +52,16 @@ class TabletRecord(msgspec.Struct, frozen=True):
     server: str = ""
     since_ms: int = 0
     is_asked: bool = False
+    replicas: tuple[str, ...] = ()
+    incarnation: int = 0
+    epoch: int = 0
+    version: int = 0
+    above: Txn = Txn(0)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """All that have something of it."""
+        return tuple(server_of(each) for each in self.replicas) or ((self.server,) if self.server else ())
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -80,6 +95,16 @@ async def write_tablets(store: Metastore, puts: Sequence[TabletRecord], removed:
     changes += [DeleteKey(tablet_key(each.table, each.tablet)) for each in removed]
     for at in range(0, len(changes), _CHANGES_MAX):
         await store.txn([], changes[at : at + _CHANGES_MAX])
+
+
+def is_only_on(record: TabletRecord, servers: Collection[str]) -> bool:
+    """Whether nobody else has anything of the tablet."""
+    return bool(record.servers) and all(server in servers for server in record.servers)
+
+
+def holds_alone(records: Iterable[TabletRecord], server: str) -> bool:
+    """Whether a server has tablets, or once had, that nobody else has."""
+    return any(is_only_on(record, (server,)) for record in records)
 
 
 async def read_next_tablet(store: Metastore) -> TabletId | None:

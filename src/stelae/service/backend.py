@@ -15,7 +15,7 @@ bounds how long nothing is heard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -252,6 +252,17 @@ class Backend(TableService, TabletService, Protocol):
         ...
 
 
+class WriteUnderWay(Protocol):
+    """A write that was sent. Cancelling whoever waits for it takes nothing back."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its answer may still come."""
+        ...
+
+    async def result(self) -> Txn: ...
+
+
 class RowsOnLoop(Protocol):
     """Single rows for the tasks of one event loop: as `Backend`, awaited, without a thread."""
 
@@ -262,6 +273,14 @@ class RowsOnLoop(Protocol):
     async def write(
         self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, deadline: Deadline
     ) -> Txn: ...
+
+    def begin_write(
+        self, table: TableId, block: OrderedBlock, deadline: Deadline, ended: Callable[[], None]
+    ) -> WriteUnderWay | None:
+        """Send a block of one row, without a condition, here and now. None: that cannot be, or not without waiting;
+        `write` says why. `ended` is called when the answer has come or cannot come any more, whether somebody waits
+        for it or not."""
+        ...
 
     async def retire(self) -> None:
         """Let what is under way come to its end, then close. Cancelled, it closes at once."""

@@ -13,6 +13,8 @@ from stelae.ports.clock import Clock
 SECONDS_MAX = 14 * 24 * 3_600.0
 """Whoever would wait for longer waits so long: more is too much for the timers of some systems."""
 
+_SILENCE_S_MAX = 15.0
+
 
 class Deadline:
     """A moment on one process's own clock. Immutable, and safe for threads."""
@@ -34,6 +36,12 @@ class Deadline:
     def is_over(self) -> bool:
         return self._clock.monotonic_s() >= self.until_s
 
+    @property
+    def silence_s(self) -> float:
+        """How long nothing may be heard of long work that has given a sign of life: until the deadline, and if that is
+        near or over, a while longer."""
+        return max(self.left_s, silence_s_max(self.seconds))
+
     def anew(self) -> Deadline:
         """As many seconds as this one was given, from now on."""
         return Deadline(self._clock, self.seconds)
@@ -48,6 +56,12 @@ class Deadline:
         if left_s <= 0:
             raise DeadlineExceeded(f"{what}: the {self.seconds:g} s that were given for it are over")
         return left_s
+
+
+def silence_s_max(seconds: float) -> float:
+    """How long nothing may be heard of long work beyond the deadline of a caller that gave it so many seconds: in half
+    of them it gives several signs of life."""
+    return min(seconds / 2, _SILENCE_S_MAX)
 
 
 def left_of(deadline: Deadline | None) -> float | None:

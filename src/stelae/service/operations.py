@@ -5,8 +5,9 @@ carries it out and sends the result back), the refusals of a read-only store, an
 add an operation is to add it to `backend`, here, and where it is carried out.
 
 An operation that is *safe to repeat* may happen twice without harm: if its answer is lost, the caller is told
-Unavailable and may ask again. Of any other the caller is told UnknownOutcome. A *long* one may take as long as it makes
-progress: the far side says so every second, and the caller's time is how long it waits for such a sign of life.
+Unavailable and may ask again. Of any other the caller is told UnknownOutcome. Whoever carries one out knows the
+caller's deadline, and waits for nobody beyond it. A *long* one may work longer, as long as it makes progress: the far
+side says so several times in the caller's time, which is then how long the caller waits for such a sign of life.
 """
 
 from __future__ import annotations

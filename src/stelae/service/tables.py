@@ -93,7 +93,9 @@ class CreateAsk:
 @public("TabletInfo")
 class TabletInfo(msgspec.Struct, frozen=True):
     """One tablet: the rows from `start` on and before `stop`, or all that follow if that is None. `phase` is the
-    master's word for it (running, creating, ...), `life` the server's (ACTIVE, ...)."""
+    master's word for it (running, creating, ...), `life` the server's (ACTIVE, ...). Of a tablet with several replicas
+    `server` has the one that leads, in its `epoch`; `replicas` are the servers of the others, each with how many
+    records it lacks now."""
 
     tablet: int
     table: int
@@ -108,6 +110,7 @@ class TabletInfo(msgspec.Struct, frozen=True):
     schema_version: int
     epoch: int
     resize: int
+    replicas: tuple[tuple[str, int], ...] = ()
 
 
 @public("TableStats")

@@ -98,6 +98,8 @@ class Way:
         self.is_receiver_gone = False
         self.end: _End | None = None
         self.sending = asyncio.Lock()
+        self.to_send = 0
+        """How many tasks wait to send, or are at it."""
         self.news = asyncio.Event()
         """Something arrived, or the receiver has closed."""
         self.room = asyncio.Event()
@@ -238,13 +240,25 @@ class SimConnection:
 
     async def send(self, frame: Frame) -> None:
         data = b"".join(encode_frame(frame, self._network.limits))
-        async with self._out.sending:
-            self._check_open()
-            while not self._out.has_room(len(data)):
-                self._out.room.clear()
-                await self._out.room.wait()
+        self._out.to_send += 1
+        try:
+            async with self._out.sending:
                 self._check_open()
-            self._out.put(data)
+                while not self._out.has_room(len(data)):
+                    self._out.room.clear()
+                    await self._out.room.wait()
+                    self._check_open()
+                self._out.put(data)
+        finally:
+            self._out.to_send -= 1
+
+    def send_now(self, frame: Frame) -> bool:
+        data = b"".join(encode_frame(frame, self._network.limits))
+        self._check_open()
+        if self._out.to_send or not self._out.has_room(len(data)):
+            return False
+        self._out.put(data)
+        return True
 
     async def receive(self) -> Frame | None:
         while True:
@@ -259,6 +273,9 @@ class SimConnection:
                 return None
             self._back.news.clear()
             await self._back.news.wait()
+
+    def take(self) -> Frame | None:
+        return None if self._is_closed else self._back.take()
 
     async def close(self) -> None:
         self.shut()

@@ -108,6 +108,8 @@ class SimDisk:
         self._durable: dict[str, _Inode] = {}
         self._synced: list[LogFileInfo | None] = [None]
         self._last_group: tuple[_Inode, int, int] | None = None
+        self.wipes = 0
+        """How often it was put in the place of another."""
         self.pace = Pace()
         """For the executor whose jobs use this disk."""
         self.size_bytes_max: int | None = None
@@ -151,6 +153,7 @@ class SimDisk:
 
     def wipe(self) -> None:
         """An empty disk in its place, as after a repair. Open files are closed."""
+        self.wipes += 1
         self._visible, self._durable = {}, {}
         self._synced, self._last_group = [None], None
         self._end_life()

@@ -16,13 +16,12 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Protocol
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
 from stelae.format.log.positions import Position
-from stelae.format.log.records import NO_CLIENT, NO_INDEX, NO_SEQUENCE, NO_TABLET, LogKind, LogRecord, checksum_of
-from stelae.model.errors import Closed, InvalidArgument, NotFound, Overloaded, StelaeError, TabletAway
+from stelae.format.log.records import NO_CLIENT, NO_SEQUENCE, NO_TABLET, LogKind, LogRecord, checksum_of
+from stelae.model.errors import InvalidArgument, NotFound, Overloaded, StelaeError, TabletAway, Unavailable
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Index, TableId, TabletId, Txn
 from stelae.model.limits import DEFAULT_LIMITS, Limits
@@ -34,30 +33,23 @@ from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.log.commits import CommitTracker, LogEntry
+from stelae.storage.log.futures import all_done, settled_all
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
 from stelae.storage.memory.insertion import insert
 from stelae.storage.memory.memory import Memory
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
+from stelae.storage.replicas.log import ReplicaLog
+from stelae.storage.replicas.replica import Replica
 from stelae.storage.tablet.admission import check_rows, check_writable
 from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
-from stelae.storage.tablet.config import TabletConfig, config_of
+from stelae.storage.tablet.config import ConfigStore, TabletConfig, config_of
 from stelae.storage.tablet.doubts import Doubts
 from stelae.storage.tablet.horizons import Horizons, SnapshotPin
 from stelae.storage.tablet.maps import TabletMap
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
-
-
-class ConfigStore(Protocol):
-    """Where tablets' configs are kept, apart from their data."""
-
-    def save(self, configs: Sequence[TabletConfig], removed: Sequence[TabletId]) -> None:
-        """Durable when it returns. They come in the order of their rows, and are saved in it, and only then are others
-        removed. After an error or a crash the first so many may be done, and others not: where the ranges of configs
-        overlap, the greater resize number counts. Never called by two threads at once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class Commit:
     durable: Future[Txn]
 
 
-class Shard:
+class Shard(ReplicaLog):
     """Safe for threads. `drain` must be called after `apply`, by the caller or by a thread of its own."""
 
     def __init__(
@@ -97,9 +89,11 @@ class Shard:
         replayed: ReplayedLog,
         name: str = "",
         reading: Executor | None = None,
+        replicas: Mapping[TabletId, Replica] | None = None,
     ) -> None:
-        """`reading`: scans and merges work ahead on it; without one everything is done when it is needed. Nothing that
-        waits for a scan may run on it, flushes and compactions least of all: all its threads could be waiting."""
+        """`replicas`: those that the log has. `reading`: scans and merges work ahead on it; without one everything is
+        done when it is needed. Nothing that waits for a scan may run on it, flushes and compactions least of all: all
+        its threads could be waiting."""
         self.name = name
         self.settings = settings
         self.blobs = blobs
@@ -111,7 +105,9 @@ class Shard:
         self.lock = RLock()
         self.commits = CommitTracker(max(clock.last, replayed.last_txn))
         self.wal = Wal(files, self.lock, settings.log, self, replayed)
-        self._map = TabletMap()
+        self.replicas: dict[TabletId, Replica] = dict(replicas or {})
+        """Of tablets that have several, led here or elsewhere. Changed under the lock."""
+        self._map = self.map = TabletMap()  # public for point reads, to which a call more matters
         self.unsettled = self._map.unsettled
         self.doubts = Doubts(self.unsettled)
         self.horizons = Horizons(self.lock)
@@ -176,8 +172,7 @@ class Shard:
         if that change may still be taken back; WouldBeHidden if it `must_show` and might not; Overloaded if there is no
         room now (`when_room` says when to try)."""
         data = encode_block(block) if payload is None else payload
-        if len(data) > self.settings.limits.block_bytes_max:
-            limit = self.settings.limits.block_bytes_max
+        if len(data) > (limit := self.settings.limits.block_bytes_max):
             raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
         checksum = checksum_of(data)
         while True:
@@ -202,6 +197,8 @@ class Shard:
                 if must_show:
                     check_shown(current, txn)
                 active, commits = current.active, current.commits
+                if commits.quorum is not None and commits.quorum.refusal:
+                    raise Unavailable(commits.quorum.refusal)
                 if not active.txns:
                     active.note_log(self.wal.end)
                 before = active.size_bytes
@@ -216,6 +213,8 @@ class Shard:
                     active.remove({txn})
                     raise
                 commits.index = active.last_index = index
+                if commits.quorum is not None:
+                    self.replicas[tablet].take(record, self.wal.end)
                 return Commit(txn, durable)
 
     def commit(self, table: TableId, change: TableChange, txn: Txn | None = None) -> Commit:
@@ -234,22 +233,17 @@ class Shard:
             else:
                 self.clock.reach(txn)
             self.install([changed(state, change, txn) for state in states])
-            epoch = max(state.epoch for state in states)
             data = encode_change(change)
-            ids = (table, NO_TABLET, epoch, NO_INDEX, txn, NO_CLIENT, NO_SEQUENCE)
-            record = LogRecord(LogKind.CHANGE, *ids, data, checksum_of(data))
-            durable = self.wal.enqueue(record, tuple(state.commits for state in states))
-            self.commits.note_change()
-            return Commit(txn, durable)
+            alone = [state for state in states if state.commits.quorum is None]
+            pending = [self._log_change(state.tablet, [state], data, txn) for state in states if state not in alone]
+            if alone:
+                pending.append(self._log_change(NO_TABLET, alone, data, txn))
+            return Commit(txn, all_done(pending, txn))
 
     @property
     def is_changing(self) -> bool:
         """States hold a change that may still be taken back. Under the lock; after a `drain` it is rarely so."""
         return self.commits.is_changing
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("the shard is closed")
 
     def _check_room(self, size: int, urgent: bool) -> None:
         limit = self.settings.unflushed_bytes_max + (self.settings.reserve_bytes if urgent else 0)
@@ -300,7 +294,9 @@ class Shard:
 
     def sync(self) -> Commit:
         """Done when all that was let in so far is."""
-        return Commit(self.visible, self.wal.sync())
+        with self.lock:
+            waiting = [entry.future for entry in self.commits.waiting()]
+        return Commit(self.visible, all_done([*waiting, self.wal.sync()], self.visible))
 
     def take_durable(
         self, group: Sequence[LogEntry], upto: Position, undecided: Collection[LogEntry]
@@ -308,7 +304,10 @@ class Shard:
         """From the log, under the lock."""
         if self._room:
             self._wake()
-        return self.commits.take_durable(group, upto, undecided)
+        decided = self.commits.take_durable(group, upto, undecided)
+        if self.commits.orphans:
+            self._fail_orphans()
+        return decided
 
     def take_failed(self, entries: Sequence[LogEntry], error: StelaeError) -> None:
         """From the log, under the lock."""
@@ -318,8 +317,10 @@ class Shard:
         for record in records:
             if record.kind is LogKind.CHANGE:
                 change = decode_change(record.payload, record.txn)
-                states = self._map.of_table(record.table)
+                found = self._map.of_table(record.table)
+                states = [state for state in found if record.tablet in (NO_TABLET, state.tablet)]
                 self.install([taken_back(state, change, record.txn) for state in states])
+            self._note_refused(record)
         txns = {record.txn for record in records}
         for memory in self.memories():
             memory.remove(txns)
@@ -354,12 +355,11 @@ class Shard:
         with self.lock:
             self.clock.reach(at)
             last = self.wal.last_undecided(at)
-            if last is None:
+            pending = [entry.future for entry in self.commits.waiting() if entry.record.txn <= at]
+            if last is None and not pending:
                 self.commits.publish(at)
                 return None
-        decided: Future[None] = Future()
-        last.add_done_callback(lambda _: decided.set_result(None))
-        return decided
+        return settled_all(pending if last is None else [*pending, last])
 
     def horizon(self, table: TableId) -> Txn:
         return self.horizons.horizon(table)

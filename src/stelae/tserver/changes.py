@@ -116,7 +116,7 @@ class ShardChanges:
             at = shard.clock.tick()
             prepare_tablets(self._upkeep, ready, self._tables.schemas_of(table), id_, session.schema_version, files)
             shard.doubts.note_floor(id_, session.floor)
-        self._upkeep.save()
+        self._upkeep.save([state.tablet for state in ready])
         return ChangeReport(shard.name, True, tuple(state.rows for state in ready), at)
 
     def _adopt(self, table: TableId, id_: str, txn: Txn, *, replaces: bool) -> None:

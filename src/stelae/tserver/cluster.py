@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import RLock
 from typing import Any
 
 from stelae.catalog.value import Catalog, CatalogVersion
+from stelae.format.log.copies import RecordCopy, ReplicaKept
 from stelae.model.errors import DeadlineExceeded, Unavailable
 from stelae.model.events import Listener
-from stelae.model.ids import Row, TableId
+from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
@@ -27,6 +29,7 @@ from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
 from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
 from stelae.registry.masters.heartbeats import Registration
+from stelae.registry.replication.appending import REPLICATION_OPERATIONS, AppendAnswer, AppendPart
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline, left_of
@@ -41,13 +44,15 @@ from stelae.tserver.counts import EventCounts
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.links import RemoteMasterLink
+from stelae.tserver.replication.hosting import Hosting
+from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
 
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
 
-OPERATIONS = {**SHARD_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL}
+OPERATIONS = {**SHARD_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL, **REPLICATION_OPERATIONS}
 """What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
 master, and a schema is never newer than the tablets that are read by it."""
 
@@ -68,6 +73,7 @@ class ShardParts:
     counts: EventCounts
     clock: Clock
     tell: Listener
+    streams: Streams
     release: str = ""
 
 
@@ -100,6 +106,7 @@ class ClusterShard:
         self._take_part = writing(server.changes.answer)
         self.begin_compaction, self.adopt = server.begin_compaction, server.adopt
         self.flush_step, self.compact_step, self.log_step = server.flush_step, server.compact_step, server.log_step
+        parts.streams.on_answer = lambda: self.wakes.streams()  # noqa: PLW0108 - set later, by whoever runs the steps
 
     def serve(self, listener: Listening) -> ShardLife:
         """Take the lease, say in the metastore that this process is the shard, and where; from then on it is asked."""
@@ -110,6 +117,7 @@ class ClusterShard:
         self._served = self._start_serving(self, listener)
         registration = Registration(life.node, life.address, parts.release)
         writer = HeartbeatWriter(parts.fence.name, life.incarnation, registration)
+        self._run(parts.streams.start())
         self._heartbeats = Heartbeats(writer, self._look, parts.to_master.send_heartbeat, parts.tell)
         self._run(self._heartbeats.start())
         return life
@@ -133,20 +141,62 @@ class ClusterShard:
         lease = {"lease_is_valid": int(self._parts.lease.is_valid)}
         return {**tables, **numbers, **lease, **self._parts.counts.numbers(), **served}
 
-    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
-        return self.server.check(self._look_at_rest, progress)
+    def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
+        """The master is waited for until the deadline; what is here takes as long as it takes."""
+        return self.server.check(partial(self._look_at_rest, deadline), progress)
 
-    def _look_at_rest(self, look: Callable[[Catalog, TabletsRecorded], None]) -> None:
-        """Until the master has changed nothing while it was looked."""
-        to_master = self._parts.to_master
-        before = to_master.tablets_at_rest()
+    def _look_at_rest(self, deadline: Deadline | None, look: Callable[[Catalog, TabletsRecorded], None]) -> None:
+        """Until the master has changed nothing while it was looked. Each look has the caller's time anew."""
+        to_master, until = self._parts.to_master, deadline
+        before = to_master.tablets_at_rest(until)
         for _ in range(_LOOKS_MAX):
-            look(self._run(self.catalog.wait_ready(CatalogVersion(before.catalog))), before.of_table)
-            after = to_master.tablets_at_rest()
+            look(self._wait_for_catalog(CatalogVersion(before.catalog), until), before.of_table)
+            until = None if deadline is None else deadline.anew()
+            after = to_master.tablets_at_rest(until)
             if after == before:
                 return
             before = after
         raise Unavailable(f"tables were changed while they were looked at, {_LOOKS_MAX} times; check again")
+
+    def stream_step(self) -> bool:
+        """Send other shards what they lack of the tablets that are led here."""
+        return self._parts.streams.step(self._hosting.leading)
+
+    # -- what other shards ask
+
+    def append(
+        self,
+        log: str,
+        parts: Sequence[AppendPart],
+        copies: Sequence[Sequence[RecordCopy]],
+        *,
+        deadline: Deadline | None = None,
+    ) -> tuple[AppendAnswer, ...]:
+        with self.server.visits.visit():
+            if log != self._parts.fence.log:
+                return (AppendAnswer(),) * len(parts)  # of a log that was here once
+            return self._hosting.append(parts, copies, deadline)
+
+    def host(
+        self,
+        log: str,
+        table: TableId,
+        tablet: TabletId,
+        epoch: int,
+        kept: ReplicaKept,
+        *,
+        deadline: Deadline | None = None,
+    ) -> AppendAnswer:
+        with self.server.visits.visit():
+            if log != self._parts.fence.log:
+                return AppendAnswer()
+            return self._hosting.host(table, tablet, epoch, kept, deadline)
+
+    @property
+    def _hosting(self) -> Hosting:
+        if self.server.hosting is None:
+            raise Unavailable("this server is alone: its tablets have one replica")
+        return self.server.hosting
 
     # -- what the master asks
 
@@ -199,13 +249,13 @@ class ClusterShard:
     def look_at_sizes(self, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002 - it never waits
         self.server.look_at_sizes()
 
-    def _wait_for_catalog(self, version: CatalogVersion, deadline: Deadline | None) -> None:
-        async def wait() -> None:
+    def _wait_for_catalog(self, version: CatalogVersion, deadline: Deadline | None) -> Catalog:
+        async def wait() -> Catalog:
             async with asyncio.timeout(left_of(deadline)):
-                await self.catalog.wait_ready(version)
+                return await self.catalog.wait_ready(version)
 
         try:
-            self._run(wait())
+            return self._run(wait())
         except TimeoutError:
             raise DeadlineExceeded(f"version {version} of the catalog has not come here yet") from None
 
@@ -215,6 +265,7 @@ class ClusterShard:
         """Take no more requests; those under way are answered first, if they do not take long."""
         if self._heartbeats is not None:
             self._run(self._heartbeats.close())
+            self._run(self._parts.streams.close())
         if self._served is not None:
             self._served.close()
 

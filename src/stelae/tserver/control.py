@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from stelae.model.errors import Corruption, NotFound
+from stelae.model.errors import Corruption, InvalidArgument, NotFound
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import ALL_ROWS
 from stelae.registry.control import (
+    AddReplicas,
     AlterTable,
     ControlRequest,
     CreateTablets,
     DeleteTablets,
+    HostReplicas,
+    HostTablets,
     JoinTablets,
+    LeadTablets,
     LoadTable,
     NewTablet,
     ProveTable,
@@ -37,6 +41,7 @@ from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.configs import MetaConfigs
 from stelae.tserver.flushing import Flushing
 from stelae.tserver.lives import Happened, Life, TabletEffect, TabletEvent, TabletLives
+from stelae.tserver.replication.hosting import Hosting
 
 META0_TABLET = TabletId(1)
 META1_TABLET = TabletId(2)
@@ -64,7 +69,10 @@ class TabletControl:
         schemas_of: SchemasOf,
         lives: TabletLives,
         away: Iterable[TabletConfig] = (),
+        hosting: Hosting | None = None,
     ) -> None:
+        """`hosting`: of a server whose tablets may have several replicas."""
+        self._hosting = hosting
         self._shard = shard
         self._upkeep = upkeep
         self._flushing = flushing
@@ -84,7 +92,8 @@ class TabletControl:
     def prepared_loads(self) -> set[str]:
         """The loads that are prepared in some tablet, here or away."""
         here = {load.load for state in self._shard.tablets().values() for load in state.prepared}
-        return here | {load for config in self._away.values() for load, _ in config.prepared}
+        copied = {load for each in self._shard.replicas.values() for load, _ in each.config.prepared}
+        return here | copied | {load for config in self._away.values() for load, _ in config.prepared}
 
     # -- what the master asks
 
@@ -110,8 +119,16 @@ class TabletControl:
             case ProveTable(table):
                 return self._prove(table)
             case DeleteTablets(ids):
-                self._run(_Work(), ids, TabletEvent.DELETE_ASKED)
+                copied = [tablet for tablet in ids if tablet in self._shard.replicas]
+                if self._hosting is not None:
+                    self._hosting.drop(copied)
+                self._run(_Work(), [tablet for tablet in ids if tablet not in copied], TabletEvent.DELETE_ASKED)
                 return self._report_on(())
+            case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas():
+                if self._hosting is None:
+                    raise InvalidArgument("this server is alone: its tablets have one replica")
+                self._hosting.ask(request)
+                return self._full_report(None)
             case SplitTablet(tablet, _, left, right):
                 return self._resize(request, [tablet], [left, right], TabletEvent.SPLIT_ASKED)
             case JoinTablets(left, right, into):
@@ -120,11 +137,19 @@ class TabletControl:
     def report(self, table: TableId | None = None) -> TabletReport:
         """All of a table, or of all tables but META, whose tablets no master has made."""
         with self._control:
-            shard = self._shard
-            states = shard.tablets().values() if table is None else shard.of_table(table)
-            here = self._report_on([state for state in states if parent_of(state.table) == META1]).tablets
-            away = tuple(_away_report(each) for each in self._away.values() if table in (None, each.table))
-            return TabletReport(shard.name, here + away, is_full=table is None)
+            return self._full_report(table)
+
+    def _full_report(self, table: TableId | None) -> TabletReport:
+        shard = self._shard
+        states = shard.tablets().values() if table is None else shard.of_table(table)
+        here = self._report_on([state for state in states if parent_of(state.table) == META1]).tablets
+        away = tuple(_away_report(each) for each in self._away.values() if table in (None, each.table))
+        replicas = () if self._hosting is None else self._hosting.reports(table)
+        return TabletReport(shard.name, here + away, table is None, replicas, shard.clock.last)
+
+    def replicas(self, tablet: TabletId) -> tuple[tuple[str, int], ...]:
+        """The servers of a led tablet's other replicas, and how many records each lacks."""
+        return () if self._hosting is None else self._hosting.behind(tablet)
 
     def glance(self) -> dict[TabletId, ReportedTablet]:
         """What `report` says, without waiting for anybody: of what is being changed now it has either."""
@@ -159,6 +184,10 @@ class TabletControl:
         return self._report_on(self._shard.of_table(table))
 
     def _unload(self, table: TableId) -> TabletReport:
+        copied = [state.tablet for state in self._shard.of_table(table) if state.tablet in self._shard.replicas]
+        if copied and self._hosting is not None:
+            self._flushing.flush(table)
+            self._hosting.rest(table)
         ids = [state.tablet for state in self._shard.of_table(table)]
         self._run(_Work(), ids, TabletEvent.UNLOAD_ASKED)
         return self._report_on(())
@@ -194,6 +223,8 @@ class TabletControl:
         new: Sequence[TabletId],
         event: TabletEvent,
     ) -> TabletReport:
+        if self._hosting is not None and any(self._hosting.has(tablet) for tablet in old):
+            return TabletReport(self._shard.name, (), made=self._hosting.resize(request, self._flushing))
         if any(self.life(tablet) is Life.UNKNOWN for tablet in new):  # else it was done when it was asked for before
             self._run(_Work(resize=request), old, event)
         return self._report_on([self._shard.state(tablet) for tablet in new])

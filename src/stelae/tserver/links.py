@@ -39,9 +39,9 @@ class RemoteMasterLink:
     def records(self, table: TableId) -> Mapping[TabletId, TabletRecord]:
         return {record.tablet: record for record in self._loop.run(read_tablets(self._metastore, table))}
 
-    def tablets_at_rest(self) -> TabletsAtRest:
+    def tablets_at_rest(self, deadline: Deadline | None = None) -> TabletsAtRest:
         """What the master has recorded while it changes nothing."""
-        return self._loop.run(self._master.ask(TABLETS_AT_REST, self._until()))
+        return self._loop.run(self._master.ask(TABLETS_AT_REST, self._until() if deadline is None else deadline))
 
     async def send_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
         return await self._master.ask(HEARTBEAT, Deadline(self._clock, _HEARTBEAT_ANSWER_S), beat)

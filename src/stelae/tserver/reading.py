@@ -63,18 +63,20 @@ class TableReader:
         self._unsettled = shard.unsettled
         self._fragments = shard.fragments
         self._commits = shard.commits
+        self._map = shard.map
 
     def newest(
         self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline | None
     ) -> tuple[Txn, Values | None]:
         if at is not None:
             self.ready(table, at, deadline)
-        shard = self._shard
-        state = shard.state_at(table, row)
+        changes = self._map.changes
+        state = self._shard.state_at(table, row)
         if at is None and state.is_plain:  # the usual read, without a call more than it needs
             own, of_all = state.commits.visible, self._commits.visible
             visible = own if own > of_all else of_all  # noqa: FURB136 - as `visible_in`, and `max` is a call
-            if self._unsettled:  # looked at after `visible`: what is prepared later happens above it
+            # Looked at after `visible`: what is prepared or changed later happens above it.
+            if self._unsettled or self._map.changes != changes:
                 return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
             asking = Asking(visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
         elif at is None:
@@ -125,7 +127,8 @@ class TableReader:
 
     def _asking(self, state: TabletState, at: Txn | None, time: TimeRange = ALL_TIME) -> Asking:
         """Of a state that was taken before: the horizon it was compacted to is then known, and at or below what is
-        visible. The other way round, what is read could be gone by the time the state is taken."""
+        visible. The other way round, what is read could be gone by the time the state is taken. Without `at`, the state
+        must be the current one still: of a later one what is visible may be in it alone."""
         shard = self._shard
         if at is None:
             now, read_us = shard.visible_in(state), Micros(self._clock.wall_ms() * 1_000)
@@ -147,8 +150,11 @@ class TableReader:
     ) -> T:
         """With the tablet as it is now, and as long as it changes."""
         for _ in range(_RETRIES_MAX):
+            changes = self._map.changes
             state = self._shard.state_at(table, row)
             asking = self._asking(state, at, time)
+            if at is None and self._map.changes != changes:
+                continue
             if at is None and (state.prepared or table in self._unsettled):
                 return self._settled(table, row, columns, time, read, deadline)
             try:

@@ -151,7 +151,7 @@ def _check_whole(shard: Shard, away: Sequence[TabletConfig], tables: Tables, rec
     for config in away:
         here.setdefault(config.table, []).append(config.rows)
     for record in records:
-        if record.table not in tables.ids() or record.phase is not TabletPhase.RUNNING:
+        if record.table not in tables.ids() or record.phase is not TabletPhase.RUNNING or record.replicas:
             continue
         lost = RangeSet.of([record.rows]).subtract(RangeSet.of(here.get(record.table, ())))
         if not lost.is_empty:

@@ -43,6 +43,7 @@ from stelae.tserver.keeper import Keeper, patience
 from stelae.tserver.lives import Life
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
+from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep
@@ -77,8 +78,12 @@ class TabletServer:
         self.shard.wal.on_left = lambda: self.wakes.log()  # noqa: PLW0108 - set later, by whoever runs the steps
         store, loop, shard, upkeep = ports.metastore, ports.loop, self.shard, self.upkeep
         self.flushing = Flushing(shard, upkeep)
+        self.hosting: Hosting | None = None
+        if not settings.is_alone:
+            me = settings.replica
+            self.hosting = Hosting(me, shard, upkeep, found.lives, tables.schemas_of, lambda: self.wakes.streams())  # noqa: PLW0108 - set later
         self.control = TabletControl(
-            shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away
+            shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away, self.hosting
         )
         self.control.make_meta_tables()
         self.keeper = Keeper(
@@ -144,7 +149,13 @@ class TabletServer:
     def life(self, tablet: TabletId) -> Life:
         return self.control.life(tablet)
 
-    def choose_split(self, table: TableId, at: Row | None, tablet: int | None) -> tuple[TabletId, Row]:
+    def choose_split(
+        self,
+        table: TableId,
+        at: Row | None,
+        tablet: int | None,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it never waits
+    ) -> tuple[TabletId, Row]:
         """Which tablet to split and where: the one that holds the row; or this one, or the largest, at the row that
         halves it."""
         with self.visits.visit(table):

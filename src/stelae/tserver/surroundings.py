@@ -17,6 +17,7 @@ from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.known_tables import TableRules
+from stelae.registry.replication.members import replica_id
 from stelae.registry.tablet_records import TabletRecord
 from stelae.service.tables import TableInfo
 from stelae.storage.shard import ShardSettings
@@ -50,7 +51,8 @@ class ServerSettings:
     under which jobs find its files. `token`: which store it is. `pins_wait_s`: after a server was killed its successor
     keeps history for so long, in which whoever holds a snapshot of it can say so. `is_alone`: all tablets and files of
     the store are this server's. One of several removes no file by what it knows itself: others may need it.
-    Loads and truncations of one that is alone are committed by its own log; of others, by the master of the cluster."""
+    Loads and truncations of one that is alone are committed by its own log; of others, by the master of the cluster.
+    `log`: the id of its log."""
 
     name: str
     place: str
@@ -59,6 +61,12 @@ class ServerSettings:
     shard: ShardSettings = field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
     is_alone: bool = True
+    log: str = ""
+
+    @property
+    def replica(self) -> str:
+        """What the server's replicas are known by."""
+        return replica_id(self.name, self.log)
 
 
 class Tables(Protocol):
@@ -104,8 +112,10 @@ def _nothing() -> None:
 @dataclass(slots=True)
 class Wakeups:
     """Called when a step of the server has something to do: `full` for `flush_step`, `grown` for `compact_step`, `log`
-    for `log_step`. Set by whoever runs the steps; until then nobody is called."""
+    for `log_step`; `streams` when there is something to send to other shards. Set by whoever runs the steps; until then
+    nobody is called."""
 
     full: Callable[[], None] = _nothing
     grown: Callable[[], None] = _nothing
     log: Callable[[], None] = _nothing
+    streams: Callable[[], None] = _nothing

@@ -204,6 +204,7 @@ class TableUpkeep:
             schema_version=state.schema.version,
             epoch=state.epoch,
             resize=state.resize,
+            replicas=self.control.replicas(state.tablet),
         )
 
     def stats(self, table: TableId) -> TableStats:

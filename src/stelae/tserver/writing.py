@@ -30,6 +30,7 @@ from stelae.model.hybrid import millis_of
 from stelae.model.ids import Row, TableId, Txn
 from stelae.service.blocks import OrderedBlock, split_blocks
 from stelae.service.deadlines import Deadline, left_of
+from stelae.storage.log.futures import settled_all
 from stelae.storage.read.points.conditions import UndecidedConflict
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.doubts import ChangeInDoubt
@@ -85,22 +86,20 @@ class TableWriter:
             return self._submit_row(table, blocks[0], max_txn, must_show, deadline)
         done: Future[Txn] = Future()
         commits, error = self._let_in(table, blocks)
-        last = commits[-1][1] if commits else None
-        if last is None:
+        if not commits:
             if error is not None:
                 done.set_exception(error)
             else:
                 done.set_result(self._shard.visible)
             return done
 
-        def finish(_: Future[Txn]) -> None:
+        def finish(_: Future[None]) -> None:
             try:
                 done.set_result(self._outcome(commits, error, None))
             except StelaeError as failed:
                 done.set_exception(failed)
 
-        # Commits become durable, or fail, in the order of their txns.
-        last.durable.add_done_callback(finish)
+        settled_all([commit.durable for _, commit in commits]).add_done_callback(finish)
         return done
 
     def _let_row_in(

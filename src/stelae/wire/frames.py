@@ -94,6 +94,8 @@ def encode_frame(frame: Frame, limits: WireLimits = DEFAULT_WIRE_LIMITS) -> list
     prefix = _PREFIX.pack(total, len(head))
     if message_bytes + body_bytes <= JOINED_BYTES_MAX:
         return [b"".join((prefix, head, frame.message, frame.body))]
+    if message_bytes <= JOINED_BYTES_MAX:
+        return [b"".join((prefix, head, frame.message)), frame.body]
     return [prefix + head, *(part for part in (frame.message, frame.body) if part)]
 
 

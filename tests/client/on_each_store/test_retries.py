@@ -10,7 +10,7 @@ import pytest
 
 import stelae
 from stelae.adapters.sqlite.metastore import SqliteMetastore
-from stelae.client.calls.retries import Attempts, Patience, say_more
+from stelae.client.calls.retries import say_more
 from stelae.model.errors import StaleSchema, TabletAway
 from tests.client.on_each_store.worlds import put_before
 
@@ -35,23 +35,6 @@ class MiddleRng:
 
     def fraction(self) -> float:
         return 0.5
-
-
-def test_waits_double_up_to_a_bound_and_end_with_the_error() -> None:
-    clock = SteppedClock()
-    attempts = Attempts(Patience(clock, MiddleRng(), 2.0).deadline(), MiddleRng())
-    error = stelae.Overloaded("full")
-    waits = []
-    while clock.now_s < 2.0:
-        waits.append(attempts.delay_s(error))
-        clock.now_s += waits[-1]
-    with pytest.raises(stelae.Overloaded) as raised:
-        attempts.delay_s(error)
-    assert waits[:4] == [0.001, 0.002, 0.004, 0.008]
-    assert max(waits) == 0.5
-    assert sum(waits) == pytest.approx(2.0)
-    assert raised.value is error
-    assert "2 s" in raised.value.__notes__[0]
 
 
 def test_a_last_try_without_time_does_not_hide_what_took_the_time() -> None:

@@ -102,13 +102,14 @@ def test_the_nearest_namespace_is_suggested(db: stelae.Database) -> None:
         db.drop_namespace("sale")
 
 
-def test_each_tablet_has_one_replica(db: stelae.Database) -> None:
-    with pytest.raises(stelae.InvalidArgument, match="zone 'fast': replicas 3: each tablet has one replica"):
-        db.create_zone("fast", replicas=3, min_replicas=2)
-    with pytest.raises(stelae.InvalidArgument, match="zone 'default': replicas 2: each tablet has one replica"):
-        db.alter_zone("default", replicas=2)
-    assert list(db.zones()) == ["default"]
-    assert db.alter_zone("default", replicas=1).replicas == 1
+def test_a_store_of_one_process_has_one_replica_of_each_tablet(tmp_path: Path) -> None:
+    with stelae.open(tmp_path / "data") as db:
+        with pytest.raises(stelae.InvalidArgument, match="zone 'fast': replicas 3: a store of one process has one"):
+            db.create_zone("fast", replicas=3, min_replicas=2)
+        with pytest.raises(stelae.InvalidArgument, match="zone 'default': replicas 2: a store of one process has one"):
+            db.alter_zone("default", replicas=2)
+        assert list(db.zones()) == ["default"]
+        assert db.alter_zone("default", replicas=1).replicas == 1
 
 
 @pytest.mark.parametrize(

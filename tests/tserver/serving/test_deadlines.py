@@ -207,7 +207,7 @@ def test_a_caller_that_would_wait_for_ever_can(tmp_path: Path) -> None:
 
 
 def test_the_store_sees_what_is_left(tmp_path: Path) -> None:
-    """Less than the caller had. Long work has no deadline of its own: somebody always hears of it."""
+    """Less than the caller had, whatever is asked."""
     backend = FakeBackend({TABLE: table_info(USERS)}, {**answers(), "info": table_info(USERS)})
     with served(tmp_path, backend) as world:
         remote = world.attach()
@@ -218,11 +218,8 @@ def test_the_store_sees_what_is_left(tmp_path: Path) -> None:
             backend.deadlines.clear()
             call(remote, deadline)
             for seen in backend.deadlines:
-                if OPERATIONS[name].is_long:
-                    assert seen is None, name
-                else:
-                    assert seen is not None, name
-                    assert seen.seconds == 60, name
+                assert seen is not None, name
+                assert seen.seconds == 60, name
             assert backend.deadlines, name
 
 

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from stelae.catalog.value import CatalogVersion
-from stelae.model.ids import Row, TableId, TabletId, Txn
+from stelae.format.log.copies import ReplicaKept, copy_record
+from stelae.master.cluster import OPERATIONS as MASTER_ALL
+from stelae.model.ids import Epoch, Index, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.registry import control as c
@@ -28,22 +30,39 @@ from stelae.registry.changes.asking import (
 )
 from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer, Registration
 from stelae.registry.masters.overview import OVERVIEW, ClusterOverview
+from stelae.registry.masters.removing import REMOVE, LostTablets, RemovedServers
+from stelae.registry.replication.appending import (
+    APPEND,
+    HOST,
+    REPLICATION_OPERATIONS,
+    AppendAnswer,
+    AppendPart,
+    RecordCopy,
+)
+from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service import messages as m
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.table import OPERATIONS
 from stelae.service.tickets import LoadedFile
+from stelae.tserver.cluster import OPERATIONS as SHARD_ALL
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.frames import FrameDecoder, encode_frame
 from tests.client.fake_backend import FakeBackend, table_info, until
 from tests.client.samples import EVERYTHING
 from tests.effort import HANG_S, tries
+from tests.format.logs import log_record
 from tests.tserver.serving.doors import TOKEN, DoorWorld, door_world, greet
 from tests.tserver.serving.test_hostile import LAST, SAMPLES, TABLE, answers, check_faults, converse, numbered
 from tests.wire.samples import mutated
 
-CONTROL = {**ops.SHARD_CONTROL, **ops.MASTER_CONTROL}
+CONTROL = {
+    **ops.SHARD_CONTROL,
+    **ops.MASTER_CONTROL,
+    **REPLICATION_OPERATIONS,
+    CHANGE_MEMBERS.name: CHANGE_MEMBERS,
+}
 ALL = {**OPERATIONS, **CONTROL}
 CATALOG = CatalogVersion(3)
 TABLET = TabletId(17)
@@ -56,15 +75,24 @@ REQUESTS: list[c.ControlRequest] = [
     c.DeleteTablets((TABLET, TabletId(18))),
     c.SplitTablet(TABLET, Row(b"m"), TabletId(18), TabletId(19)),
     c.JoinTablets(TABLET, TabletId(18), TabletId(19)),
+    c.HostTablets((c.NewTablet(TABLET, TABLE, RowRange(b"")),)),
+    c.HostReplicas((c.NewReplica(TABLET, TABLE, b"a config"),)),
+    c.LeadTablets((c.Lead(TABLET, TABLE, 2, 3, ("n1/0@a", "n2/0@b"), 2, Txn(9)),)),
+    c.AddReplicas(((TABLET, 2, "n3/0@c"),)),
 ]
 CHANGE_REQUESTS: list[ChangeRequest] = [
     PrepareChange(TABLE, "load-a", 2),
     AdoptChange(TABLE, "load-a", Txn(9), True),
     DropChange(TABLE, "load-a"),
 ]
+COPY = copy_record(log_record(5, epoch=2, index=1))
+KEPT = ReplicaKept(Epoch(2), (Epoch(1), Index(4)), Index(4), b"a config", (COPY,))
+PART = AppendPart(TABLET, TABLE, 2, (1, 4), 3)
+MEMBERS = ("n1/0@a", "n2/0@b")
 REPORTED = (c.ReportedTablet(TABLET, TABLE, RowRange(b""), c.SERVING, 1),)  # type: ignore[arg-type]
 CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "control": [ops.CONTROL.ask(request, CATALOG) for request in REQUESTS],
+    "resize": [ops.RESIZE.ask(request, CATALOG) for request in REQUESTS[-2:]],
     "report": [ops.REPORT.ask(), ops.REPORT.ask(TABLE)],
     "choose_split": [
         ops.CHOOSE_SPLIT.ask(TABLE, Row(b"m"), None, CATALOG),
@@ -77,26 +105,34 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "places": [ops.PLACES.ask()],
     "files_needed": [ops.FILES_NEEDED.ask()],
     "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
+    "remove_servers": [REMOVE.ask("node-1", False), REMOVE.ask("node-1/0", True)],
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
     "locate": [ops.LOCATE.ask(TABLE)],
     "overview": [OVERVIEW.ask()],
     "change": [CHANGE.ask(request, (), CATALOG) for request in CHANGE_REQUESTS],
+    "append": [APPEND.ask("a", (), ()), APPEND.ask("a", (PART, PART), ((COPY, COPY), ()))],
+    "host": [HOST.ask("a", TABLE, TABLET, 2, KEPT)],
+    "change_members": [CHANGE_MEMBERS.ask([MembersWanted(TABLET, MEMBERS[0], 2, 3, MEMBERS)])],
 }
 REPORT = c.TabletReport("n1/0", REPORTED, is_full=True)
 CONTROL_ANSWERS: dict[str, Any] = {
-    **dict.fromkeys(("control", "report"), REPORT),
+    **dict.fromkeys(("control", "resize", "report"), REPORT),
     "choose_split": ops.ChosenSplit(TABLET, Row(b"m")),
     **dict.fromkeys(("look_at_sizes", "split_tablet", "join_tablets"), None),
     "tablets_at_rest": ops.TabletsAtRest(3, (TabletRecord(TABLET, TABLE, RowRange(b""), TabletPhase.RUNNING),)),
     "places": ops.ClusterPlaces("a-store", (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)),
     "files_needed": ops.FilesNeeded(7, ("fragments/a",), ("fragments/b",), ("hold-a",)),
     "collect": (3, 4_000),
+    "remove_servers": RemovedServers(("node-1/0",), (LostTablets("t", 2),)),
     "heartbeat": HeartbeatAnswer(register=True, report_all=True, is_late=True, clock_off_ms=-5),
     "locate": ops.TableLocation(
         TABLE, ((Row(b""), "n1/0"), (Row(b"m"), "n1/1")), (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)
     ),
     "overview": ClusterOverview("m1", "m1", 1, 9_000, 3, 1, (), (), ()),
     "change": ChangeReport("n1/0", True, (RowRange(b"", b"m"),), Txn(8)),
+    "append": (AppendAnswer(5), AppendAnswer(None, 3), AppendAnswer(None, 0, (1, 2))),
+    "host": AppendAnswer(5),
+    "change_members": (MembersNow(TABLET, 4, MEMBERS), MembersNow(TABLET, refusal="it is led elsewhere")),
 }
 
 
@@ -127,6 +163,11 @@ class ControlledBackend(FakeBackend):
 
     def heartbeat(self, beat: Heartbeat, *, deadline: Deadline | None = None) -> HeartbeatAnswer:
         return self._told("heartbeat", beat, deadline=deadline)
+
+    def remove_servers(
+        self, name: str, *, accepts_loss: bool = False, deadline: Deadline | None = None
+    ) -> RemovedServers:
+        return self._told("remove_servers", name, accepts_loss, deadline=deadline)
 
     def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         return self._told("collect", for_good, deadline=deadline)
@@ -159,6 +200,33 @@ class ControlledBackend(FakeBackend):
 
     def locate(self, table: TableId, *, deadline: Deadline | None = None) -> ops.TableLocation:
         return self._told("locate", table, deadline=deadline)
+
+    def append(
+        self,
+        log: str,
+        parts: Sequence[AppendPart],
+        copies: Sequence[Sequence[RecordCopy]],
+        *,
+        deadline: Deadline | None = None,
+    ) -> tuple[AppendAnswer, ...]:
+        return self._told("append", log, parts, copies, deadline=deadline)
+
+    def host(
+        self,
+        log: str,
+        table: TableId,
+        tablet: TabletId,
+        epoch: int,
+        kept: ReplicaKept,
+        *,
+        deadline: Deadline | None = None,
+    ) -> AppendAnswer:
+        return self._told("host", log, table, tablet, epoch, kept, deadline=deadline)
+
+    def change_members(
+        self, wanted: Sequence[MembersWanted], *, deadline: Deadline | None = None
+    ) -> tuple[MembersNow, ...]:
+        return self._told("change_members", wanted, deadline=deadline)
 
     def overview(self, *, deadline: Deadline | None = None) -> ClusterOverview:
         return self._told("overview", deadline=deadline)
@@ -194,6 +262,7 @@ def told(world: DoorWorld, said: bytes) -> list[Frame]:
 
 
 def test_every_operation_is_tried() -> None:
+    assert ALL.keys() >= SHARD_ALL.keys() | MASTER_ALL.keys()
     assert CONTROL_SAMPLES.keys() == CONTROL.keys()
     assert {type(request) for request in REQUESTS} == set(c.ControlRequest.__args__)
     for name, samples in CONTROL_SAMPLES.items():
@@ -207,12 +276,12 @@ def test_as_they_are_those_between_servers_are_answered(world: DoorWorld) -> Non
             found = told(world, asked)
             assert FrameKind.ERROR not in {frame.kind for frame in found}, name
             assert LAST in {frame.request_id for frame in found}
-    # Long ones are answered when they are done, whatever was asked after them.
-    until(lambda: {call[0] for call in world.backend.calls} >= CONTROL.keys(), world.loop)
+    # Long ones are answered when they are done, whatever was asked after them. `resize` is carried out by `control`.
+    until(lambda: {call[0] for call in world.backend.calls} >= CONTROL.keys() - {"resize"}, world.loop)
 
 
 def test_mutated_messages_of_every_operation(world: DoorWorld) -> None:
-    """Frames are right, so each mistake ends its own request, and the last one is answered."""
+    """Frames are right, so each mistake ends its own request, and the last one is answered. A soak says a million."""
     chance, good, refused = random.Random(1), requests(), 0
     other = world.attach(TOKEN)
     for _ in range(tries(500)):

@@ -5,6 +5,10 @@ byte once. A connection stops reading while `UNREAD_BYTES_MAX` of frames, or `UN
 received. What is sent waits in the loop's own buffer: a frame enters if it fits `UNSENT_BYTES_MAX` with what is there,
 or alone. An idle connection is a descriptor and a few small objects; no task waits for it here.
 
+To give bytes to the system, and to wake whoever waits for them, costs more than to make a frame. So small frames that
+are sent in one turn of the loop are gathered and given to it together. A frame that comes alone does not wait for
+others: the first of a turn goes at once, unless there were more of them in the last turn that had any.
+
 With TLS (`tls`) the same bytes are sealed and opened between decoder and socket; the handshake is carried out as its
 bytes come, and frames are sent once it is done. A connection whose handshake fails ends like any other: `receive` says
 why.
@@ -34,6 +38,8 @@ CLOSE_S = 5.0
 CONNECT_S = 10.0
 BUFFER_BYTES = 256 * 1024
 """What is read at once, and what is sealed at once."""
+GATHERED_BYTES_MAX = 64 * 1024
+"""What is gathered of one turn of the loop before it is sent; larger frames go by themselves."""
 
 
 class StreamConnection(asyncio.BufferedProtocol, ABC):
@@ -62,8 +68,17 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         self._has_end = False
         self._is_closed = False
         self._transport: asyncio.Transport
+        self._loop: asyncio.AbstractEventLoop
         self._waiting: asyncio.Future[None] | None = None
         self._sending = asyncio.Lock()
+        self._to_send = 0
+        """How many tasks wait to send, or are at it: whoever comes then waits behind them."""
+        self._gathered: list[bytes | memoryview] = []
+        self._gathered_bytes = 0
+        self._sent_in_turn = 0
+        """How many frames were sent in this turn of the loop; 0: none, and its end is not waited for."""
+        self._is_busy = False
+        """The last turn that had frames had more than one."""
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._ready = asyncio.Event()
@@ -94,6 +109,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A loop makes streams of its own kind: not every one's are asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
         transport.set_write_buffer_limits(high=0)
         self.peer = self.prepare(transport.get_extra_info("socket"))
         if self._tls is None:
@@ -199,22 +215,69 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
 
     async def send(self, frame: Frame) -> None:
         parts = encode_frame(frame, self._limits)
-        size = sum(len(part) for part in parts)
-        async with self._sending:
-            self._check_open()
-            if not self._ready.is_set():
-                await self._ready.wait()
+        size = _size_of(parts)
+        if self._put_now(parts, size):
+            return
+        self._to_send += 1
+        try:
+            async with self._sending:
                 self._check_open()
-            unsent = self._transport.get_write_buffer_size()
-            if unsent and unsent + size > UNSENT_BYTES_MAX:
-                await self._emptied.wait()
-                self._check_open()
-            if self._tls is None:
-                for part in parts:
-                    self._transport.write(part)
-            else:
-                for sealed in self._tls.seal(parts, BUFFER_BYTES):
-                    self._transport.write(sealed)
+                if not self._ready.is_set():
+                    await self._ready.wait()
+                    self._check_open()
+                if not self._has_room(size):
+                    self._send_gathered()
+                    if not self._has_room(size):
+                        await self._emptied.wait()
+                        self._check_open()
+                self._put(parts, size)
+        finally:
+            self._to_send -= 1
+
+    def send_now(self, frame: Frame) -> bool:
+        parts = encode_frame(frame, self._limits)
+        return self._put_now(parts, _size_of(parts))
+
+    def _put_now(self, parts: list[bytes | memoryview], size: int) -> bool:
+        self._check_open()
+        if self._to_send or not self._ready.is_set() or not self._has_room(size):
+            return False
+        self._put(parts, size)
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        unsent = self._transport.get_write_buffer_size() + self._gathered_bytes
+        return not unsent or unsent + size <= UNSENT_BYTES_MAX
+
+    def _put(self, parts: list[bytes | memoryview], size: int) -> None:
+        """Send a frame now, or at the end of this turn of the loop."""
+        self._sent_in_turn += 1
+        is_first = self._sent_in_turn == 1
+        if is_first:
+            self._loop.call_soon(self._end_turn)
+        if self._gathered_bytes + size > GATHERED_BYTES_MAX:
+            self._send_gathered()
+            self._write(parts)
+        elif is_first and not self._is_busy:
+            self._write(parts)
+        else:
+            self._gathered += parts
+            self._gathered_bytes += size
+
+    def _end_turn(self) -> None:
+        self._is_busy = self._sent_in_turn > 1
+        self._sent_in_turn = 0
+        self._send_gathered()
+
+    def _send_gathered(self) -> None:
+        if self._gathered:
+            gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            if not self._transport.is_closing():
+                self._write([b"".join(gathered)])
+
+    def _write(self, parts: list[bytes | memoryview]) -> None:
+        for part in parts if self._tls is None else self._tls.seal(parts, BUFFER_BYTES):
+            self._transport.write(part)
 
     async def receive(self) -> Frame | None:
         while True:
@@ -226,11 +289,14 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
                 raise self._ended
             if self._has_end:
                 return None
-            self._waiting = asyncio.get_running_loop().create_future()
+            self._waiting = self._loop.create_future()
             try:
                 await self._waiting
             finally:
                 self._waiting = None
+
+    def take(self) -> Frame | None:
+        return self._take() if self._frames and not self._is_closed else None
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -238,6 +304,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._frames.clear()
             self._wake()
             if self._ended is None and self._ready.is_set():
+                self._send_gathered()
                 if self._tls is not None and not self._has_end:
                     self._transport.write(self._tls.end())
                 self.begin_end()
@@ -319,3 +386,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+def _size_of(parts: list[bytes | memoryview]) -> int:
+    return len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])

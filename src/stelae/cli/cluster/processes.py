@@ -78,6 +78,10 @@ def run_master(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where it serves. Port 0: the system chooses one.")
     ] = "127.0.0.1:7100",
     metrics: _Metrics = None,
+    collect_every_s: Annotated[
+        float,
+        typer.Option("--collect-every", metavar="SECONDS", help="How often files are removed that nobody needs."),
+    ] = 300.0,
     token_file: TokenFileOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
@@ -92,11 +96,11 @@ def run_master(
     at once. What happens goes to standard error.
     """
     leave_pandas_for_later()
-    from stelae.launch.processes import MasterProcess, ProcessOptions
+    from stelae.launch.processes import MasterOptions, MasterProcess
     from stelae.launch.serving import serve_until_stopped
 
     said = SaidAccess(token_file, tls_ca, tls_cert, tls_key, tls_mutual, insecure)
-    options = ProcessOptions(
+    options = MasterOptions(
         name,
         _own(directory),
         metastore,
@@ -106,6 +110,7 @@ def run_master(
         insecure,
         metrics,
         stelae.__version__,
+        collect_every_s,
     )
 
     def tell(process: MasterProcess) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import stelae
-from stelae.cli.places import ClusterPlace, JsonOption, cluster_placed, read_settings
+from stelae.cli.places import ClusterPlace, JsonOption, cluster_placed
 from stelae.cli.screens import Grid, as_shown, counted, grid, out, print_json, size_text
 
 if TYPE_CHECKING:
@@ -33,10 +33,9 @@ def show_cluster(place: ClusterPlace, json: JsonOption = False) -> None:
     asked; the one that leads is preferred.
     """
     from stelae.launch.access import find_access
-    from stelae.launch.looking import look_at_cluster
+    from stelae.launch.looking import ClusterMasters
 
-    access = find_access(settings=read_settings())
-    found = look_at_cluster(place.masters, access, stelae.__version__, _PATIENCE_S)
+    found = ClusterMasters(place.masters, find_access(), stelae.__version__, _PATIENCE_S).look()
     if json:
         print_json(found)
         return

@@ -16,7 +16,8 @@ from stelae.client.api.rows import Row, Version
 from stelae.client.api.scan import Scan, open_scan
 from stelae.client.arguments.keys import check_bounded
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
-from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
+from stelae.client.calls.quick import Missed, quick_get
+from stelae.client.calls.rows import Rows, UpdateFunction
 from stelae.client.calls.session import Session
 from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.model.errors import InvalidArgument, Retryable, StaleSchema

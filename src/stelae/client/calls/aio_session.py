@@ -71,12 +71,22 @@ class AsyncSession:
         """On one of the threads, from now on."""
         return self._executor.submit(job, *args, **kwargs)
 
-    async def run(self, steps: Steps[T], deadline: Deadline | None = None) -> T:
-        """As `Session.run`; what a call claims or writes has its turn in the order of writes."""
+    async def run(
+        self,
+        steps: Steps[T],
+        deadline: Deadline | None = None,
+        *,
+        failed: Retryable | None = None,
+        turn: Turn | None = None,
+    ) -> T:
+        """As `Session.run`; what a call claims or writes has its turn in the order of writes. `turn`: one that it has
+        already, which is ended here."""
         deadline = deadline or self.session.patience.deadline()
         attempts = self._attempts(deadline)
-        writing = _Writing(self)
+        writing = _Writing(self, turn)
         try:
+            if failed is not None:
+                await self._wait_to_repeat(attempts, failed, self.session.backend, deadline)
             step = next(steps)
             while True:
                 try:
@@ -191,11 +201,11 @@ class _Writing:
     or it was refused; of many rows some may be in. A turn is kept until what it was taken for is written, reads before
     it, tries and fresh blocks included, or the call ends."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, turn: Turn | None = None) -> None:
         self._session = session
         self._is_large = False
         self._reads_first = False
-        self._turn: Turn | None = None
+        self._turn = turn
         self._last: _Under[Any] | None = None
 
     async def claim(self, step: Claim, deadline: Deadline) -> None:

@@ -31,6 +31,8 @@ from stelae.service.deadlines import Deadline
 TIMEOUT_S_DEFAULT = 30.0
 _WAIT_S_MIN = 0.001
 _WAIT_S_MAX = 0.5
+_TRY_S_MIN = 0.1
+_TRY_SHARE_MIN, _TRY_SHARE_MAX = 1 / 20, 1 / 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +54,41 @@ class Patience:
 
 
 class Attempts:
-    """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once the
-    deadline has passed; at once if waiting does not help: it makes no room, and sets no clock right."""
+    """The tries of one call. `delay_s` says how long to wait before the next one, or raises the error again once too
+    little time is left for one; at once if waiting does not help: it makes no room, and sets no clock right.
 
-    __slots__ = ("_deadline", "_rng", "_wait_s")
+    A try that begins with almost no time left is worse than none: of a write that was refused in words so far, it
+    leaves open what happened. So the last one begins with twice the time that the one before took to be refused, a
+    quarter of all time at most."""
+
+    __slots__ = ("_began_left_s", "_deadline", "_rng", "_wait_s")
 
     def __init__(self, deadline: Deadline, rng: Rng) -> None:
         self._deadline = deadline
         self._rng = rng
         self._wait_s = _WAIT_S_MIN
+        self._began_left_s = deadline.left_s
+
+    def left_s(self, error: StelaeError) -> float:
+        """The seconds that may be waited after an error until the last try has to begin."""
+        left_s, seconds = self._deadline.left_s, self._deadline.seconds
+        took_s = 0.0 if isinstance(error, ConnectionLost) else self._began_left_s - left_s  # it was not even asked
+        least_s = min(_TRY_S_MIN, seconds * _TRY_SHARE_MIN)
+        return left_s - max(least_s, min(2 * took_s, seconds * _TRY_SHARE_MAX))
 
     def delay_s(self, error: StelaeError) -> float:
         if isinstance(error, DiskFull | ClockTooFarAhead):
             raise error
-        left_s = self._deadline.left_s
-        if left_s <= 0:
+        left_s = self.left_s(error)
+        if left_s < _WAIT_S_MIN / 2:
             told = Unavailable(str(error)) if isinstance(error, Deposed | TabletAway | StaleSchema) else error
             told.add_note(f"it was tried again and again for {self._deadline.seconds:g} s")
             raise told
         delay_s = self._wait_s * (0.5 + self._rng.fraction())
         self._wait_s = min(2 * self._wait_s, _WAIT_S_MAX)
-        return min(delay_s, left_s)
+        delay_s = min(delay_s, left_s)
+        self._began_left_s = self._deadline.left_s - delay_s
+        return delay_s
 
 
 def say_more(error: Retryable, before: Retryable | None) -> Retryable:

@@ -31,8 +31,6 @@ from stelae.model.errors import (
     AlreadyExists,
     Conflict,
     InvalidArgument,
-    NotCached,
-    Retryable,
     SnapshotTooOld,
     StaleSchema,
     StelaeError,
@@ -51,39 +49,6 @@ from stelae.storage.read.asking import Version as StoredVersion
 
 UpdateFunction: TypeAlias = Callable[[Any], Mapping[str, Any] | None]
 """Of a row, or None if there is none. `Any`: who knows that the row is there need not say so to a type checker."""
-
-
-class Missed:
-    """The quick way did not lead to an answer."""
-
-
-_MISSED = Missed()
-
-
-def quick_get(
-    view: TableView,
-    backend: Backend,
-    newest: Callable[..., tuple[Txn, Values | None]],
-    key: object,
-    columns: Sequence[str] | None,
-    at: object,
-) -> FoundRow | Missed | None:
-    """`Rows.get` where nothing is odd. `newest` is the backend's, or `newest_cached`."""
-    try:
-        shape = view.whole if columns is None else view.shape(columns)
-        row = view.row_of(key)
-        if at is None and not view.has_ages:
-            txn, values = newest(view.id, row, shape.selectors)
-        else:
-            txn, values = newest(view.id, row, shape.selectors, backend.now(view.id) if at is None else txn_of(at))
-    except (InvalidArgument, Retryable, NotCached, SnapshotTooOld):
-        return _MISSED
-    if values is None:
-        return None
-    if columns is not None and shape.is_doubtful(values):
-        return _MISSED
-    found = shape.found(view.started(key, row, txn), values)
-    return _MISSED if found is None else found
 
 
 class Rows:

@@ -138,7 +138,7 @@ class Session:
         if isinstance(error, ConnectionLost):
             self._look_for_store(attempts, error, backend, deadline)
         if isinstance(error, Overloaded) and backend.is_local:
-            backend.wait_for_room(min(_ROOM_S, deadline.left_s))
+            backend.wait_for_room(min(_ROOM_S, attempts.left_s(error)))
             seconds = 0.0
         self._rest(seconds)
 

@@ -28,8 +28,9 @@ the answer, too."""
 
 
 class ItemStream:
-    """The frames of one answer, on a line of its own until they end. `each_anew`: the deadline's length is for each
-    frame, not for all of them. Closed early, the rest is cancelled; dropped without that, the line is closed."""
+    """The frames of one answer, on a line of its own until they end. The first comes before the deadline. `each_anew`:
+    the deadline's length is for each of the others, not for all of them; of long work they are signs of life. Closed
+    early, the rest is cancelled; dropped without that, the line is closed."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class ItemStream:
         self._operation = operation
         self._deadline = deadline
         self._each_anew = each_anew
+        self._has_begun = False
         self._line: Line | None = None
         self._request: RequestId
         self._line, self._request = lines.ask(operation, message, body, deadline=deadline)
@@ -70,7 +72,8 @@ class ItemStream:
 
     def _read(self, line: Line) -> tuple[Item | None, Bytes] | None:
         try:
-            frame = line.receive(self._deadline.seconds if self._each_anew else self._deadline.left_s)
+            frame = line.receive(self._wait_s())
+            self._has_begun = True
             item = self._read_item(line, frame)
             error = read_error(frame, STORE_FAULTS) if frame.kind is FrameKind.ERROR else None
         except ProtocolError as failed:
@@ -82,6 +85,13 @@ class ItemStream:
                 line.is_broken = True  # whoever leads now is found when another line is opened
             raise error
         return None if frame.kind is FrameKind.END else (item, frame.body)
+
+    def _wait_s(self) -> float:
+        """For the next frame."""
+        if self._each_anew and self._has_begun:
+            return self._deadline.seconds
+        is_heard = self._operation.is_long and self._has_begun
+        return self._deadline.silence_s if is_heard else self._deadline.left_s
 
     def _read_item(self, line: Line, frame: Frame) -> Item | None:
         match frame.kind:

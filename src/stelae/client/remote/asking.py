@@ -74,7 +74,6 @@ class Asker:
         *,
         each_anew: bool = False,
     ) -> ItemStream:
-        each_anew = each_anew or operation.is_long
         return ItemStream(self.lines, operation, message, body, deadline, each_anew=each_anew)
 
     def until(self, deadline: Deadline | None) -> Deadline:

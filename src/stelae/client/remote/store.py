@@ -63,7 +63,7 @@ class RemoteStore(RemoteTables, RemoteTablets):
         """For the tasks of the running event loop; None if it has no way to the store but threads."""
         if self._open_peer is None:
             return None
-        return RemoteRowsOnLoop(self._open_peer(), self._changes.check, self._changes.counted)
+        return RemoteRowsOnLoop(self._open_peer(), self._changes)
 
     def submit(
         self,

@@ -31,6 +31,8 @@ class LogKind(IntEnum):
     DROPPED = 5
     SPLIT = 6
     JOINED = 7
+    CONFIG = 8
+    REPLICA = 9
 
 
 class LogRecord(NamedTuple):

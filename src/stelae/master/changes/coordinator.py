@@ -49,6 +49,7 @@ from stelae.registry.changes.sessions import (
     step_session,
 )
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
+from stelae.service.deadlines import Deadline
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile
 
@@ -83,20 +84,22 @@ class ChangeCoordinator:
         self._time = time
         self._tell = tell
 
-    async def commit(self, held: HeldSession, kind: ChangeKind, files: Sequence[LoadedFile]) -> ChangeSession:
+    async def commit(
+        self, held: HeldSession, kind: ChangeKind, files: Sequence[LoadedFile], deadline: Deadline | None = None
+    ) -> ChangeSession:
         """Announce, prepare, decide, adopt, forget. A change that is committed already is adopted again. Conflict if it
-        was aborted."""
+        was aborted. Servers that are not heard of until the deadline are given up."""
         session = held.session
         if session.is_open:
             self._info_of(session.table)
             running = self._running(session.table)
             held = await self._announce(session, kind, running)
             if held.session.is_open:
-                reports = await self._prepare(held.session, running, files)
+                reports = await self._prepare(held.session, running, files, deadline)
                 held = await self._decide(held.session, reports)
         if held.session.state is ChangeState.ABORTED:
             raise given_up(session.id)
-        await self._spread(held, ADOPT_S)
+        await self._spread(held, ADOPT_S, deadline)
         return held.session
 
     def _running(self, table: TableId) -> dict[str, list[RowRange]]:
@@ -129,12 +132,16 @@ class ChangeCoordinator:
         raise _crowded(session.id)
 
     async def _prepare(
-        self, session: ChangeSession, running: dict[str, list[RowRange]], files: Sequence[LoadedFile]
+        self,
+        session: ChangeSession,
+        running: dict[str, list[RowRange]],
+        files: Sequence[LoadedFile],
+        deadline: Deadline | None,
     ) -> list[ChangeReport]:
         request = PrepareChange(session.table, session.id, session.attempt)
         outcomes = await asyncio.gather(
             *(
-                self._servers.ask_change(server, request, [each for each in files if _reaches(each, rows)])
+                self._servers.ask_change(server, request, [each for each in files if _reaches(each, rows)], deadline)
                 for server, rows in running.items()
             ),
             return_exceptions=True,
@@ -170,8 +177,9 @@ class ChangeCoordinator:
                 return step
         raise _crowded(session.id)
 
-    async def abort(self, held: HeldSession) -> ChangeSession:
-        """Unless it is decided; what it is then. One that is forgotten meanwhile was ended by somebody else."""
+    async def abort(self, held: HeldSession, deadline: Deadline | None = None) -> ChangeSession:
+        """Unless it is decided; what it is then. One that is forgotten meanwhile was ended by somebody else. Servers
+        hear of it until the deadline, or from whoever looks next at what is under way."""
         for _ in range(_TRIES_MAX):
             if not held.session.is_open:
                 break
@@ -186,28 +194,32 @@ class ChangeCoordinator:
             held = found
         else:
             raise _crowded(held.session.id)
-        await self._spread(held, 0.0)
+        await self._spread(held, 0.0, deadline)
         return held.session
 
-    async def _spread(self, held: HeldSession, patience_s: float) -> None:
-        """Let all servers know what was decided, those that are away for so long; forget it when none needs it."""
-        session, until_s = held.session, self._clock.monotonic_s() + patience_s
+    async def _spread(self, held: HeldSession, patience_s: float, deadline: Deadline | None = None) -> None:
+        """Let all servers know what was decided, until the deadline, and those that are away for so long; forget it
+        when none needs it."""
+        session, away = held.session, Deadline(self._clock, patience_s)
         request: ChangeRequest = DropChange(session.table, session.id)
         if session.state is ChangeState.COMMITTED:
             request = AdoptChange(session.table, session.id, session.txn, session.replaces)
-        released = await asyncio.gather(*(self._tell_server(each, request, until_s) for each in session.servers))
+        released = await asyncio.gather(*(self._tell_server(each, request, away, deadline) for each in session.servers))
         if all(released):
             with suppress(Retryable, UnknownOutcome):  # the next look at what is under way finds it, if it is there
                 await forget_session(self._store, held)
 
-    async def _tell_server(self, server: str, request: ChangeRequest, until_s: float) -> bool:
+    async def _tell_server(
+        self, server: str, request: ChangeRequest, away: Deadline, deadline: Deadline | None
+    ) -> bool:
         """Whether it has the change prepared no more. A server that is away, or cannot adopt it now, is asked again at
         the next look; whoever reads there finds out by itself."""
         while True:
             try:
-                return not (await self._servers.ask_change(server, request)).is_held
+                return not (await self._servers.ask_change(server, request, (), deadline)).is_held
             except StelaeError as error:
-                if isinstance(error, Deposed) or self._clock.monotonic_s() >= until_s:
+                is_over = away.is_over or (deadline is not None and deadline.is_over)
+                if is_over or isinstance(error, Deposed):
                     return False
             await asyncio.sleep(_PAUSE_S)
 

@@ -16,8 +16,8 @@ from stelae.service.tickets import LoadedFile, LoadTicket
 
 
 class ChangesDesk:
-    """What of `Backend` and `BulkBackend` is about many servers. Safe for threads. A change that is under way takes as
-    long as it takes: it is recorded step by step, and whoever stops waiting for it has not stopped it."""
+    """What of `Backend` and `BulkBackend` is about many servers. Safe for threads. A server that says nothing is waited
+    for until the deadline; one that makes progress as long as it does."""
 
     def __init__(self, leading: Callable[[], TableChanges], loop: Loop, gate: Gate) -> None:
         """`leading` raises if no master is there to be asked."""
@@ -25,9 +25,9 @@ class ChangesDesk:
         self._run = loop.run
         self._gate = gate
 
-    def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002
+    def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         with self._gate.visit(table):
-            return self._run(self._leading().truncate(table))
+            return self._run(self._leading().truncate(table, deadline))
 
     def begin_load(
         self,
@@ -36,7 +36,7 @@ class ChangesDesk:
         batch: int = 0,
         ttl_s: float = TTL_S_DEFAULT,
         *,
-        deadline: Deadline | None = None,  # noqa: ARG002
+        deadline: Deadline | None = None,  # noqa: ARG002 - it waits for the metastore alone
     ) -> LoadTicket:
         check_job(job, batch)
         with self._gate.visit(table):
@@ -48,15 +48,15 @@ class ChangesDesk:
         files: Sequence[LoadedFile],
         *,
         replaces: bool = False,
-        deadline: Deadline | None = None,  # noqa: ARG002
+        deadline: Deadline | None = None,
     ) -> Txn:
         with self._gate.visit(table_of_change(ticket)):
-            return self._run(self._leading().commit_load(ticket, files, replaces=replaces))
+            return self._run(self._leading().commit_load(ticket, files, replaces=replaces, deadline=deadline))
 
-    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002 - it waits for the metastore alone
         with self._gate.visit(table_of_change(ticket)):
             self._run(self._leading().renew(ticket, check_ttl(ttl_s)))
 
-    def release(self, ticket: str, *, deadline: Deadline | None = None) -> None:  # noqa: ARG002
+    def release(self, ticket: str, *, deadline: Deadline | None = None) -> None:
         with self._gate.visit(table_of_change(ticket)):
-            self._run(self._leading().release(ticket))
+            self._run(self._leading().release(ticket, deadline))

@@ -16,7 +16,7 @@ from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
-from stelae.registry.bulk_sessions import read_jobs
+from stelae.registry.bulk_sessions import forget_jobs, read_jobs
 from stelae.registry.changes.asking import ChangeServers
 from stelae.registry.changes.sessions import (
     LOAD,
@@ -31,11 +31,15 @@ from stelae.registry.changes.sessions import (
     step_session,
     table_of_change,
 )
+from stelae.service.deadlines import Deadline
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.storage.files.writing import file_name_prefix
 
 TRUNCATION_S = 60.0
+JOBS_LOOK_S = 3_600.0
+"""So often are jobs looked for that are done for long, or whose table is gone."""
+
 _TRIES_MAX = 100
 
 
@@ -52,8 +56,10 @@ class TableChanges:
         time: HybridClock,
         rng: Rng,
         root: str,
+        is_kept: Callable[[TableId], bool],
         tell: Listener = tell_nobody,
     ) -> None:
+        """`is_kept`: whether a table is there, or was dropped and can be recalled."""
         self.coordinator = ChangeCoordinator(store, servers, info_of, clock, time, tell)
         self._store = store
         self._servers = servers
@@ -62,7 +68,16 @@ class TableChanges:
         self._time = time
         self._rng = rng
         self._root = root
+        self._is_kept = is_kept
         self._tell = tell
+        self._jobs_due_s = clock.monotonic_s()
+
+    async def tend(self) -> None:
+        """Bring to their end what others left, and forget jobs that nobody asks for any more."""
+        await self.coordinator.tend()
+        if self._clock.monotonic_s() >= self._jobs_due_s:
+            await forget_jobs(self._store, self._is_kept, self._clock.wall_ms())
+            self._jobs_due_s = self._clock.monotonic_s() + JOBS_LOOK_S
 
     async def begin_load(self, table: TableId, job: str, batch: int, ttl_s: float) -> LoadTicket:
         info, id_ = self._info_of(table), change_id(LOAD, table, self._rng.token(12).hex())
@@ -88,19 +103,21 @@ class TableChanges:
                 return ticket
         raise Unavailable(f"job {job!r} was changed by others {_TRIES_MAX} times while it was being begun; try again")
 
-    async def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool) -> Txn:
+    async def commit_load(
+        self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool, deadline: Deadline | None = None
+    ) -> Txn:
         table = table_of_change(ticket)
         held = await read_session(self._store, table, ticket)
         if held is None:
             return await self._done_by(table, ticket)
         if held.session.is_open and held.session.expires_ms <= self._clock.wall_ms():
-            await self.coordinator.abort(held)
+            await self.coordinator.abort(held, deadline)
             raise given_up(ticket)
         kind = ChangeKind.OVERWRITE if replaces else ChangeKind.LOAD
         try:
-            session = await self.coordinator.commit(held, kind, files)
+            session = await self.coordinator.commit(held, kind, files, deadline)
         except (InvalidArgument, NotFound):
-            await self.coordinator.abort(held)
+            await self.coordinator.abort(held, deadline)
             raise
         self._tell(
             LoadCommitted(
@@ -131,13 +148,13 @@ class TableChanges:
                 return
         raise Unavailable(f"load {ticket!r} was changed {_TRIES_MAX} times while it was being renewed; try again")
 
-    async def release(self, ticket: str) -> None:
+    async def release(self, ticket: str, deadline: Deadline | None = None) -> None:
         """Give up, unless it is done."""
         held = await read_session(self._store, table_of_change(ticket), ticket)
         if held is not None:
-            await self.coordinator.abort(held)
+            await self.coordinator.abort(held, deadline)
 
-    async def truncate(self, table: TableId) -> Txn:
+    async def truncate(self, table: TableId, deadline: Deadline | None = None) -> Txn:
         info, id_ = self._info_of(table), change_id(TRUNCATION, table, self._rng.token(12).hex())
         expires_ms, version = self._expires_ms(TRUNCATION_S), info.schema.version
         session = ChangeSession(id_, table, ChangeKind.TRUNCATE, expires_ms, schema_version=version)
@@ -146,11 +163,11 @@ class TableChanges:
         if held is None:
             raise Unavailable(f"change {id_!r} was given up before it had begun; try again")
         try:
-            return (await self.coordinator.commit(held, ChangeKind.TRUNCATE, ())).txn
+            return (await self.coordinator.commit(held, ChangeKind.TRUNCATE, (), deadline)).txn
         except StelaeError as error:
             # Nobody comes again for this one: it has happened, or never will.
             try:
-                ended = await self.coordinator.abort(held)
+                ended = await self.coordinator.abort(held, deadline)
             except (Retryable, UnknownOutcome):
                 raise UnknownOutcome(f"whether the table was emptied is not known: {error}") from error
             if ended.state is ChangeState.COMMITTED:

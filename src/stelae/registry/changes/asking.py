@@ -67,8 +67,15 @@ class ChangeServers(Protocol):
         """The table's tablets in the order of their rows, without those whose place others took."""
         ...
 
-    async def ask_change(self, server: str, request: ChangeRequest, files: Sequence[LoadedFile] = ()) -> ChangeReport:
-        """Raises Unavailable or UnknownOutcome when no answer comes: the request may have been carried out."""
+    async def ask_change(
+        self,
+        server: str,
+        request: ChangeRequest,
+        files: Sequence[LoadedFile] = (),
+        deadline: Deadline | None = None,
+    ) -> ChangeReport:
+        """`deadline`: a server that is not heard of until then is given up. Raises Unavailable or UnknownOutcome when
+        no answer comes: the request may have been carried out."""
         ...
 
 

@@ -129,6 +129,15 @@ def find_late(
     return (*found, *_late_tablets({shard.name for shard in shards}, records, now_ms))
 
 
+def collection_put_off(words: str, for_s: float) -> Late:
+    """Of the master that leads: why files that nobody needs stay."""
+    return Late("collection of files", f"has been put off for {for_s:.0f} s, so no file is removed: {words}")
+
+
+def with_late(found: ClusterOverview, *late: Late) -> ClusterOverview:
+    return msgspec.structs.replace(found, late=(*found.late, *late))
+
+
 def _late_beats(shard: str, heard: Heard | None) -> list[Late]:
     found = []
     if heard is not None and heard.ago_s > SILENT_S:
@@ -152,7 +161,8 @@ def _late_tablets(shards: set[str], records: Iterable[TabletRecord], now_ms: int
     for server, some in sorted(waiting.items()):
         since_s = max(0, now_ms - min(record.since_ms for record in some)) / 1_000
         found.append(Late(server, f"{counted(len(some), 'tablet')} still to be made, for {since_s:.0f} s"))
-    found += [Late(server, f"has {counted(lost[server], 'tablet')}, and was never started") for server in sorted(lost)]
+    words = "and is no shard of the cluster: it was never started, or was taken out"
+    found += [Late(server, f"has {counted(lost[server], 'tablet')}, {words}") for server in sorted(lost)]
     return found
 
 

@@ -36,6 +36,11 @@ def failure_of(what: str, error: Exception) -> StelaeError:
     return kind(f"{what}: the Spark job failed: {short_story(error)}")
 
 
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark raised it, or the way to it, and not our code."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
 def may_pass(error: Exception) -> bool:
     """Whether the same job, run again, may do better."""
     told = _raised_in_python(error)

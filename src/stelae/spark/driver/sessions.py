@@ -10,7 +10,7 @@ from stelae.adapters.signals import interrupts_later
 from stelae.model.errors import InvalidArgument, JobFailed, Unavailable
 from stelae.model.public import public
 from stelae.model.words import how_to_install
-from stelae.spark.driver.failures import may_pass, short_story
+from stelae.spark.driver.failures import is_of_spark, may_pass, short_story
 from stelae.spark.driver.java import find_java
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _start_session(builder: Any) -> SparkSession:
             started.stop()
         raise
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        if not is_of_spark(error):
             raise
         kind = Unavailable if may_pass(error) else JobFailed
         raise kind(f"Spark could not be started: {short_story(error)}") from error

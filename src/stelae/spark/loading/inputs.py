@@ -15,6 +15,7 @@ from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
 from stelae.model.mutation import Cell, WholeFamily
 from stelae.model.schema import Column, KeyColumn, TableSchema
+from stelae.spark.driver.failures import is_of_spark
 from stelae.spark.loading.intake import MISFIT
 from stelae.spark.loading.texts import IN_FILES, ZONED, is_text_misfit, literal, shape_of, text_value
 from stelae.spark.reading.conditions import quoted
@@ -61,7 +62,7 @@ def _read(reading: Callable[[], Any]) -> Any:
     try:
         return reading()
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        if not is_of_spark(error):
             raise
         lines = [line.strip(" :") for line in str(error).splitlines()]
         told = next((line for line in lines if "[" in line), lines[0])

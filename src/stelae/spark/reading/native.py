@@ -15,6 +15,7 @@ from stelae.adapters.blobs.urls import directory_of
 from stelae.model.types import ColumnType, Float, Int, Struct
 from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal
 from stelae.spark.reading.constants import words_column
+from stelae.spark.reading.hiding import SEEN, hiding_frame
 from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
 from stelae.spark.reading.question import Question
@@ -69,25 +70,10 @@ def native_frame(
 ) -> DataFrame:
     """The columns of the question's Arrow schema, in its order, of files under `root`. `overlays`: where files may have
     second names."""
-    names: Mapping[str, str] | None = None
-    options, fields = dict(_OPTIONS), _fields(question, read)
-    if read.hidden:
-        fields[_PLACE] = Int(64)
-        names = overlays.link(_starts(read.hidden), _START) if overlays is not None else None
-    if names is not None:
-        fields[_START] = Int(64)
-        options["basePath"] = f"{root}/{next(iter(names.values())).rpartition('/')[0].rpartition('/')[0]}"
-    with _settled(spark, len(read.files)):
-        frame = (
-            spark.read.options(**options)
-            .schema(_schema(fields))
-            .parquet(*(f"{root}/{name if names is None else names[name]}" for name in read.files))
-        )
+    frame = _files_frame(spark, question, read, root, overlays)
     if read.rows is not None:
         condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))
         frame = frame.where("FALSE" if condition is None else condition)
-    if read.hidden:
-        frame = _without_hidden(spark, frame, read.hidden, _START if names is not None else _start_sql(read.hidden))
     frame = _opaque(frame, _floats(question, read.shape))
     if read.where is not None:
         frame = frame.where(read.where)
@@ -96,6 +82,33 @@ def native_frame(
         return frame.selectExpr(*(quoted(name) for name in shown)) if frame.columns != shown else frame
     columns = dict(_columns(question, read.shape))
     return frame.select(*(columns[name].alias(name) for name in shown))
+
+
+def _files_frame(
+    spark: SparkSession, question: Question, read: NativeRead, root: str, overlays: StoreOverlays | None
+) -> DataFrame:
+    """All columns of the files, and of their rows those that are not hidden."""
+    fields = _fields(question, read)
+    if read.hidden:
+        fields[_PLACE] = Int(64)
+    frame = _parquet(spark, fields, [f"{root}/{name}" for name in read.files])
+    if not read.hidden:
+        return frame
+    hiding = hiding_frame(spark, frame, read.hidden)
+    if hiding is not None:
+        return hiding.where(SEEN.format(place=_PLACE))
+    names = overlays.link(_starts(read.hidden), _START) if overlays is not None else None
+    if names is None:
+        return _without_hidden(spark, frame, read.hidden, _start_sql(read.hidden))
+    fields[_START] = Int(64)
+    base = f"{root}/{next(iter(names.values())).rpartition('/')[0].rpartition('/')[0]}"
+    named = _parquet(spark, fields, [f"{root}/{names[name]}" for name in read.files], basePath=base)
+    return _without_hidden(spark, named, read.hidden, _START)
+
+
+def _parquet(spark: SparkSession, fields: Mapping[str, ColumnType], files: Sequence[str], **options: str) -> DataFrame:
+    with _settled(spark, len(files)):
+        return spark.read.options(**_OPTIONS, **options).schema(_schema(fields)).parquet(*files)
 
 
 def _is_as_stored(question: Question, shape: NativeShape) -> bool:

@@ -1,13 +1,14 @@
 """What becomes of records that the log has taken: when they are decided, and what readers may see then.
 
-The log says *durable up to this position, these records*. A commit is decided when every replica of its tablet has it;
-a tablet here has no other replica, so what is durable is decided at once. Whoever waits is told afterwards, without the
-lock.
+The log says *durable up to this position, these records*. A commit is decided when every replica of its tablet has it:
+at once where the tablet has no other, else when all others have said so (`Quorum`). Whoever waits is told afterwards,
+without the lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -23,17 +24,59 @@ class TabletCommits:
     `index`: of the last record that was let in. `visible`: the greatest txn with nothing of the tablet undecided at or
     below, as far as its own records say; readers take it without the lock."""
 
-    __slots__ = ("decided", "index", "visible")
+    __slots__ = ("changing", "decided", "index", "quorum", "visible")
 
-    def __init__(self, index: Index = NO_INDEX, visible: Txn = TXN_MIN) -> None:
+    def __init__(self, index: Index = NO_INDEX, visible: Txn = TXN_MIN, quorum: Quorum | None = None) -> None:
         self.index = index
         self.visible = visible
+        self.quorum = quorum
+        """The tablet's other replicas; None: it has no others."""
+        self.changing = 0
+        """How many changes its states hold that other replicas have to decide."""
         self.decided = visible
         """The greatest txn that is decided, though one below it may not be."""
 
 
+class Quorum:
+    """The other replicas of a tablet, as its leader sees them, under the shard's lock. A record is decided when it is
+    on this disk and on the disks of all of them; so they may be changed to fewer only by whoever is sure that the
+    others are out of the tablet's set."""
+
+    __slots__ = ("_on_durable", "here", "is_over", "others", "refusal", "waiting")
+
+    def __init__(self, here: Index, others: Mapping[str, Index], on_durable: Callable[[], None]) -> None:
+        """`here`: the last record that is on this disk. `others`: by replica the last that is on its disk, of those
+        that this leader has. `on_durable`: called under the lock when there is more to be sent."""
+        self.here = here
+        self.others = dict(others)
+        self.waiting: deque[LogEntry] = deque()
+        """On this disk, and not on all others."""
+        self._on_durable = on_durable
+        self.refusal = ""
+        """Why no write is let in now, in words; empty: they are."""
+        self.is_over = False
+        """The tablet is led elsewhere: nothing is decided here any more."""
+
+    @property
+    def committed(self) -> Index:
+        return min((self.here, *self.others.values()))
+
+    def take_durable(self, entry: LogEntry) -> None:
+        self.here = entry.record.index
+        self.waiting.append(entry)
+        self._on_durable()
+
+    def take_decided(self) -> list[LogEntry]:
+        """What every replica has by now: no more waiting."""
+        committed, decided = self.committed, []
+        while self.waiting and self.waiting[0].record.index <= committed:
+            decided.append(self.waiting.popleft())
+        return decided
+
+
 class LogEntry(NamedTuple):
-    """A record in the log's queue, the tablets it is of, and who is told what becomes of it."""
+    """A record in the log's queue, the tablets it is of, and who is told what becomes of it. Without tablets: of one
+    that is led elsewhere, which says nothing about what is visible here."""
 
     record: LogRecord
     tablets: tuple[TabletCommits, ...]
@@ -52,15 +95,35 @@ class CommitTracker:
         self._decided = visible
         """As `TabletCommits.decided`, of all."""
         self._changes = 0
+        self.has_quorums = False
+        """Whether any tablet here has other replicas."""
+        self.orphans: list[LogEntry] = []
+        """What became durable after its tablet was led elsewhere."""
+        self._waiting: dict[Quorum, None] = {}
+        """Those that anything waits for."""
 
     @property
     def is_changing(self) -> bool:
         """A change that states hold already is undecided."""
         return self._changes > 0
 
-    def note_change(self) -> None:
-        """A change was put in the log's queue, and states hold it already."""
+    def note_change(self, tablets: Collection[TabletCommits]) -> None:
+        """A change of these tablets was put in the log's queue, and states hold it already. One that other replicas
+        have to decide, too, holds up its own tablet alone."""
+        for commits in tablets:
+            if commits.quorum is not None:
+                commits.changing += 1
+                return
         self._changes += 1
+
+    def _end_changes(self, entries: Iterable[LogEntry]) -> None:
+        """They are decided, or failed."""
+        for record, tablets, _, _ in entries:
+            if record.kind is LogKind.CHANGE:
+                if tablets and tablets[0].quorum is not None:
+                    tablets[0].changing -= 1
+                elif tablets:
+                    self._changes -= 1
 
     def publish(self, txn: Txn) -> None:
         """All at or below the txn is decided."""
@@ -73,8 +136,65 @@ class CommitTracker:
         """The log is durable up to a position, and so is the group, in the order of the log; `undecided` lie behind it.
         What is decided by that: the caller completes it once it has left the lock."""
         self.durable = upto
+        if self.has_quorums:
+            group = self._hold_back(group)
+        return self._decide(group, undecided)
+
+    def take_acknowledged(
+        self, quorum: Quorum, replica: str, index: Index, undecided: Collection[LogEntry]
+    ) -> Sequence[LogEntry]:
+        """Another replica has the records up to an index on its disk. What is decided by that, as `take_durable`."""
+        if index <= quorum.others.get(replica, index):
+            return ()
+        quorum.others[replica] = index
+        return self.take_changed(quorum, undecided)
+
+    def take_changed(self, quorum: Quorum, undecided: Collection[LogEntry]) -> Sequence[LogEntry]:
+        """The other replicas are others now, or have more: what is decided by that."""
+        decided = quorum.take_decided()
+        if not quorum.waiting:
+            self._waiting.pop(quorum, None)
+        return self._decide(decided, undecided) if decided else ()
+
+    def give_up(self, quorum: Quorum, undecided: Collection[LogEntry]) -> list[LogEntry]:
+        """This is the leader no more: what waited for other replicas is theirs to decide."""
+        quorum.is_over = True
+        left = list(quorum.waiting)
+        quorum.waiting.clear()
+        self._waiting.pop(quorum, None)
+        self._end_changes(left)
+        self._decide((), undecided)
+        return left
+
+    def waiting(self) -> Iterator[LogEntry]:
+        """What is on this disk and waits for other replicas."""
+        for quorum in self._waiting:
+            yield from quorum.waiting
+
+    def _hold_back(self, group: Sequence[LogEntry]) -> Sequence[LogEntry]:
+        """Of what is durable here that which is decided; the rest waits for other replicas."""
+        decided: list[LogEntry] = []
+        for entry in group:
+            quorum = entry.tablets[0].quorum if entry.tablets else None
+            if quorum is None:
+                decided.append(entry)
+                continue
+            if quorum.is_over:
+                self.orphans.append(entry)
+                continue
+            quorum.take_durable(entry)
+            decided += quorum.take_decided()
+            if quorum.waiting:
+                self._waiting[quorum] = None
+        return decided
+
+    def _decide(self, group: Sequence[LogEntry], undecided: Collection[LogEntry]) -> Sequence[LogEntry]:
+        if self._waiting:
+            undecided = [*undecided, *self.waiting()]
         decided = self._decided
         for record, tablets, _, _ in group:
+            if not tablets:
+                continue
             txn = record.txn
             if txn > decided:
                 decided = txn
@@ -88,25 +208,26 @@ class CommitTracker:
             self._show_below(group, undecided)
         elif decided > self.visible:
             self.visible = decided
-        if self._changes:
-            self._changes -= sum(entry.record.kind is LogKind.CHANGE for entry in group)
+        if self._changes or self.has_quorums:
+            self._end_changes(group)
         return group
 
     def take_failed(self, entries: Sequence[LogEntry]) -> None:
-        """All that was undecided has failed: it was never there, and its indexes are given out again."""
+        """All that was not durable has failed: it was never there, and its indexes are given out again."""
         for entry in entries:
             for commits in entry.tablets:
                 if 0 < entry.record.index <= commits.index:
                     commits.index = Index(entry.record.index - 1)
-                commits.visible = max(commits.visible, commits.decided)
-        self._changes = 0
-        self.publish(self._decided)
+        self._end_changes(entries)
+        self._show_below(entries, list(self.waiting()))
 
     def _show_below(self, group: Sequence[LogEntry], undecided: Collection[LogEntry]) -> None:
         """Make visible what is decided, below the least that is not: txns come in any order."""
         held: dict[TabletCommits, Txn] = {}
         least = self._decided
         for record, tablets, _, _ in undecided:
+            if not tablets:
+                continue
             below = Txn(record.txn - 1)
             least = min(least, below)
             for commits in tablets:

@@ -72,6 +72,8 @@ class Stays:
                 return  # of version 1
             case LogKind.EPOCH | LogKind.HOSTED | LogKind.DROPPED | LogKind.SPLIT | LogKind.JOINED:
                 self._mark(record)
+            case LogKind.CONFIG | LogKind.REPLICA:
+                return  # of replicas, which were taken out before
 
     def _mark(self, record: LogRecord) -> None:
         tablet = record.tablet

@@ -181,7 +181,11 @@ class Wal:
 
     def last_undecided(self, at: Txn) -> Future[Txn] | None:
         """Of the records at or below a txn the one that is decided last, if any is not; under the lock."""
-        return next((entry.future for entry in self._undecided() if entry.record.txn <= at), None)
+        return next((entry.future for entry in self._undecided() if entry.tablets and entry.record.txn <= at), None)
+
+    def undecided(self) -> list[LogEntry]:
+        """What is queued or being written; under the lock."""
+        return [*self._in_flight, *self._queue]
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         """The chain, oldest first."""

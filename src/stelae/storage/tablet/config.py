@@ -6,7 +6,9 @@ version it was saved with; the caller alters it, version by version, to the sche
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 
@@ -57,6 +59,16 @@ class TabletConfig(msgspec.Struct, frozen=True):
         """All files that it names, those of prepared loads too; some perhaps several times."""
         groups = (*self.groups, *(group for _, load in self.prepared for group in load))
         return [ref.file for _, refs in groups for ref in refs]
+
+
+class ConfigStore(Protocol):
+    """Where tablets' configs are kept, apart from their data."""
+
+    def save(self, configs: Sequence[TabletConfig], removed: Sequence[TabletId]) -> None:
+        """Durable when it returns. They come in the order of their rows, and are saved in it, and only then are others
+        removed. After an error or a crash the first so many may be done, and others not: where the ranges of configs
+        overlap, the greater resize number counts. Never called by two threads at once."""
+        ...
 
 
 def config_of(state: TabletState, log: str = "") -> TabletConfig:

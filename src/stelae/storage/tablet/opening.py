@@ -21,7 +21,7 @@ from stelae.format.log.positions import POSITION_MAX, Position
 from stelae.format.log.records import NO_INDEX, LogKind, LogRecord
 from stelae.model.errors import Corruption, StelaeError, Unavailable
 from stelae.model.hybrid import TXN_MAX, HybridClock
-from stelae.model.ids import Index, SchemaVersion, TableId, Txn
+from stelae.model.ids import Index, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.limits import Limits
 from stelae.model.ranges import RangeSet
 from stelae.model.schema import TableSchema
@@ -32,9 +32,11 @@ from stelae.ports.rng import Rng
 from stelae.storage.log.replay import LogRun, ReplayedLog, replay
 from stelae.storage.log.stays import Stays
 from stelae.storage.memory.insertion import carried, insert, insert_put, insert_unflushed
-from stelae.storage.shard import ConfigStore, Shard, ShardSettings
+from stelae.storage.replicas.reading import take_replicas
+from stelae.storage.replicas.replica import Replica
+from stelae.storage.shard import Shard, ShardSettings
 from stelae.storage.tablet.changes import changed, decode_change
-from stelae.storage.tablet.config import TabletConfig, narrowed, state_of
+from stelae.storage.tablet.config import ConfigStore, TabletConfig, narrowed, state_of
 from stelae.storage.tablet.parts import carry
 from stelae.storage.tablet.state import TabletState, altered
 
@@ -77,10 +79,15 @@ def open_shard(
     log = replay(files)
     with _uncollected():
         logged = _by_table(log, check_table)
+        replicas: dict[TabletId, Replica] = {}
+        for table, runs in list(logged.items()):
+            if not all(run.is_plain for run in runs):
+                found, logged[table] = take_replicas(runs)
+                replicas |= found
         states: list[TabletState] = []
         stages = saved if callable(saved) else _at_once(list(saved))
-        while found := stages(states):
-            opened = [loaded(config, schemas_of(config.table)) for config in settled(found)]
+        while configs_found := stages(states):
+            opened = [loaded(config, schemas_of(config.table)) for config in settled(configs_found)]
             _replay(logged, opened, schemas_of)
             states += opened
     last = log.last_txn
@@ -88,7 +95,7 @@ def open_shard(
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
         last = max((last, *(txn for _, txn in state.flushed)))
     clock.resume(last)
-    shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading)
+    shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading, replicas)
     with shard.lock:
         shard.install(states)
     shard.recount_memory()
@@ -212,6 +219,19 @@ def _replay_stays(runs: Iterable[LogRun], tablets: Sequence[_Opening], schemas: 
                 alone.change(record)
             tablet.note_run(begin, NO_INDEX)
         tablet.note_run(POSITION_MAX, stays.last_index(id_))
+
+
+def replayed(replica: Replica, schemas: Sequence[TableSchema]) -> TabletState:
+    """The state of a replica's tablet, with all its records: whoever takes over goes on from there."""
+    tablet = _Opening(0, loaded(replica.config, schemas))
+    alone = _TableOpening([tablet], schemas)
+    for record in replica.tail:
+        if record.kind is LogKind.BLOCK:
+            alone.take(record)
+        elif record.kind is LogKind.CHANGE:
+            alone.change(record)
+    tablet.note_run(replica.log_from, replica.last.index)
+    return tablet.finish()
 
 
 class _Opening:

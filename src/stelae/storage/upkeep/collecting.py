@@ -19,6 +19,7 @@ from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.upkeep.saving import ConfigSaving
 
+_SEGMENTS_KEPT = 3
 _TRASH_BYTES_MIN = 256 * 2**20
 _ANY_BYTES = 2**63
 _MS_PER_S = 1_000
@@ -50,9 +51,15 @@ class Collecting(ConfigSaving):
     def collect_log(self) -> tuple[str, ...]:
         """Delete the segments that no tablet would need after a crash now."""
         shard = self._shard
+        self._keep_old_replicas()
         with shard.lock:
-            firsts = [memory.log_from for memory in shard.memories() if not memory.is_empty]
+            firsts = [
+                memory.log_from
+                for memory in shard.memories()
+                if not memory.is_empty and memory.tablet not in shard.replicas
+            ]
             firsts += (*self._unsaved_from.values(), *self._pending_from.values())
+            firsts += (replica.log_from for replica in shard.replicas.values())
             # What is written after this moment lies behind the end of the log.
             needed = min(firsts, default=shard.wal.end)
             if not firsts:
@@ -63,12 +70,26 @@ class Collecting(ConfigSaving):
             self.tell(LogCollected(len(gone), sum(sizes.get(name, 0) for name in gone)))
         return gone
 
+    def _keep_old_replicas(self) -> None:
+        """Write replicas down anew that nothing was written of for long: they would hold the log of everybody."""
+        shard = self._shard
+        with shard.lock:
+            segments = shard.segments()
+            if not shard.replicas or len(segments) <= _SEGMENTS_KEPT:
+                return
+            begin = segments[-_SEGMENTS_KEPT].begin
+            for replica in shard.replicas.values():
+                if replica.log_from < begin:
+                    shard.keep_replica(replica)
+        shard.drain()
+
     def needed_files(self) -> frozenset[str]:
         with self._shard.lock:
             states = self._shard.tablets().values()
             named = {name for state in states for name in state.files()}
             saved = {name for config in (*self._saved.values(), *self._attempted) for name in config.files()}
-            return frozenset(named | saved | self._writing | self._busy)
+            copied = {name for replica in self._shard.replicas.values() for name in replica.files()}
+            return frozenset(named | saved | copied | self._writing | self._busy)
 
     def unknown_files(self, names: Iterable[str]) -> list[str]:
         """Those of tables that there never were."""

@@ -8,14 +8,20 @@ What an error leaves undone stays dirty, and the files that the attempt may have
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from stelae.format.log.positions import POSITION_MAX, POSITION_MIN, Position
-from stelae.model.ids import TabletId
+from stelae.model.errors import Unavailable, UnknownOutcome
+from stelae.model.ids import TabletId, Txn
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.turns import Turn
+
+_LOGGED_S = 15.0
+_ROUNDS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,16 @@ class ConfigSaving:
         }
         self._unsaved_from: dict[TabletId, Position] = dict.fromkeys(self._dirty, POSITION_MIN)
         self._pending_from: dict[TabletId, Position] = {}
+        self._logged: dict[TabletId, Future[Txn]] = {}
+        """Configs that are on their way to other replicas."""
 
     def touch(self, tablets: Iterable[TabletId]) -> None:
         with self._shard.lock:
             self._dirty |= set(tablets)
 
-    def save(self) -> None:
-        """Save the config of every tablet that changed. What it raises leaves them to be saved the next time."""
+    def save(self, wanted: Iterable[TabletId] = ()) -> None:
+        """Save the config of every tablet that changed. What it raises leaves them to be saved the next time. Those of
+        tablets with several replicas are on their way to these when it returns; the `wanted` ones have arrived."""
         with self._saving:
             while (taken := self.take_unsaved()) is None:
                 self._shard.drain()
@@ -64,6 +73,78 @@ class ConfigSaving:
                 self.note_unsaved(taken)
                 raise
             self.note_saved(taken)
+        wanted = list(wanted)
+        for _ in range(_ROUNDS_MAX):
+            self._log_dirty()
+            self._wait_logged(wanted)
+            with self._shard.lock:
+                if self._dirty.isdisjoint(wanted):
+                    return
+        raise Unavailable("not all replicas of a tablet have its config yet")
+
+    def _log_dirty(self) -> None:
+        """Log the configs of tablets that have several replicas and changed; one at a time of each tablet."""
+        shard = self._shard
+        futures: list[tuple[TabletConfig, Future[Txn]]] = []
+        with shard.lock:
+            for tablet in sorted(self._dirty):
+                state = shard.tablets().get(tablet)
+                if state is None or state.commits.quorum is None:
+                    continue
+                if tablet in self._logged or state.commits.changing:
+                    continue
+                config = shard.config(state)
+                try:
+                    future = shard.log_config(config, state.commits, state.epoch)
+                except Unavailable:
+                    continue  # the clock waits for the lease: it is tried again
+                self._dirty.discard(tablet)
+                self._logged[tablet] = future
+                futures.append((config, future))
+        for config, future in futures:
+            future.add_done_callback(partial(self._note_logged, config))
+        if futures:
+            shard.drain()
+
+    def _note_logged(self, config: TabletConfig, future: Future[Txn]) -> None:
+        failed = future.exception()
+        with self._shard.lock:
+            if self._logged.get(config.tablet) is not future:
+                return  # the tablet is led elsewhere
+            del self._logged[config.tablet]
+            if failed is None:
+                self._saved[config.tablet] = config
+            else:
+                self._dirty.add(config.tablet)
+
+    def _wait_logged(self, wanted: Iterable[TabletId]) -> None:
+        """Unavailable if not all replicas of a tablet have its config in time."""
+        for tablet in wanted:
+            with self._shard.lock:
+                future = self._logged.get(tablet)
+            if future is None:
+                continue
+            try:
+                future.result(_LOGGED_S)
+            except TimeoutError:
+                raise Unavailable(f"not all replicas of tablet {tablet} have its config yet") from None
+            except UnknownOutcome as error:
+                raise Unavailable(str(error)) from error
+
+    def adopt_config(self, config: TabletConfig) -> None:
+        """A tablet that has several replicas is led here from now on: this is what they know of it."""
+        with self._shard.lock:
+            self._saved[config.tablet] = config
+            self._removed.discard(config.tablet)
+
+    def abandon_config(self, tablet: TabletId) -> None:
+        """A tablet that has several replicas is led here no more: its config is theirs. The caller has taken it out of
+        the shard."""
+        with self._shard.lock:
+            self._saved.pop(tablet, None)
+            self._dirty.discard(tablet)
+            self._unsaved_from.pop(tablet, None)
+            self._logged.pop(tablet, None)
 
     def save_first(self, states: Iterable[TabletState]) -> None:
         """Save the configs of tablets before anybody finds them in the shard. After an error they may be saved or not:
@@ -85,10 +166,11 @@ class ConfigSaving:
             if shard.is_changing:
                 return None
             states = shard.tablets()
-            changed = [states[tablet] for tablet in self._dirty if tablet in states]
+            logged = {tablet for tablet in self._dirty if tablet in states and states[tablet].commits.quorum}
+            changed = [states[tablet] for tablet in self._dirty if tablet in states and tablet not in logged]
             configs = [shard.config(state) for state in sorted(changed, key=lambda s: (s.table, s.rows.start))]
-            taken = Unsaved(configs, self._dirty, self._removed, self._unsaved_from)
-            self._dirty, self._removed, self._unsaved_from = set(), set(), {}
+            taken = Unsaved(configs, self._dirty - logged, self._removed, self._unsaved_from)
+            self._dirty, self._removed, self._unsaved_from = logged, set(), {}
             self._pending_from = taken.since
             self._attempted += configs
             return taken
@@ -120,7 +202,10 @@ class ConfigSaving:
         self._removed -= {state.tablet for state in states}
 
     def _need_log(self, tablet: TabletId, begin: Position) -> None:
-        """The log is needed from here on until the tablet's config is saved. The caller holds the lock."""
+        """The log is needed from here on until the tablet's config is saved. The caller holds the lock. Of a tablet
+        that has several replicas, its replica here knows what it needs."""
+        if tablet in self._shard.replicas:
+            return
         self._unsaved_from[tablet] = min(begin, self._unsaved_from.get(tablet, POSITION_MAX))
 
     def forget(self, tablets: Iterable[TabletId]) -> None:

@@ -42,6 +42,9 @@ from stelae.storage.upkeep.merges import Flush, Merge, flush_told
 from stelae.storage.upkeep.picker import Pick, pick, pick_all
 from stelae.storage.upkeep.serializer import MemoryInfo, choose_memory
 
+_COMMITTED_S = 10.0
+"""How long a flush waits for the other replicas of a tablet."""
+
 
 def _no_time() -> float:
     return 0.0
@@ -76,7 +79,9 @@ class Upkeep(Collecting):
         with shard.lock:
             states = list(shard.tablets().values())
             active = {id(state.active): state.tablet for state in states}
-            memories = [m for m in shard.memories() if not m.is_empty]
+            waits = {entry.record.tablet for entry in shard.commits.waiting()}
+            # What not all replicas have yet is not written to files: it may never count.
+            memories = [m for m in shard.memories() if not m.is_empty and m.tablet not in waits]
             of = {id(m): state.table for state in states for m in state.memories}
             infos = [
                 MemoryInfo(m.size_bytes, m.txn_min, m.rows, id(m) not in active, of[id(m)], m.log_from)
@@ -126,7 +131,7 @@ class Upkeep(Collecting):
 
     def write_flush(self, flush: Flush) -> None:
         """Write the memory to files, when all of it is decided. Long, and under no lock."""
-        self._shard.drain()
+        self._shard.wait_committed(flush.memory, _COMMITTED_S)
         for id_ in flush.memory.groups:
             file = self._write_memory(flush.table, flush.memory, id_)
             if file is not None:
@@ -149,7 +154,7 @@ class Upkeep(Collecting):
 
     def users_of(self, memory: Memory) -> list[TabletState]:
         """The tablets that have this memory: after a split both sides do."""
-        return [state for state in self._shard.tablets().values() if any(m is memory for m in state.memories)]
+        return [state for state in self._shard.tablets().values() if memory in state.memories]
 
     def _write_memory(self, table: TableId, memory: Memory, id_: GroupId) -> FragmentFile | None:
         source, schema = memory.groups[id_], memory.schema
@@ -257,6 +262,8 @@ class Upkeep(Collecting):
             files = frozenset(chosen.files)
             refs = tuple(ref for ref in state.refs(group) if ref.file is not None and ref.file.name in files)
             if {ref.file.name for ref in refs if ref.file} != files or files & self._busy or shard.is_changing:
+                return None
+            if state.commits.changing:
                 return None
             self._busy |= files
             return Merge(state, group, refs, files, self._keeping(state, group, refs, chosen))

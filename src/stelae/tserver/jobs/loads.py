@@ -23,7 +23,7 @@ from stelae.model.events import LoadCommitted
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
-from stelae.registry.bulk_sessions import Attempt, LoadRecord, read_loads, remove_load, write_load
+from stelae.registry.bulk_sessions import Attempt, LoadRecord, forget_jobs, read_loads, remove_load, write_load
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.storage.shard import Commit, Shard
@@ -34,9 +34,6 @@ from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.jobs.preparing import check_loaded, prepare_tablets
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.surroundings import Tables
-
-DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
-"""How long it is known that a job was done."""
 
 UNDER_WAY_MS = 5 * 60 * 1_000
 """A load of which nothing was heard for so long is taken for dead, though it may still commit."""
@@ -74,11 +71,9 @@ class Loads:
     def recover(self, prepared: set[str]) -> None:
         """What was under way when the store ended, before anything is collected. `prepared`: the loads that some tablet
         still holds ready."""
-        now_ms, tables = self._now_ms(), self._tables.kept()
+        tables = self._tables.kept()
+        self._run(forget_jobs(self._store, lambda table: table in tables, self._now_ms()))
         for record in self._run(read_loads(self._store)):
-            if record.table not in tables or (record.attempt is None and now_ms - record.touched_ms > DONE_KEPT_MS):
-                self._run(remove_load(self._store, record))
-                continue
             attempt = record.attempt
             if attempt is not None and attempt.is_prepared and attempt.ticket not in prepared:
                 record = self._done(record, attempt, self._committed_at(record.table, attempt))

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pyarrow as pa
-
 from stelae.format import layout
 from stelae.format.block import SmallBlock, decode_block
 from stelae.model.errors import InvalidArgument, StaleSchema
@@ -26,7 +24,6 @@ def read_block(schema: TableSchema, data: Bytes, limits: Limits = DEFAULT_LIMITS
     check_block(schema, block, limits, len(data))
     if not isinstance(block, SmallBlock):
         return OrderedBlock(block, layout.rows_of(schema.codec, block.batch), data)
-    rows = [mutation.row for mutation in block.mutations]
-    if any(a > b for a, b in pairwise(rows)):
+    if any(a.row > b.row for a, b in pairwise(block.mutations)):
         raise InvalidArgument("block: its rows do not ascend")
-    return OrderedBlock(block, pa.array(rows, pa.binary()), data)
+    return OrderedBlock(block, None, data)

@@ -94,18 +94,24 @@ class ServedConnection:
     async def _read(self) -> None:
         with suppress(*_OVER):
             while True:
-                await self._requests.has_room.wait()
-                frame = await self._connection.receive()
+                if not self._requests.has_room.is_set():
+                    await self._requests.has_room.wait()
+                if not self._outbox.is_empty:
+                    await self._outbox.wait_empty()
+                frame = self._connection.take()
+                if frame is None:
+                    frame = await self._connection.receive()
                 if frame is None:
                     return
                 try:
-                    await self._take(frame)
+                    self._take(frame)
                 except ProtocolError as error:
                     await self._send_error(frame.request_id, error)
                     return
 
-    async def _take(self, frame: Frame) -> None:
-        """ProtocolError: what cannot be answered, and ends the connection."""
+    def _take(self, frame: Frame) -> None:
+        """Answer what needs no waiting, and begin with the rest. ProtocolError: what cannot be answered, and ends the
+        connection."""
         known = self._requests.get(frame.request_id)
         match frame.kind:
             case FrameKind.REQUEST if known is None:
@@ -115,10 +121,10 @@ class ServedConnection:
                     if self._service.hear is not None:
                         self._service.hear(asked)
                 except StelaeError as error:
-                    await self._send_error(frame.request_id, error)
+                    self._outbox.put(self._error_frame(frame.request_id, error))
                     return
                 operation = self._service.operations[method.name]
-                if operation is NEWEST and await self._answer_from_cache(frame, asked):
+                if operation is NEWEST and self._answer_from_cache(frame, asked):
                     return
                 if operation is WRITE and self._let_in(frame, asked):
                     return
@@ -134,7 +140,8 @@ class ServedConnection:
     def _begin(self, frame: Frame, operation: Operation[Any, Any], asked: m.Request) -> None:
         request = OpenRequest(frame, self._deadline(asked))
         work = self._work(request, frame, operation, asked)
-        self._requests.add(request, asyncio.create_task(self._answer(request, work)))
+        request.task = asyncio.create_task(self._answer(request, work))
+        self._requests.add(request)
 
     def _deadline(self, asked: m.Request) -> Deadline | None:
         return None if asked.left_ms is None else Deadline(self._service.clock, asked.left_ms / 1_000)
@@ -148,7 +155,7 @@ class ServedConnection:
         if not self._service.backend.is_local:
             return False
         request = OpenRequest(frame, self._deadline(asked))
-        self._requests.add(request, asyncio.get_running_loop().create_future())
+        self._requests.add(request)
         try:
             future = self._submit(asked, frame.body, request.deadline)
         except Exception as error:  # noqa: BLE001 - as for other requests
@@ -159,12 +166,16 @@ class ServedConnection:
 
     def answer_write(self, request: OpenRequest, decided: Future[Txn]) -> None:
         """A write that was let in is durable, or is not."""
-        error = decided.exception() or self._doubt()
+        error: Exception | None
+        try:
+            txn, error = decided.result(), self._doubt()
+        except Exception as failed:  # noqa: BLE001 - as for other requests
+            txn, error = Txn(0), failed
         if error is None:
-            frame = _answer_frame(request.id, WRITE.result.encode(decided.result()))
+            frame = _answer_frame(request.id, WRITE.result.encode(txn))
         else:
-            frame = error_frame(request.id, self._told(error), self._service.faults)
-        self._outbox.put(frame, request.task)
+            frame = self._error_frame(request.id, error)
+        self._outbox.put(frame, partial(self._requests.remove, request))
 
     def _work(self, request: OpenRequest, frame: Frame, operation: Operation[Any, Any], asked: Any) -> _Work:
         if operation is WRITE:
@@ -191,7 +202,10 @@ class ServedConnection:
                 await self._send_error(request.id, error)
 
     async def _send_error(self, request: RequestId, error: Exception) -> None:
-        await self._connection.send(error_frame(request, self._told(error), self._service.faults))
+        await self._connection.send(self._error_frame(request, error))
+
+    def _error_frame(self, request: RequestId, error: Exception) -> Frame:
+        return error_frame(request, self._told(error), self._service.faults)
 
     def _told(self, error: BaseException) -> BaseException:
         """What the peer is told of an error; what is nobody's doing is told here, too."""
@@ -211,7 +225,7 @@ class ServedConnection:
             await self._connection.send(WRITE.method.answer(request.id, m.Item(m.ItemKind.PIECE), piece))
         return None
 
-    async def _answer_from_cache(self, frame: Frame, asked: Any) -> bool:
+    def _answer_from_cache(self, frame: Frame, asked: Any) -> bool:
         store = self._service.backend
         if not store.is_local:
             return False
@@ -222,11 +236,11 @@ class ServedConnection:
         except NotCached:
             return False
         except Exception as error:  # noqa: BLE001 - as for other requests
-            await self._send_error(frame.request_id, error)
+            self._outbox.put(self._error_frame(frame.request_id, error))
             return True
         if len(data) > ANSWER_BYTES_MAX:
             return False
-        await self._connection.send(_answer_frame(frame.request_id, data))
+        self._outbox.put(_answer_frame(frame.request_id, data))
         return True
 
     async def _carry_out(
@@ -246,9 +260,8 @@ class ServedConnection:
         carry_out = operation.carry_out
         if carry_out is None:
             raise ProtocolError(f"{operation.name} is not carried out by itself")
-        # The time of long work is how long nothing may be heard of it, and somebody is always told.
-        deadline = None if operation.is_long else request.deadline
-        return lambda: operation.result.encode(carry_out(self._service.backend, asked, body, deadline, progress))
+        backend, deadline = self._service.backend, request.deadline
+        return lambda: operation.result.encode(carry_out(backend, asked, body, deadline, progress))
 
     async def _write(
         self,

@@ -57,7 +57,7 @@ class ServiceLimits:
     greetings_max: int = 128
     jobs_max: int = 12
     upkeep_max: int = 4
-    requests_max: int = 16
+    requests_max: int = 256
     request_bytes_max: int = 8 * 1024 * 1024
     pins_max: int = 10_000
     hello_s: float = 10.0

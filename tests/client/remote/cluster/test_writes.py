@@ -144,7 +144,7 @@ def test_if_the_time_is_up_it_is_said_how_much_is_durable() -> None:
     with pytest.raises(UnknownOutcome, match="4 of 6 records are durable, nothing happened of the others: no lease"):
         cluster.write()
     assert cluster.written == {shard: rows for shard, rows in ALL.items() if shard != "n1/1"}
-    assert cluster.deadline.is_over
+    assert cluster.deadline.left_s < 0.11, "less than a try may take"
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,15 @@ from stelae.client.api.table import Table
 from stelae.client.calls.aio_session import AsyncSession, was_refused
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.order import span_of
-from stelae.client.calls.rows import Missed, Rows, UpdateFunction, quick_get
+from stelae.client.calls.quick import Missed, put_on_loop, quick_get, quick_get_on_loop
+from stelae.client.calls.rows import Rows, UpdateFunction
+from stelae.client.calls.steps import Steps
 from stelae.client.calls.views import ALL_ROWS, KnownTable
 from stelae.client.calls.wakes import Wakes
 from stelae.model.errors import InvalidArgument, Retryable
 from stelae.model.ids import Txn
 from stelae.model.public import public
+from stelae.service.blocks import OrderedBlock
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
 
@@ -60,6 +63,12 @@ class AsyncTable(OfThisProcess):
             found = quick_get(self._known.view, backend, backend.newest_cached, key, columns, at)
             if not isinstance(found, Missed):
                 return found
+        elif rows == ALL_ROWS and (on_loop := self._session.rows_of(backend)) is not None:
+            deadline = self._session.session.patience.deadline()
+            found = await quick_get_on_loop(self._known.view, backend, on_loop, key, columns, at, deadline)
+            if not isinstance(found, Missed):
+                return found
+            return await self._session.run(self._rows.get(key, columns, at, rows), deadline, failed=found.error)
         return await self._session.run(self._rows.get(key, columns, at, rows))
 
     async def get_many(
@@ -125,7 +134,24 @@ class AsyncTable(OfThisProcess):
                     future = submitted
             if future is not None:
                 return await self._wakes.awaited(future, deadline)
+        elif if_unchanged_since is None and not if_absent:
+            return await self._put_elsewhere(row, ts)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))
+
+    async def _put_elsewhere(self, row: Mapping[str, Any], ts: int | None) -> Txn:
+        """To a store that another process has."""
+        session, known = self._session, self._known
+        rows, deadline = session.rows_of(session.session.backend), session.session.patience.deadline()
+        blocks: Sequence[OrderedBlock] = ()
+        if rows is not None:
+            with suppress(InvalidArgument):  # said again below, by a fresh view perhaps
+                blocks = known.view.put_blocks(row, ts)
+        if rows is None or len(blocks) != 1:
+            return await session.run(self._steps_of_put(row, ts), deadline)
+        return await put_on_loop(session, rows, known.id, blocks[0], deadline, lambda: self._steps_of_put(row, ts))
+
+    def _steps_of_put(self, row: Mapping[str, Any], ts: int | None) -> Steps[Txn]:
+        return self._rows.put(row, ts, None, if_absent=False)
 
     async def put_many(self, rows: Any, *, nulls: str = "write", ts: int | None = None, cells: str = "map") -> Txn:
         """Write many rows: see `Table.put_many`."""

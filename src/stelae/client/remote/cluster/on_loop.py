@@ -10,12 +10,13 @@ from stelae.client.calls.retries import Attempts
 from stelae.client.remote.cluster.routes import TableRoutes
 from stelae.client.remote.cluster.routing import Routing
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts_on_loop
+from stelae.client.remote.on_loop import begin_row
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
 from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.rng import Rng
-from stelae.registry.peers import Peer, Sign
+from stelae.registry.peers import Begun, Peer, Sign
 from stelae.service import operations as ops
 from stelae.service.backend import Values
 from stelae.service.blocks import OrderedBlock
@@ -90,6 +91,18 @@ class ClusterRowsOnLoop:
                 return routing.seen.note(await send_part(shard, part))
             return routing.seen.note(await write_parts_on_loop(blocks, cut, send, Attempts(deadline, self._rng)))
 
+    def begin_write(
+        self, table: TableId, block: OrderedBlock, deadline: Deadline, ended: Callable[[], None]
+    ) -> ShardWrite | None:
+        routing = self._routing
+        routes = routing.locations.known(table)
+        shard = None if routes is None else routes.shard_of(block.first)
+        peer = None if shard is None else self._peers.get(shard)
+        if routes is None or shard is None or peer is None:
+            return None
+        begun = begin_row(peer, routing.changes, table, block, deadline, ended)
+        return None if begun is None else ShardWrite(begun, routing, table, routes, shard)
+
     def _peer(self, shard: str) -> Peer:
         peer = self._peers.get(shard)
         if peer is None:
@@ -122,3 +135,26 @@ class ClusterRowsOnLoop:
     async def close(self) -> None:
         self._is_over = True
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+
+class ShardWrite:
+    """A `WriteUnderWay` to a shard, by the routes that were known."""
+
+    __slots__ = ("_begun", "_routes", "_routing", "_shard", "_table")
+
+    def __init__(self, begun: Begun[Txn], routing: Routing, table: TableId, routes: TableRoutes, shard: str) -> None:
+        self._begun = begun
+        self._routing = routing
+        self._table = table
+        self._routes = routes
+        self._shard = shard
+
+    @property
+    def is_open(self) -> bool:
+        return self._begun.is_open
+
+    async def result(self) -> Txn:
+        try:
+            return self._routing.seen.note(await self._begun.result())
+        except Retryable as error:
+            raise self._routing.explain(self._table, self._routes, self._shard, error) from None

@@ -68,8 +68,12 @@ class ClusterPins:
         """At every shard concerned. Without a snapshot, what each calls the newest is pinned there first, so that
         nothing of the largest of these can go before that is pinned everywhere."""
         shards = self._routing.find_shards(table, deadline)
+        with self._routing.doubting(table):
+            return self._pin_these(shards, at, deadline, may_lack=table is None)
+
+    def _pin_these(self, shards: Sequence[str], at: Txn | None, deadline: Deadline, *, may_lack: bool) -> ClusterPin:
         if at is not None:
-            return ClusterPin(at, self._pin_at_each(shards, at, deadline, may_lack=table is None), self._pin_at)
+            return ClusterPin(at, self._pin_at_each(shards, at, deadline, may_lack=may_lack), self._pin_at)
         low = self._pin_at_each(shards, None, deadline)
         newest = self._routing.seen.note(max(pin.txn for pin in low.values()))
         behind = [shard for shard, pin in low.items() if pin.txn < newest]

@@ -43,7 +43,8 @@ class ManyRows:
             return found
         if at is not None:
             return at, self._read_parts(table, routes, cut, rows, columns, at, deadline)
-        now = max(ask_snapshots(routing, list(cut), deadline).values())
+        with routing.doubting(table):
+            now = max(ask_snapshots(routing, list(cut), deadline).values())
         try:
             return now, self._read_parts(table, routes, cut, rows, columns, now, deadline)
         except SnapshotTooOld:

@@ -6,8 +6,9 @@ asked for anew before the next try, which is the session's. What it said is told
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from threading import Event, Lock
 from typing import TypeVar
@@ -156,6 +157,18 @@ class Routing:
         if isinstance(error, TabletAway | ConnectionLost):
             self.locations.doubt(table, routes)
         return name_shard(error, shard)
+
+    @contextmanager
+    def doubting(self, table: TableId | None) -> Iterator[None]:
+        """If a shard that is asked meanwhile, because it has rows of the table, does not have them or cannot be
+        reached, the routes that are known now are doubted."""
+        routes = None if table is None else self.locations.known(table)
+        try:
+            yield
+        except (TabletAway, ConnectionLost):
+            if table is not None and routes is not None:
+                self.locations.doubt(table, routes)
+            raise
 
     def ask_table(self, table: TableId, deadline: Deadline, job: Callable[[RemoteTablets], R]) -> dict[str, R]:
         """All shards that have rows of a table, at once; what each of them said, by their names."""

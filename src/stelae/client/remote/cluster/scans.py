@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
 from stelae.client.remote.cluster.routes import TableRoutes
-from stelae.client.remote.cluster.routing import Routing
+from stelae.client.remote.cluster.routing import Routing, attempt
 from stelae.client.remote.scans import RemoteScan
 from stelae.client.remote.tablets import RemoteTablets
+from stelae.model.errors import Retryable, StelaeError
 from stelae.model.ids import TableId
+from stelae.model.ranges import RangeSet
 from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk
 
@@ -21,8 +24,9 @@ R = TypeVar("R")
 
 
 class ClusterScan(Iterator[pa.RecordBatch]):
-    """The first shard's part is open when this is made, each of the others when the one before it has ended: then it is
-    known what is left of the limit."""
+    """The first shard's part is open when this is made. The next one is opened while it is read, so that its first
+    batch is there, or on its way, when the one before has ended; if there is a limit, not before it has: then it is
+    known what is left of it."""
 
     def __init__(self, routing: Routing, table: TableId, routes: TableRoutes, ask: ScanAsk, deadline: Deadline) -> None:
         self._routing = routing
@@ -32,8 +36,9 @@ class ClusterScan(Iterator[pa.RecordBatch]):
         self._left = ask.limit
         self._parts = routes.cut_ranges(ask.predicate.rows, reverse=ask.reverse)
         self._shard = ""
-        self._scan = self._open_next(deadline)
         self._deadline = deadline
+        self._ahead: _Ahead | None = None
+        self._scan = self._open_next(deadline)
 
     def __next__(self) -> pa.RecordBatch:
         while (scan := self._scan) is not None:
@@ -49,19 +54,62 @@ class ClusterScan(Iterator[pa.RecordBatch]):
     def close(self) -> None:
         """Closing twice is no error."""
         scan, self._scan = self._scan, None
+        ahead, self._ahead = self._ahead, None
         if scan is not None:
             scan.close()
+        if ahead is not None:
+            ahead.opened.add_done_callback(_close_unread)
 
     def _open_next(self, deadline: Deadline) -> RemoteScan | None:
-        part = next(self._parts, None)
-        if part is None or self._left == 0:
+        ahead, self._ahead = self._ahead, None
+        part = next(self._parts, None) if ahead is None else None
+        if ahead is not None:
+            self._shard = ahead.shard
+            scan = self._explained(ahead.opened.result())
+        elif part is None or self._left == 0:
             return None
-        self._shard, rows = part
+        else:
+            self._shard, rows = part
+            scan = self._explained(self._open(self._shard, rows, deadline))
+        self._open_ahead()
+        return scan
+
+    def _open_ahead(self) -> None:
+        """The part behind this one, beside the caller. What it raises is raised when it is its turn."""
+        part = next(self._parts, None) if self._left is None else None
+        if part is not None:
+            shard, rows = part
+            job = partial(self._open, shard, rows, self._deadline.anew())
+            self._ahead = _Ahead(shard, self._routing.shards.begin(job))
+
+    def _open(self, shard: str, rows: RangeSet, deadline: Deadline) -> RemoteScan | StelaeError:
         ask = replace(self._ask, predicate=replace(self._ask.predicate, rows=rows), limit=self._left)
-        return self._ask_shard(lambda shard: shard.scan(self._table, ask, deadline=deadline))
+        shards = self._routing.shards
+        return attempt(lambda name: shards.get(name).scan(self._table, ask, deadline=deadline), shard)
+
+    def _explained(self, opened: RemoteScan | StelaeError) -> RemoteScan:
+        if isinstance(opened, Retryable):
+            raise self._routing.explain(self._table, self._routes, self._shard, opened)
+        if isinstance(opened, StelaeError):
+            raise opened
+        return opened
 
     def _ask_shard(self, job: Callable[[RemoteTablets], R]) -> R:
         return self._routing.ask_shard(self._table, self._routes, self._shard, job)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A part that is being opened before it is its turn."""
+
+    shard: str
+    opened: Future[RemoteScan | StelaeError]
+
+
+def _close_unread(opened: Future[RemoteScan | StelaeError]) -> None:
+    scan = opened.result()
+    if isinstance(scan, RemoteScan):
+        scan.close()
 
 
 def _next_of(scan: RemoteScan, _: RemoteTablets) -> pa.RecordBatch | None:

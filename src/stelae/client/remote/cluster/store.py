@@ -247,10 +247,11 @@ class ClusterStore(RemoteTables):
         self._changes.check()
         until = self._until(deadline)
         shards = self._routing.find_shards(table, until)
-        said = ask_snapshots(self._routing, shards, until)
-        newest = max(said.values())
-        if behind := [shard for shard, txn in said.items() if txn < newest]:
-            ask_snapshots(self._routing, behind, until)
+        with self._routing.doubting(table):
+            said = ask_snapshots(self._routing, shards, until)
+            newest = max(said.values())
+            if behind := [shard for shard, txn in said.items() if txn < newest]:
+                ask_snapshots(self._routing, behind, until)
         return newest
 
     def newest(

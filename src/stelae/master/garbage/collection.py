@@ -27,6 +27,7 @@ from stelae.ports.metastore import Metastore
 from stelae.registry.changes.sessions import read_sessions
 from stelae.registry.control_operations import FilesNeeded
 from stelae.registry.leftovers import drop_staged, overlay_tickets
+from stelae.service.deadlines import Deadline
 from stelae.service.tickets import overlay_directory
 from stelae.storage.files.trash import Trash
 from stelae.storage.files.writing import fragment_sizes, table_of_name, txn_of_name
@@ -37,7 +38,7 @@ _TRASH_BYTES_MIN = 256 * 2**20
 class NeededBy(Protocol):
     """The servers of a store."""
 
-    async def files_needed(self) -> Sequence[FilesNeeded]:
+    async def files_needed(self, deadline: Deadline | None = None) -> Sequence[FilesNeeded]:
         """What each of them needs; Unavailable if one does not answer."""
         ...
 
@@ -90,13 +91,15 @@ class Collection:
         self._trash = Trash(blobs, now_ms, int(trash_s * 1_000))
         self._has_told_of_unknown = False
 
-    def collect(self, servers: NeededBy, *, for_good: bool = False) -> tuple[int, int]:
+    def collect(
+        self, servers: NeededBy, *, for_good: bool = False, deadline: Deadline | None = None
+    ) -> tuple[int, int]:
         """How many files went, and their bytes. `for_good`: deleted now, with all that lies aside. Unavailable if a
-        server does not answer."""
+        server does not answer, before the deadline if there is one."""
         overlays = overlay_tickets(self._blobs)  # before it is asked who holds what: a hold is older than its overlay
         asked = self._time.tick()
         loading = [held.session.prefix for held in self._run(read_sessions(self._store)) if held.session.prefix]
-        needs = put_together(asked, self._run(servers.files_needed()), loading)
+        needs = put_together(asked, self._run(servers.files_needed(deadline)), loading)
         sizes = fragment_sizes(self._blobs)
         unknown = [name for name in sizes if not self._is_known(table_of_name(name))]
         if unknown:

@@ -1,0 +1,1 @@
+"""Files that nobody needs: what they are, and when they are looked for."""

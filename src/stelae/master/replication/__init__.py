@@ -1,0 +1,1 @@
+"""Tablets with several replicas: who has them, and who leads."""

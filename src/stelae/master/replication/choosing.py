@@ -1,0 +1,107 @@
+"""Where replicas of tablets are put, and which of them leads next: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from stelae.catalog.objects import Zone
+from stelae.catalog.value import Catalog
+from stelae.model.errors import InvalidArgument, Unavailable
+from stelae.model.ids import TableId
+from stelae.registry.control import Lead, ReportedReplica
+from stelae.registry.incarnations import ShardLife
+from stelae.registry.replication.members import log_of, server_of
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
+from stelae.service.spaces import AlterZoneAsk, SpacesAsk
+
+
+def node_of(server: str) -> str:
+    """The node that a shard is of: replicas of one tablet are on different ones."""
+    return server.rpartition("/")[0]
+
+
+def is_there(replica: str, lives: Mapping[str, ShardLife]) -> bool:
+    """Whether the replica's server has the log still that it lies in."""
+    life = lives.get(server_of(replica))
+    return life is not None and life.log == log_of(replica)
+
+
+def place_replicas(
+    count: int, replicas: int, servers: Sequence[str], records: Iterable[TabletRecord], without: Iterable[str] = ()
+) -> list[tuple[str, ...]]:
+    """The servers of each of so many new tablets, the leader's first, each on another node. In sum each server has
+    about as many replicas as the others, and leads about as many tablets."""
+    silent = set(without)
+    usable = [server for server in servers if server not in silent]
+    if len({node_of(server) for server in usable}) < replicas:
+        usable = list(servers)
+    nodes = sorted({node_of(server) for server in usable})
+    if len(nodes) < replicas:
+        raise Unavailable(
+            f"a tablet is to have {replicas} replicas, each on another node, and there are {len(nodes)} nodes: start "
+            "more"
+        )
+    load: Counter[str] = Counter()
+    leading: Counter[str] = Counter()
+    for record in records:
+        if record.phase is not TabletPhase.REPLACED:
+            load.update(record.servers)
+            leading[record.server] += 1
+    placed: list[tuple[str, ...]] = []
+    for _ in range(count):
+        chosen: list[str] = []
+        for _ in range(replicas):
+            taken = {node_of(server) for server in chosen}
+            free = [server for server in usable if node_of(server) not in taken]
+            by_load = leading if not chosen else load
+            best = min(free, key=lambda server: (by_load[server], load[server], server))
+            chosen.append(best)
+            load[best] += 1
+        leading[chosen[0]] += 1
+        placed.append(tuple(chosen))
+    return placed
+
+
+def zone_of(catalog: Catalog, table: TableId) -> Zone | None:
+    """None: the table is not there."""
+    found = catalog.tables.get(table)
+    return None if found is None else catalog.zones[found.zone]
+
+
+def lead_of(record: TabletRecord, min_replicas: int) -> Lead:
+    return Lead(
+        record.tablet,
+        record.table,
+        record.epoch,
+        record.version,
+        record.replicas,
+        min(min_replicas, len(record.replicas)),
+        record.above,
+    )
+
+
+def choose_leader(
+    record: TabletRecord, answers: Mapping[str, ReportedReplica], min_replicas: int
+) -> tuple[str, tuple[str, ...]] | None:
+    """Which replica leads a tablet next, and which members it has then; None: none can. `answers`: what those members
+    have said that answered. Those that did not are left out, if enough remain."""
+    found = {each: answers[each] for each in record.replicas if each in answers}
+    if not found:
+        return None
+    leader = max(found, key=lambda each: (found[each].last, server_of(each) == record.server, each))
+    left = tuple(each for each in record.replicas if each in found)
+    return leader, left if len(left) >= min_replicas else record.replicas
+
+
+def check_zone(ask: SpacesAsk, catalog: Catalog) -> None:
+    """A zone whose tables have one replica keeps it so while it has tables: their configs lie elsewhere."""
+    if not isinstance(ask, AlterZoneAsk) or ask.replicas is None:
+        return
+    zone = catalog.zone(ask.name)
+    has_tables = any(table.zone == zone.id for table in catalog.tables.values())
+    if has_tables and (zone.replicas > 1) != (ask.replicas > 1):
+        raise InvalidArgument(
+            f"zone {ask.name!r} has tables with {zone.replicas} replica{'s' if zone.replicas > 1 else ''} of each "
+            f"tablet: make another zone with {ask.replicas}, and tables in it"
+        )

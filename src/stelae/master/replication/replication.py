@@ -1,0 +1,368 @@
+"""Tablets that have several replicas: which shards have them, and which of these leads.
+
+A leader is followed by another when its process is over for good: it was started again, or its lease has stood still
+for so long that it relies on it no more, and it was fenced. Of the members that answer, the one with the greatest place
+in the tablet's log leads next, in a greater epoch, above all that the leader before may have given out and answered.
+Any member has every write that was acknowledged.
+
+Within an epoch the members are changed at the wish of the leader alone (`registry/replication/members`). A tablet that
+has fewer than its zone says gets another: its leader is asked to bring a shard's replica up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from stelae.master.descriptors import Descriptors
+from stelae.master.records import Records
+from stelae.master.replication.choosing import choose_leader, is_there, lead_of, node_of, place_replicas, zone_of
+from stelae.master.servers import Servers
+from stelae.model.errors import Deposed, NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.events import LeaderElected, Listener
+from stelae.model.ids import TableId, TabletId, Txn
+from stelae.model.ranges import RowRange
+from stelae.ports.clock import Clock
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.control import (
+    SERVING,
+    AddReplicas,
+    DeleteTablets,
+    HostReplicas,
+    HostTablets,
+    JoinTablets,
+    Lead,
+    LeadTablets,
+    NewTablet,
+    ReportedReplica,
+    SplitTablet,
+    TabletReport,
+)
+from stelae.registry.decoding import number_of
+from stelae.registry.incarnations import ShardLife, fence_key, read_lives
+from stelae.registry.leases.fencing import fence_shard
+from stelae.registry.leases.shard import lease_key, read_lease, shard_lease_of
+from stelae.registry.leases.sight import ShardSight
+from stelae.registry.masters.guard import GuardedStore
+from stelae.registry.replication.members import MembersNow, MembersWanted, replica_id, server_of
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
+from stelae.service.deadlines import Deadline
+
+ANSWER_S = 3.0
+"""So long is waited for what the members of a tablet say of their replicas."""
+
+_LOST = (Retryable, UnknownOutcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vacant:
+    """A tablet whose leader is over, and above which txn its follower begins."""
+
+    record: TabletRecord
+    above: Txn
+
+
+class Replication:
+    """For the tasks of one event loop, while one guard is led with."""
+
+    def __init__(
+        self,
+        store: GuardedStore,
+        catalog: CatalogService,
+        records: Records,
+        servers: Servers,
+        descriptors: Descriptors,
+        clock: Clock,
+        tell: Listener,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._records = records
+        self._servers = servers
+        self._descriptors = descriptors
+        self._clock = clock
+        self._tell = tell
+        self._sight = ShardSight()
+        self._changing = asyncio.Lock()
+        self._resizing: set[TabletId] = set()
+        """Tablets that are becoming others: nobody is asked to lead them meanwhile."""
+
+    def is_replicated(self, table: TableId) -> bool:
+        zone = zone_of(self._catalog.latest, table)
+        return zone is not None and zone.replicas > 1
+
+    # -- creating
+
+    async def place(self, records: Sequence[TabletRecord], silent: Iterable[str]) -> list[TabletRecord]:
+        """Each with its members, and the one that leads; those that were placed before stay where they are."""
+        lives = {life.name: life for life in await read_lives(self._store)}
+        placed: list[TabletRecord] = [record for record in records if record.replicas]
+        by_table: dict[TableId, list[TabletRecord]] = {}
+        for record in sorted(records, key=lambda each: (each.table, each.rows.start)):
+            if not record.replicas:
+                by_table.setdefault(record.table, []).append(record)
+        for table, mine in by_table.items():
+            zone = zone_of(self._catalog.latest, table)
+            count = 1 if zone is None else zone.replicas
+            usable = await self._servers.placeable()
+            chosen = place_replicas(len(mine), count, usable, (*self._records.maps.all(), *placed), silent)
+            for record, members in zip(mine, chosen, strict=True):
+                life = lives[members[0]]
+                placed.append(
+                    msgspec.structs.replace(
+                        record,
+                        server=members[0],
+                        replicas=tuple(replica_id(each, lives[each].log) for each in members),
+                        incarnation=life.incarnation,
+                        epoch=1,
+                        version=1,
+                    )
+                )
+        return placed
+
+    async def create(
+        self, records: Sequence[TabletRecord], deadline: Deadline | None
+    ) -> tuple[set[TabletId], set[str]]:
+        """Have every member host its replicas, and the leaders lead. Which tablets run then, and who did not answer."""
+        hosted: dict[str, list[NewTablet]] = {}
+        for record in records:
+            for server in record.servers:
+                hosted.setdefault(server, []).append(NewTablet(record.tablet, record.table, record.rows))
+        asked = (self._servers.link(server).ask(HostTablets(tuple(mine)), deadline) for server, mine in hosted.items())
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        silent = _silent(hosted, answers)
+        ready = [record for record in records if silent.isdisjoint(record.servers)]
+        return await self._lead(ready, deadline), silent
+
+    async def _lead(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> set[TabletId]:
+        """Ask leaders to lead what their records say. Which tablets are open then."""
+        by_leader: dict[str, list[Lead]] = {}
+        for record in records:
+            zone = zone_of(self._catalog.latest, record.table)
+            least = 1 if zone is None else zone.min_replicas
+            by_leader.setdefault(record.server, []).append(lead_of(record, least))
+        asked = (
+            self._servers.link(server).ask(LeadTablets(tuple(mine)), deadline) for server, mine in by_leader.items()
+        )
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        _silent(by_leader, answers)
+        wanted = {record.tablet: record for record in records}
+        return {
+            each.tablet
+            for answer in answers
+            if isinstance(answer, TabletReport)
+            for each in answer.replicas
+            if each.is_open and each.tablet in wanted and each.led == wanted[each.tablet].epoch
+        }
+
+    async def resize(
+        self,
+        request: SplitTablet | JoinTablets,
+        old: Sequence[TabletRecord],
+        rows: Sequence[RowRange],
+        is_asked: bool,
+        deadline: Deadline | None,
+    ) -> None:
+        """Tablets become others: their leader puts all they have in files and says what the others consist of; every
+        member hosts that; then it is recorded, and from then on it is so. If anything fails before, the old ones are
+        led again."""
+        ids = {record.tablet for record in old}
+        self._resizing |= ids
+        try:
+            first = old[0]
+            report = await self._servers.link(first.server).ask(request, deadline)
+            hosting = HostReplicas(report.made)
+            others = [server for server in first.servers if server != first.server]
+            asked = (self._servers.link(server).ask(hosting, deadline) for server in others)
+            silent = _silent(others, await asyncio.gather(*asked, return_exceptions=True))
+            if silent:
+                raise Unavailable(f"not all members of tablet {first.tablet} answer: {', '.join(sorted(silent))}")
+            async with self._changing:
+                now = [self._records.maps.tablet(record.tablet) for record in old]
+                if now != list(old):
+                    raise Unavailable(f"tablet {first.tablet} is led by another shard, or has other members, by now")
+                new = [
+                    msgspec.structs.replace(
+                        first, tablet=made.tablet, rows=part, is_asked=is_asked, since_ms=self._clock.wall_ms()
+                    )
+                    for made, part in zip(report.made, rows, strict=True)
+                ]
+                await self._records.write(new, old)
+        finally:
+            self._resizing -= ids
+        await self._lead(new, deadline)
+        gone = DeleteTablets(tuple(record.tablet for record in old))
+        asked = (self._servers.link(server).ask(gone, deadline) for server in first.servers)
+        _silent(first.servers, await asyncio.gather(*asked, return_exceptions=True))
+
+    async def lead_again(self, table: TableId, deadline: Deadline | None) -> None:
+        """Those of a table that was dropped and is back."""
+        mine = [record for record in self._records.maps.of_table(table) if record.replicas]
+        await self._lead(mine, deadline)
+
+    # -- what time makes due
+
+    async def tend(self) -> None:
+        """Elect leaders where there are none, have those lead that do not yet, and bring replicas back."""
+        await self._sight.look(self._store, self._clock)
+        if not any(record.replicas for record in self._records.maps.all()):
+            return
+        lives = {life.name: life for life in await read_lives(self._store)}
+        async with self._changing:
+            await self._elect(await self._vacant(lives), lives)
+            await self._remind(lives)
+            await self._heal(lives)
+
+    def _running(self) -> list[TabletRecord]:
+        tables = self._catalog.latest.tables
+        return [
+            record
+            for record in self._records.maps.all()
+            if record.replicas
+            and record.phase is TabletPhase.RUNNING
+            and record.table in tables
+            and record.tablet not in self._resizing
+        ]
+
+    async def _vacant(self, lives: Mapping[str, ShardLife]) -> list[_Vacant]:
+        by_leader: dict[tuple[str, int], list[TabletRecord]] = {}
+        for record in self._running():
+            by_leader.setdefault((record.server, record.incarnation), []).append(record)
+        found: list[_Vacant] = []
+        for (server, incarnation), records in sorted(by_leader.items()):
+            life = lives.get(server)
+            if life is None or not await self._is_over(life, incarnation):
+                continue
+            entry = await read_lease(self._store, life.node, life.number)
+            bound = Txn(0) if entry is None else Txn(shard_lease_of(entry).bound)
+            found += [_Vacant(record, max(record.above, bound)) for record in records]
+        return found
+
+    async def _is_over(self, life: ShardLife, incarnation: int) -> bool:
+        """Whether a life of a shard is over for good: it changes and acknowledges nothing any more."""
+        entry = await self._store.get(fence_key(life.node, life.number))
+        if entry is not None and number_of(entry) > incarnation:
+            return True
+        key = lease_key(life.node, life.number)
+        if not self._sight.is_silent(key, self._clock.monotonic_s()):
+            return False
+        revision = self._sight.seen[key].revision
+        return revision is not None and await fence_shard(self._store, life.node, life.number, revision)
+
+    async def _elect(self, vacant: Sequence[_Vacant], lives: Mapping[str, ShardLife]) -> None:
+        if not vacant:
+            return
+        members = sorted({name for each in vacant for name in each.record.replicas if is_there(name, lives)})
+        reports = await asyncio.gather(*(self._ask_replicas(server_of(name)) for name in members))
+        answers = dict(zip(members, reports, strict=True))
+        elected: list[TabletRecord] = []
+        for each in vacant:
+            record = each.record
+            zone = zone_of(self._catalog.latest, record.table)
+            said = {name: found[record.tablet] for name, found in answers.items() if record.tablet in found}
+            chosen = choose_leader(record, said, 1 if zone is None else zone.min_replicas)
+            if chosen is None:
+                continue
+            leader, left = chosen
+            elected.append(
+                msgspec.structs.replace(
+                    record,
+                    server=server_of(leader),
+                    incarnation=lives[server_of(leader)].incarnation,
+                    replicas=left,
+                    epoch=record.epoch + 1,
+                    version=record.version + 1,
+                    above=each.above,
+                )
+            )
+        await self._records.write(elected)
+        for record in elected:
+            self._tell(LeaderElected(record.table, record.tablet, record.server, record.epoch, record.replicas))
+        await self._lead(elected)
+
+    async def _ask_replicas(self, server: str) -> dict[TabletId, ReportedReplica]:
+        """Nothing, if it does not answer."""
+        with suppress(*_LOST):
+            report = await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
+            return {each.tablet: each for each in report.replicas}
+        return {}
+
+    async def _remind(self, lives: Mapping[str, ShardLife]) -> None:
+        """Those that are to lead and do not, as far as they are heard of."""
+        late: list[TabletRecord] = []
+        for record in self._running():
+            heard, life = self._descriptors.of(record.server), lives.get(record.server)
+            if heard is None or not heard.is_known or life is None or life.incarnation != record.incarnation:
+                continue
+            known = heard.tablets.get(record.tablet)
+            if heard.incarnation == record.incarnation and (known is None or known.life != SERVING):
+                late.append(record)
+        await self._lead(late)
+
+    async def _heal(self, lives: Mapping[str, ShardLife]) -> None:
+        """Tablets with fewer replicas than their zone says get another, on a node that has none of them."""
+        now_s, load = self._clock.monotonic_s(), Counter[str]()
+        for record in self._records.maps.all():
+            load.update(record.servers)
+        wanted: dict[str, list[tuple[TabletId, int, str]]] = {}
+        for record in self._running():
+            zone = zone_of(self._catalog.latest, record.table)
+            alive = [name for name in record.replicas if is_there(name, lives)]
+            if zone is None or len(alive) >= zone.replicas:
+                continue
+            taken = {node_of(server_of(name)) for name in alive}
+            free = [server for server in lives if node_of(server) not in taken and self._is_heard(server, now_s)]
+            if free:
+                best = min(free, key=lambda server: (load[server], server))
+                load[best] += 1
+                added = replica_id(best, lives[best].log)
+                wanted.setdefault(record.server, []).append((record.tablet, record.epoch, added))
+        asked = (self._servers.link(server).ask(AddReplicas(tuple(mine))) for server, mine in wanted.items())
+        _silent(wanted, await asyncio.gather(*asked, return_exceptions=True))
+
+    def _is_heard(self, server: str, now_s: float) -> bool:
+        heard = self._descriptors.of(server)
+        return heard is not None and not heard.is_silent(now_s) and not heard.is_off
+
+    # -- what leaders wish
+
+    async def change_members(self, wanted: Sequence[MembersWanted]) -> tuple[MembersNow, ...]:
+        async with self._changing:
+            return tuple([await self._change(each) for each in wanted])
+
+    async def _change(self, wanted: MembersWanted) -> MembersNow:
+        try:
+            record = self._records.maps.tablet(wanted.tablet)
+        except NotFound as error:
+            return MembersNow(wanted.tablet, refusal=str(error))
+        zone = zone_of(self._catalog.latest, record.table)
+        if (record.server, record.epoch) != (server_of(wanted.leader), wanted.epoch) or zone is None:
+            return MembersNow(wanted.tablet, refusal=f"{record.server} leads it, in epoch {record.epoch}")
+        if record.version == wanted.version + 1 and set(record.replicas) == set(wanted.members):
+            return MembersNow(wanted.tablet, record.version, record.replicas)
+        if record.version != wanted.version:
+            return MembersNow(wanted.tablet, refusal=f"its members are at version {record.version}")
+        least, members = min(zone.min_replicas, len(record.replicas)), set(wanted.members)
+        is_among = wanted.leader in record.replicas and wanted.leader in members
+        if not is_among or len(members) < len(wanted.members) or len(members) < least:
+            words = f"at least {zone.min_replicas} members are to be left, the leader among them, each named once"
+            return MembersNow(wanted.tablet, refusal=words)
+        changed = msgspec.structs.replace(record, replicas=wanted.members, version=record.version + 1)
+        await self._records.write([changed])
+        return MembersNow(wanted.tablet, changed.version, changed.replicas)
+
+
+def _silent(asked: Iterable[str], answers: Sequence[TabletReport | BaseException]) -> set[str]:
+    """Those that did not answer, or could not do it. What is no error of the product's own is raised."""
+    silent: set[str] = set()
+    for server, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, Deposed) or (isinstance(answer, BaseException) and not isinstance(answer, StelaeError)):
+            raise answer
+        if isinstance(answer, StelaeError):
+            silent.add(server)
+    return silent

@@ -1,0 +1,305 @@
+package stelae.spark;
+
+import java.io.IOException;
+import java.io.Serializable;
+import java.io.UncheckedIOException;
+import java.lang.reflect.Field;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.HashMap;
+import java.util.Optional;
+import java.util.PrimitiveIterator;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.parquet.column.page.PageReadStore;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetRowIndexUtil.RowIndexGenerator;
+import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
+import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
+import org.apache.spark.sql.types.StructType;
+import scala.Function1;
+import scala.collection.AbstractIterator;
+import scala.collection.Iterator;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction1;
+
+/**
+ * Spark's reader of Parquet, but for the places of rows: where a row is to be seen, it says -1 in place of one. So a
+ * filter that keeps just those compares a number with a constant; it neither counts rows nor looks at bits.
+ *
+ * Compiled when it is needed by the compiler that Spark brings, which knows no generics and no lambdas.
+ */
+public final class HidingFormat extends ParquetFileFormat {
+    private static final String NO_PLACES = "this Spark does not tell the places of rows in files";
+
+    private final String identity;
+    private final HashMap starts;
+    private final Broadcast bits;
+
+    HidingFormat(String identity, HashMap starts, Broadcast bits) {
+        this.identity = identity;
+        this.starts = starts;
+        this.bits = bits;
+    }
+
+    /** Makes frames that hide records of their files. */
+    public static final class Frames {
+        /** Fails if Spark's reader is not one that this is for. */
+        public void check() {
+            fieldOf(RecordReaderIterator.class, "rowReader");
+            fieldOf(VectorizedParquetRecordReader.class, "rowIndexGenerator");
+            fieldOf(RowIndexGenerator.class, "rowIndexColumnIdx");
+        }
+
+        /**
+         * @param frame nothing but files, and among its columns the places of rows
+         * @param identity stands for all that is hidden: two formats that hide the same are equal
+         * @param names of the files, a line for each
+         * @param words how many words of eight bytes each file has of the bits: numbers of four bytes, the lowest first
+         * @param bits of all files behind each other: bit i of byte i/8, least first, hides the i-th record
+         */
+        public Object of(Dataset frame, String identity, String names, byte[] words, byte[] bits) {
+            SparkSession session = frame.sparkSession();
+            LogicalRelation plan = (LogicalRelation) frame.queryExecution().analyzed();
+            HadoopFsRelation files = (HadoopFsRelation) plan.relation();
+            Broadcast sent = JavaSparkContext.fromSparkContext(session.sparkContext()).broadcast(bits);
+            HadoopFsRelation hiding = new HadoopFsRelation(
+                files.location(),
+                files.partitionSchema(),
+                files.dataSchema(),
+                files.bucketSpec(),
+                new HidingFormat(identity, starts(names.split("\n"), words), sent),
+                files.options(),
+                session);
+            return session.baseRelationToDataFrame(hiding);
+        }
+
+        private static HashMap starts(String[] names, byte[] words) {
+            ByteBuffer counts = ByteBuffer.wrap(words);
+            counts.order(ByteOrder.LITTLE_ENDIAN);
+            HashMap starts = new HashMap();
+            int start = 0;
+            for (int i = 0; i < names.length; i++) {
+                int stop = start + counts.getInt(4 * i);
+                starts.put(names[i], new int[] {start, stop});
+                start = stop;
+            }
+            return starts;
+        }
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof HidingFormat && ((HidingFormat) other).identity.equals(this.identity);
+    }
+
+    public int hashCode() {
+        return this.identity.hashCode();
+    }
+
+    public Function1 buildReaderWithPartitionValues(
+            SparkSession session,
+            StructType data,
+            StructType partition,
+            StructType required,
+            Seq filters,
+            Map options,
+            Configuration hadoop) {
+        Function1 reader =
+            super.buildReaderWithPartitionValues(session, data, partition, required, filters, options, hadoop);
+        String place = ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME();
+        if (!required.getFieldIndex(place).isDefined()) {
+            throw new IllegalStateException(NO_PLACES);
+        }
+        return new Reader(reader, required.fieldIndex(place), this.starts, this.bits);
+    }
+
+    /** Opens a file, and sees to it that flags are told of its rows. */
+    public static final class Reader extends AbstractFunction1 implements Serializable {
+        private final Function1 reader;
+        private final int column;
+        private final HashMap starts;
+        private final Broadcast bits;
+
+        Reader(Function1 reader, int column, HashMap starts, Broadcast bits) {
+            this.reader = reader;
+            this.column = column;
+            this.starts = starts;
+            this.bits = bits;
+        }
+
+        public Object apply(Object file) {
+            String name = ((PartitionedFile) file).toPath().getName();
+            int[] range = (int[]) this.starts.get(name);
+            if (range == null) {
+                throw new IllegalStateException("it is not known which records are hidden of " + name);
+            }
+            byte[] all = (byte[]) this.bits.value();
+            Hidden hidden = new Hidden(all, range[0], range[1]);
+            Object rows = this.reader.apply(file);
+            if (rows instanceof RecordReaderIterator) {
+                Object reader = valueOf(RecordReaderIterator.class, "rowReader", rows);
+                if (reader instanceof VectorizedParquetRecordReader) {
+                    setFlags((VectorizedParquetRecordReader) reader, hidden);
+                    return rows;
+                }
+            }
+            return new Rows((Iterator) rows, this.column, hidden);
+        }
+
+        private static void setFlags(VectorizedParquetRecordReader reader, Hidden hidden) {
+            Field field = fieldOf(VectorizedParquetRecordReader.class, "rowIndexGenerator");
+            try {
+                Object before = field.get(reader);
+                if (before == null) {
+                    throw new IllegalStateException(NO_PLACES);
+                }
+                Object column = valueOf(RowIndexGenerator.class, "rowIndexColumnIdx", before);
+                field.set(reader, new Flags(((Integer) column).intValue(), hidden));
+            } catch (IllegalAccessException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+    }
+
+    private static Field fieldOf(Class class_, String name) {
+        try {
+            Field field = class_.getDeclaredField(name);
+            field.setAccessible(true);
+            return field;
+        } catch (NoSuchFieldException error) {
+            throw new IllegalStateException("this Spark's reader of Parquet is another than is known", error);
+        }
+    }
+
+    private static Object valueOf(Class class_, String name, Object object) {
+        try {
+            return fieldOf(class_, name).get(object);
+        } catch (IllegalAccessException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** Which records of one file are hidden. */
+    static final class Hidden {
+        private final ByteBuffer bits;
+        private final int start;
+        private final long count;
+
+        /** `start` and `stop`: of its part of the bits, in words. */
+        Hidden(byte[] bits, int start, int stop) {
+            this.bits = ByteBuffer.wrap(bits);
+            this.bits.order(ByteOrder.LITTLE_ENDIAN);
+            this.start = start;
+            this.count = (stop - start) * 64L;
+        }
+
+        private long word(long number) {
+            return this.bits.getLong((this.start + (int) number) * 8);
+        }
+
+        boolean has(long place) {
+            check(place + 1);
+            return (word(place >>> 6) >>> (int) (place & 63L) & 1L) != 0L;
+        }
+
+        /** So many rows from a place are seen, but for those that are hidden, whose places are told. */
+        void tell(long first, int count, WritableColumnVector flags) {
+            check(first + count);
+            flags.putLongs(0, count, -1L);
+            long stop = first + count;
+            for (long word = first >>> 6; word << 6 < stop; word++) {
+                long left = word(word);
+                while (left != 0L) {
+                    long place = (word << 6) + Long.numberOfTrailingZeros(left);
+                    if (place >= first && place < stop) {
+                        flags.putLong((int) (place - first), place);
+                    }
+                    left &= left - 1L;
+                }
+            }
+        }
+
+        private void check(long stop) {
+            if (stop > this.count) {
+                throw new IllegalStateException("a file has more records than its reference says");
+            }
+        }
+    }
+
+    /** Takes the place of what counts rows in Spark's vectorized reader. */
+    static final class Flags extends RowIndexGenerator {
+        private final Hidden hidden;
+        private long next;
+        private PrimitiveIterator.OfLong chosen;
+
+        Flags(int column, Hidden hidden) {
+            super(column);
+            this.hidden = hidden;
+        }
+
+        public void initFromPageReadStore(PageReadStore pages) {
+            if (!pages.getRowIndexOffset().isPresent()) {
+                throw new UncheckedIOException(new IOException("Parquet does not tell where a row group begins"));
+            }
+            Object first = pages.getRowIndexOffset().get();
+            this.next = ((Long) first).longValue();
+            Optional indexes = pages.getRowIndexes();
+            Object some = indexes.isPresent() ? indexes.get() : null;
+            this.chosen = (PrimitiveIterator.OfLong) some;
+        }
+
+        public void populateRowIndex(WritableColumnVector flags, int count) {
+            if (this.chosen == null) {
+                this.hidden.tell(this.next, count, flags);
+                this.next += count;
+                return;
+            }
+            for (int i = 0; i < count; i++) {
+                long place = this.next + this.chosen.nextLong();
+                flags.putLong(i, this.hidden.has(place) ? place : -1L);
+            }
+        }
+    }
+
+    /** Where rows come one by one: each with its place, which is exchanged. */
+    static final class Rows extends AbstractIterator implements java.io.Closeable {
+        private final Iterator rows;
+        private final int column;
+        private final Hidden hidden;
+
+        Rows(Iterator rows, int column, Hidden hidden) {
+            this.rows = rows;
+            this.column = column;
+            this.hidden = hidden;
+        }
+
+        public boolean hasNext() {
+            return this.rows.hasNext();
+        }
+
+        public Object next() {
+            UnsafeRow row = (UnsafeRow) this.rows.next();
+            if (row.isNullAt(this.column)) {
+                throw new IllegalStateException(NO_PLACES);
+            }
+            long place = row.getLong(this.column);
+            row.setLong(this.column, this.hidden.has(place) ? place : -1L);
+            return row;
+        }
+
+        public void close() throws IOException {
+            if (this.rows instanceof java.io.Closeable) {
+                ((java.io.Closeable) this.rows).close();
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+"""A shard's replicas of tablets that are led elsewhere: they take what their leaders send, and keep it as bytes.
+
+What is answered is on this disk. Many requests wait for one sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+
+from stelae.format.log.copies import RecordCopy, ReplicaKept, record_of
+from stelae.format.log.marks import EpochBegun, encode_mark
+from stelae.format.log.records import LogKind, LogRecord
+from stelae.model.errors import Unavailable
+from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
+from stelae.registry.replication.appending import AppendAnswer, AppendPart
+from stelae.service.deadlines import Deadline, left_of
+from stelae.storage.replicas.replica import Gap, Place, Replica, Stale, Taking, replica_from
+from stelae.storage.shard import Shard
+
+
+class Following:
+    """Carries out what leaders elsewhere ask, on any thread."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def append(
+        self, parts: Sequence[AppendPart], copies: Sequence[Sequence[RecordCopy]], deadline: Deadline | None = None
+    ) -> tuple[AppendAnswer, ...]:
+        """What a leader sends. Durable when it returns; Unavailable if that takes longer than the deadline allows."""
+        records = [
+            [record_of(copy, TableId(part.table), TabletId(part.tablet)) for copy in some]
+            for part, some in zip(parts, copies, strict=True)
+        ]
+        pending: list[Future[Txn]] = []
+        with self._shard.lock:
+            answers = [self._take(part, some, pending) for part, some in zip(parts, records, strict=True)]
+        self._wait(pending, deadline)
+        return tuple(answers)
+
+    def _take(self, part: AppendPart, records: Sequence[LogRecord], pending: list[Future[Txn]]) -> AppendAnswer:
+        replica = self._shard.replicas.get(TabletId(part.tablet))
+        if replica is None:
+            return AppendAnswer()
+        epoch = Epoch(part.epoch)
+        if replica.is_unwritten:
+            pending.append(self._shard.keep_replica(replica))
+        match replica.judge(epoch, Place(Epoch(part.prev[0]), Index(part.prev[1])), records):
+            case Stale(promised):
+                return AppendAnswer(promised=promised)
+            case Gap(last):
+                self._promise(replica, epoch, replica.last.index, pending)
+                return AppendAnswer(last=last)
+            case Taking(cut, new, matched):
+                self._promise(replica, epoch, replica.last.index if cut is None else cut, pending)
+                for record in new:
+                    pending.append(self._shard.wal.enqueue(record))
+                    replica.take(record, self._shard.wal.end)
+                if not new and replica.tail:
+                    pending.append(self._shard.wal.sync())  # what was taken before may not be on the disk yet
+                replica.commit(min(Index(part.committed), matched))
+                return AppendAnswer(matched=matched)
+
+    def _promise(self, replica: Replica, epoch: Epoch, kept: Index, pending: list[Future[Txn]]) -> None:
+        """Follow a leader of an epoch, and forget what lies above an index: written down before anything follows it."""
+        if epoch == replica.promised and kept >= replica.last.index:
+            return
+        if kept < replica.last.index:
+            replica.cut(kept)
+        replica.promise(epoch)
+        mark = EpochBegun(((epoch, Index(kept + 1)),), kept)
+        pending.append(self._shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark)))
+
+    def host(
+        self, table: TableId, tablet: TabletId, epoch: int, kept: ReplicaKept, deadline: Deadline | None = None
+    ) -> AppendAnswer:
+        """A whole replica in the place of what is here of the tablet, if anything."""
+        shard = self._shard
+        pending: list[Future[Txn]] = []
+        with shard.lock:
+            known = shard.replicas.get(tablet)
+            if known is not None and known.promised > epoch:
+                return AppendAnswer(promised=known.promised)
+            if known is not None and (known.last, known.committed) >= (Place(*kept.begin), kept.committed):
+                # It is here already, or more of it: what differs is found by what is sent next.
+                answer = AppendAnswer(last=known.last)
+                pending.append(shard.keep_replica(known) if known.is_unwritten else shard.wal.sync())
+            else:
+                replica = replica_from(kept, table, tablet, shard.wal.end)
+                replica.promise(Epoch(epoch))
+                shard.replicas[tablet] = replica
+                pending.append(shard.keep_replica(replica))
+                answer = AppendAnswer(matched=replica.last.index)
+        self._wait(pending, deadline)
+        return answer
+
+    def drop(self, tablets: Sequence[TabletId]) -> None:
+        """Have nothing of these tablets any more."""
+        with self._shard.lock:
+            pending = [
+                self._shard.log_mark(replica, LogKind.DROPPED, b"\x90")
+                for tablet in tablets
+                if (replica := self._shard.replicas.pop(tablet, None)) is not None
+            ]
+        self._wait(pending, None)
+
+    def _wait(self, pending: Sequence[Future[Txn]], deadline: Deadline | None) -> None:
+        if not pending:
+            return
+        self._shard.drain(deadline)
+        done, late = wait_for(pending, left_of(deadline))
+        if late:
+            raise Unavailable("what was sent is not on this disk yet")
+        for future in done:
+            future.result()

@@ -1,0 +1,288 @@
+"""The tablets that a shard leads: taken over, kept in step with their other replicas, given up.
+
+Taking over, for a leader of a greater epoch than the replica has followed:
+1. The replica follows the epoch: whatever an older leader sends from now on is refused. That is written down.
+2. The state is made of the replica's config and records. The clock goes on above what the leader before may have given
+   out and answered.
+3. A config is logged: the first record of the epoch. When every member has it, all of them have all that came before,
+   and nothing else.
+4. Then the tablet takes reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from stelae.format.log.marks import EpochBegun, encode_mark
+from stelae.format.log.records import LogKind
+from stelae.model.errors import NotFound, Unavailable
+from stelae.model.ids import Epoch, Index, TabletId, Txn
+from stelae.registry.control import Lead, ReportedReplica
+from stelae.registry.replication.members import MembersNow
+from stelae.storage.log.commits import Quorum, TabletCommits
+from stelae.storage.replicas.replica import Replica
+from stelae.storage.shard import Shard
+from stelae.storage.tablet.opening import SchemasOf, replayed
+from stelae.storage.upkeep.upkeep import Upkeep
+from stelae.tserver.lives import Life, TabletEvent, TabletLives
+from stelae.tserver.replication.led import Led, Member
+
+OPEN_WAIT_S = 5.0
+"""So long is waited for the other members of a tablet that was taken over; after that it opens when they have come."""
+
+_TOO_FEW = (
+    "tablet {tablet} has {alive} of {members} replicas within reach, and a write needs all of them: {late} {is_} "
+    "behind, and no fewer than {least} may be left"
+)
+
+
+class Leading:
+    """Safe for threads: what is known of led tablets is changed under the shard's lock. `me`: what this server's
+    replicas are known by. `wake` is called, from any thread, when there is something to send."""
+
+    def __init__(
+        self,
+        me: str,
+        shard: Shard,
+        upkeep: Upkeep,
+        lives: TabletLives,
+        schemas_of: SchemasOf,
+        wake: Callable[[], None],
+    ) -> None:
+        self._me = me
+        self._shard = shard
+        self._upkeep = upkeep
+        self._lives = lives
+        self._schemas_of = schemas_of
+        self._wake = wake
+        self.led: dict[TabletId, Led] = {}
+
+    # -- taking over
+
+    def lead(self, asked: Sequence[Lead]) -> None:
+        """Take tablets over, and wait a while until they are open. One that is led already, in that epoch, is told who
+        its members are."""
+        opening: list[Future[Txn]] = []
+        for lead in asked:
+            future = self._begin(lead)
+            if future is not None:
+                opening.append(future)
+        if opening:
+            self._shard.drain()
+            self._wake()
+            wait_for(opening, OPEN_WAIT_S)
+
+    def _begin(self, lead: Lead) -> Future[Txn] | None:
+        shard = self._shard
+        with shard.lock:
+            known = self.led.get(lead.tablet)
+            if known is not None and known.lead.epoch >= lead.epoch:
+                if known.lead.epoch == lead.epoch and lead.version > known.lead.version:
+                    self._set_members(known, lead.version, lead.members)
+                return None
+            replica = shard.replicas.get(lead.tablet)
+            if replica is None:
+                raise NotFound(f"{shard.name} has no replica of tablet {lead.tablet}")
+            if lead.epoch < replica.promised:
+                raise Unavailable(
+                    f"tablet {lead.tablet}: {shard.name} follows epoch {replica.promised} already, and is to lead in "
+                    f"epoch {lead.epoch}: was the metastore restored from an older copy?"
+                )
+        if known is not None:
+            self.step_down(lead.tablet, "it leads in another epoch now")
+        with shard.lock:
+            replica.promise(Epoch(lead.epoch))
+            mark = EpochBegun(((Epoch(lead.epoch), Index(replica.last.index + 1)),), replica.last.index)
+            promised = shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark))
+        shard.drain()
+        promised.result()
+        return self._open(lead, replica)
+
+    def _open(self, lead: Lead, replica: Replica) -> Future[Txn]:
+        shard = self._shard
+        state = replayed(replica, self._schemas_of(lead.table))
+        last = max((record.txn for record in replica.tail), default=Txn(0))
+        last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
+        shard.clock.resume(max(last, lead.above))
+        others = {name: Member(replica.last.index) for name in lead.members if name != self._me}
+        with shard.lock:
+            shard.commits.has_quorums = True
+            quorum = Quorum(replica.last.index, dict.fromkeys(others, Index(0)), self._wake)
+            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum)
+            state = replace(state, epoch=Epoch(lead.epoch), commits=commits)
+            led = Led(lead, self._me, replica, quorum, state, others)
+            self.led[lead.tablet] = led
+            try:
+                config = shard.config(state)
+                future = shard.log_config(config, commits, state.epoch)
+            except BaseException:
+                del self.led[lead.tablet]
+                raise
+        opened: Future[Txn] = Future()
+        future.add_done_callback(partial(self._note_logged, led, opened))
+        return opened
+
+    def _note_logged(self, led: Led, opened: Future[Txn], logged: Future[Txn]) -> None:
+        """Every member has the first record of the epoch, or it has failed."""
+        shard = self._shard
+        if logged.exception() is None:
+            with shard.lock:
+                if self.led.get(led.tablet) is led and not led.is_over:
+                    self._make_room(led)
+                    if self._lives.life(led.tablet) is not Life.ACTIVE:
+                        self._lives.move([led.tablet], TabletEvent.TOOK_OVER)
+                    shard.install([led.state])
+                    self._upkeep.adopt_config(shard.config(led.state))
+                    led.is_open = True
+            shard.recount_memory()
+        opened.set_result(Txn(0))
+
+    def _make_room(self, led: Led) -> None:
+        """What the records say is so: a tablet that others came out of is led here no more. Under the lock."""
+        for state in self._shard.of_table(led.table):
+            if state.tablet != led.tablet and state.rows.overlaps(led.state.rows) and state.tablet in self.led:
+                self.step_down(state.tablet, "others came out of it")
+
+    # -- giving up
+
+    def step_down(self, tablet: TabletId, why: str) -> None:
+        """Lead a tablet no more; its replica stays."""
+        led = self.led.get(tablet)
+        if led is None:
+            return
+        self._close(led)
+        with self._shard.lock:
+            if self.led.get(tablet) is led:
+                del self.led[tablet]
+        self._shard.give_up_quorum(led.quorum, why)
+        self._shard.recount_memory()
+
+    def _close(self, led: Led) -> None:
+        """Nobody finds the tablet any more."""
+        shard = self._shard
+        with shard.lock:
+            led.is_over = True
+            if led.is_open and led.tablet in shard.tablets():
+                shard.install([], [led.tablet])
+            self._upkeep.abandon_config(led.tablet)
+            if led.is_open and self._lives.life(led.tablet) is not Life.UNKNOWN:
+                self._lives.move([led.tablet], TabletEvent.DELETE_ASKED)
+            led.is_open = False
+
+    # -- members
+
+    def add(self, asked: Sequence[tuple[TabletId, int, str]]) -> None:
+        """Bring others' replicas up to date, and have them counted then."""
+        with self._shard.lock:
+            for tablet, epoch, server in asked:
+                led = self.led.get(tablet)
+                if led is None or led.lead.epoch != epoch or not led.is_open or server in led.others:
+                    continue
+                if led.wanted is not None or any(member.is_pending for member in led.others.values()):
+                    continue  # one at a time
+                led.others[server] = Member(led.quorum.here, is_pending=True)
+        self._wake()
+
+    def take_members(self, now: MembersNow) -> None:
+        """What the master has answered to a wish for other members."""
+        with self._shard.lock:
+            led = self.led.get(now.tablet)
+            if led is None or led.wanted is None:
+                return
+            if now.refusal:
+                led.wanted = None
+                return
+            if now.version > led.lead.version:
+                led.wanted = None
+                self._set_members(led, now.version, now.members)
+        self._shard.note_quorum(now.tablet, led.quorum)
+
+    def _set_members(self, led: Led, version: int, members: Sequence[str]) -> None:
+        """As they are recorded. Under the lock."""
+        led.lead = msgspec.structs.replace(led.lead, version=version, members=tuple(members))
+        for name in [name for name, member in led.others.items() if name not in members and not member.is_pending]:
+            del led.others[name]
+            led.quorum.others.pop(name, None)
+        for name in members:
+            if name != self._me and name not in led.others:
+                led.others[name] = Member(led.quorum.here)
+                led.quorum.others[name] = Index(0)
+
+    def look(self, now_s: float, behind_s: float) -> list[Led]:
+        """See who is behind. Those tablets whose members should be others."""
+        changing: list[Led] = []
+        with self._shard.lock:
+            for led in self.led.values():
+                self._count_ready(led)
+                led.note_behind(now_s)
+                late = led.late(now_s, behind_s)
+                led.quorum.refusal = self._refusal(led, late) if late else ""
+                if led.wanted is None:
+                    led.wanted = led.choose_change(now_s, behind_s)
+                if led.wanted is not None:
+                    changing.append(led)
+                self._give_up_pending(led, now_s, behind_s)
+        return changing
+
+    def _count_ready(self, led: Led) -> None:
+        """Whoever has caught up is waited for from now on; then it is asked for."""
+        for name, member in led.others.items():
+            if member.is_pending and led.is_open and member.matched >= led.quorum.here:
+                member.is_pending = False
+                led.quorum.others[name] = member.matched
+
+    @staticmethod
+    def _give_up_pending(led: Led, now_s: float, behind_s: float) -> None:
+        for name, member in list(led.others.items()):
+            if member.is_pending and member.since_s is not None and now_s - member.since_s > 4 * behind_s:
+                del led.others[name]
+
+    @staticmethod
+    def _refusal(led: Led, late: Sequence[str]) -> str:
+        members, least = len(led.lead.members), led.lead.min_replicas
+        if members - len(late) >= least:
+            return ""
+        return _TOO_FEW.format(
+            tablet=led.tablet,
+            alive=members - len(late),
+            members=members,
+            late=", ".join(late),
+            is_="is" if len(late) == 1 else "are",
+            least=least,
+        )
+
+    # -- what is reported
+
+    def reports(self) -> tuple[ReportedReplica, ...]:
+        with self._shard.lock:
+            return tuple(self._report_on(replica) for replica in self._shard.replicas.values())
+
+    def _report_on(self, replica: Replica) -> ReportedReplica:
+        led, last = self.led.get(replica.tablet), replica.last
+        here = ReportedReplica(replica.tablet, replica.table, replica.promised, (last.epoch, last.index))
+        if led is None:
+            return here
+        lead, behind = led.lead, self.behind(replica.tablet)
+        return msgspec.structs.replace(here, led=lead.epoch, version=lead.version, is_open=led.is_open, behind=behind)
+
+    def behind(self, tablet: TabletId) -> tuple[tuple[str, int], ...]:
+        """The other replicas of a tablet that is led here, and how many records each lacks."""
+        with self._shard.lock:
+            led = self.led.get(tablet)
+            if led is None:
+                return ()
+            here = led.quorum.here
+            return tuple((name, max(0, here - each.matched)) for name, each in sorted(led.others.items()))
+
+
+def tell_deposed(leading: Leading, tablet: TabletId, epoch: int) -> None:
+    """Somebody follows a leader of a greater epoch."""
+    led = leading.led.get(tablet)
+    if led is not None and led.lead.epoch < epoch:
+        leading.step_down(tablet, f"a shard leads it in epoch {epoch}")

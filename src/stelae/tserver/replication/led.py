@@ -1,0 +1,127 @@
+"""A tablet that a shard leads: who its other members are, what each has, and what is sent to whom next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stelae.format.log.records import NO_INDEX, LogRecord
+from stelae.model.ids import Index, TableId, TabletId
+from stelae.registry.control import Lead
+from stelae.registry.replication.appending import AppendAnswer, AppendPart
+from stelae.registry.replication.members import MembersWanted
+from stelae.storage.log.commits import Quorum
+from stelae.storage.replicas.replica import Replica
+from stelae.storage.tablet.state import TabletState
+
+
+@dataclass(slots=True)
+class Member:
+    """Another replica, as the leader knows it. `sent`: what follows this index is sent next. `matched`: up to which
+    index it is known to have the leader's records, in this epoch. `since_s`: since when it has not moved on though it
+    is behind; None: it is not. `is_pending`: it is being brought up to date, and does not count yet. `needs_all`: it
+    lacks what the leader has no records of any more. `told`: what it was last told to be committed."""
+
+    sent: Index
+    matched: Index = NO_INDEX
+    since_s: float | None = None
+    is_pending: bool = False
+    needs_all: bool = False
+    told: Index = NO_INDEX
+
+
+@dataclass(slots=True)
+class Led:
+    """`state`: as it was made when this began; in the shard's map once `is_open`."""
+
+    lead: Lead
+    me: str
+    replica: Replica
+    quorum: Quorum
+    state: TabletState
+    others: dict[str, Member]
+    is_open: bool = False
+    is_over: bool = False
+    wanted: MembersWanted | None = None
+    """A change of the members that was asked for and not answered yet."""
+    dropped: set[str] = field(default_factory=set)
+
+    @property
+    def tablet(self) -> TabletId:
+        return self.lead.tablet
+
+    @property
+    def table(self) -> TableId:
+        return self.lead.table
+
+    def next_part(self, name: str, bytes_max: int) -> tuple[AppendPart, list[LogRecord]] | None:
+        """What is to be sent to a member now; None: nothing. What is sent is on this disk."""
+        member = self.others.get(name)
+        if member is None or member.needs_all:
+            return None
+        replica, here, committed = self.replica, self.quorum.here, self.quorum.committed
+        prev = replica.place_at(min(member.sent, here))
+        if prev is None:
+            member.needs_all = member.is_pending
+            return None
+        records = [record for record in replica.after(prev.index, bytes_max) if record.index <= here]
+        if not records and member.matched >= here and member.told >= self._told_at(committed):
+            return None
+        lead = self.lead
+        return AppendPart(lead.tablet, lead.table, lead.epoch, prev, committed), records
+
+    def _told_at(self, committed: Index) -> Index:
+        """A member is told of commits with the next records; without any, only of configs, which let it forget."""
+        configs = self.replica.config_indexes
+        return max((index for index in configs if index <= committed), default=NO_INDEX)
+
+    def take_answer(self, name: str, part: AppendPart, answer: AppendAnswer, now_s: float) -> Index | None:
+        """What a member has answered. Up to which index it has the leader's records now, if that is more than was
+        known."""
+        member = self.others.get(name)
+        if member is None:
+            return None
+        if answer.matched is not None:
+            member.told = Index(part.committed)
+            member.sent = Index(answer.matched)
+            if answer.matched > member.matched:
+                member.matched = Index(answer.matched)
+                member.since_s = now_s if member.matched < self.quorum.here else None
+                return member.matched
+            return None
+        if answer.last is not None:
+            member.sent = Index(min(answer.last[1], max(part.prev[1] - 1, 0)))
+        elif not answer.promised:
+            # Whoever counts and has nothing has lost its disk: it is brought up to date only as somebody new.
+            member.needs_all = member.is_pending
+        return None
+
+    def note_behind(self, now_s: float) -> None:
+        """Remember since when members have not moved on."""
+        for member in self.others.values():
+            if member.matched >= self.quorum.here:
+                member.since_s = None
+            elif member.since_s is None:
+                member.since_s = now_s
+
+    def late(self, now_s: float, behind_s: float) -> list[str]:
+        """Members that have not moved on for so long, and hold up everybody."""
+        return [
+            name
+            for name, member in self.others.items()
+            if not member.is_pending and member.since_s is not None and now_s - member.since_s > behind_s
+        ]
+
+    def choose_change(self, now_s: float, behind_s: float) -> MembersWanted | None:
+        """Which members the tablet should have instead, if others: without those that are late, as long as enough are
+        left, and with those that are up to date by now."""
+        late = self.late(now_s, behind_s)
+        members = [name for name in self.lead.members if name not in late]
+        ready = [
+            name
+            for name, member in self.others.items()
+            if not member.is_pending and name not in self.lead.members and name not in late
+        ]
+        if not (late or ready) or len(members) + len(ready) < self.lead.min_replicas:
+            return None
+        lead = self.lead
+        return MembersWanted(lead.tablet, self.me, lead.epoch, lead.version, (*members, *ready))

@@ -1,0 +1,228 @@
+"""What a leader sends to other shards: one stream to each, with the records of all tablets that it has replicas of.
+
+A stream has one request under way. Meanwhile more becomes durable here; all of it goes with the next. What is sent, and
+what follows from answers, is decided by `step`, in a thread of its own; the event loop only carries both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stelae.format.log.copies import copy_record
+from stelae.format.log.records import LogRecord
+from stelae.model.errors import StelaeError
+from stelae.model.ids import Index
+from stelae.ports.clock import Clock
+from stelae.registry.peers import Peer
+from stelae.registry.replication.appending import APPEND, HOST, PARTS_MAX, AppendAnswer, AppendPart
+from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted, log_of, server_of
+from stelae.service.deadlines import Deadline
+from stelae.storage.shard import Shard
+from stelae.tserver.replication.leading import Leading, tell_deposed
+from stelae.tserver.replication.led import Led
+
+APPEND_S = 2.0
+HOST_S = 10.0
+BEHIND_S = 3.0
+LOOK_S = 0.5
+_PAUSE_S = 0.1
+_REQUEST_BYTES_MAX = 4 * 2**20
+
+MASTER = ""
+"""The leading master, among those that requests go to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Appended:
+    parts: list[tuple[Led, AppendPart, list[LogRecord]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A replica as a whole."""
+
+    led: Led
+
+
+_Asked = _Appended | _Sent | None
+"""None: the master was asked for other members."""
+
+_Answer = tuple[AppendAnswer, ...] | AppendAnswer | tuple[MembersNow, ...] | None
+"""None: no answer came."""
+
+
+class Streams:
+    """`step` is for one thread, `start` and `close` for the event loop; `on_answer` is set by whoever runs the steps:
+    it has `step` called soon, from any thread. `open_peer` connects to a shard by name; `master`: that leads."""
+
+    def __init__(self, shard: Shard, clock: Clock, open_peer: Callable[[str], Peer], master: Peer) -> None:
+        self._shard = shard
+        self._clock = clock
+        self._open_peer = open_peer
+        self._master = master
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._peers: dict[str, Peer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: set[str] = set()
+        self._answers: deque[tuple[str, _Asked, _Answer]] = deque()
+        self._look_s = 0.0
+        self.on_answer: Callable[[], None] = _call_nobody
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """What is under way is given up."""
+        self._loop = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for peer in self._peers.values():
+            await peer.close()
+
+    # -- what is decided, in a thread
+
+    def step(self, leading: Leading) -> bool:
+        """Take what was answered, and send what is to be sent now. Whether there is more to do at once."""
+        while self._answers:
+            name, asked, answer = self._answers.popleft()
+            self._under_way.discard(name)
+            self._take(leading, name, asked, answer)
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            self._look(leading, now_s)
+        with self._shard.lock:
+            names = sorted({name for led in leading.led.values() for name in led.others} - self._under_way)
+        for name in names:
+            self._send(leading, name)
+        return bool(self._answers)
+
+    def _send(self, leading: Leading, name: str) -> None:
+        with self._shard.lock:
+            parts = self._gather(leading, name)
+            lacking = None if parts else _lacking(leading, name)
+        if parts:
+            asked = [part for _, part, _ in parts]
+            copies = [[copy_record(record) for record in records] for _, _, records in parts]
+            until = Deadline(self._clock, APPEND_S)
+            self._ask(name, _Appended(parts), lambda peer: peer.ask(APPEND, until, log_of(name), asked, copies))
+        elif lacking is not None:
+            self._send_whole(name, lacking)
+
+    def _send_whole(self, name: str, led: Led) -> None:
+        """A replica as a whole, but for what is not on this disk yet."""
+        with self._shard.lock:
+            kept, upto = led.replica.kept(), led.quorum.here
+        records = tuple(record for record in kept.records if record.index <= upto)
+        whole = msgspec.structs.replace(kept, records=records, committed=min(kept.committed, upto))
+        until = Deadline(self._clock, HOST_S)
+        ids = (log_of(name), led.table, led.tablet, led.lead.epoch)
+        self._ask(name, _Sent(led), lambda peer: peer.ask(HOST, until, *ids, whole))
+
+    def _gather(self, leading: Leading, name: str) -> list[tuple[Led, AppendPart, list[LogRecord]]]:
+        parts: list[tuple[Led, AppendPart, list[LogRecord]]] = []
+        room_bytes = _REQUEST_BYTES_MAX
+        for led in leading.led.values():
+            if room_bytes <= 0 or len(parts) == PARTS_MAX:
+                break
+            found = led.next_part(name, room_bytes)
+            if found is not None:
+                parts.append((led, *found))
+                room_bytes -= sum(len(record.payload) for record in found[1])
+        return parts
+
+    def _take(self, leading: Leading, name: str, asked: _Asked, answer: _Answer) -> None:
+        """Without an answer nothing follows: whoever stays behind for long is dropped."""
+        if isinstance(asked, _Sent):
+            if isinstance(answer, AppendAnswer):
+                self._take_host(leading, name, asked.led, answer)
+        elif isinstance(answer, tuple):
+            parts = () if asked is None else asked.parts
+            for at, each in enumerate(answer):
+                if isinstance(each, MembersNow):
+                    leading.take_members(each)
+                elif isinstance(each, AppendAnswer) and at < len(parts):
+                    self._take_append(leading, name, *parts[at][:2], each)
+
+    def _take_append(self, leading: Leading, name: str, led: Led, part: AppendPart, answer: AppendAnswer) -> None:
+        with self._shard.lock:
+            matched = led.take_answer(name, part, answer, self._clock.monotonic_s())
+        if answer.promised > part.epoch:
+            tell_deposed(leading, led.tablet, answer.promised)
+        elif matched is not None:
+            self._shard.acknowledge(led.tablet, led.quorum, name, matched)
+
+    def _take_host(self, leading: Leading, name: str, led: Led, answer: AppendAnswer) -> None:
+        if answer.promised > led.lead.epoch:
+            tell_deposed(leading, led.tablet, answer.promised)
+            return
+        with self._shard.lock:
+            member = led.others.get(name)
+            if member is not None:
+                member.needs_all = False
+                if answer.matched is not None:
+                    member.sent = Index(answer.matched)
+                elif answer.last is not None:
+                    member.sent = Index(answer.last[1])
+
+    def _look(self, leading: Leading, now_s: float) -> None:
+        wanted = [led.wanted for led in leading.look(now_s, BEHIND_S) if led.wanted is not None]
+        if wanted and MASTER not in self._under_way:
+            self._ask_master(wanted)
+
+    def _ask_master(self, wanted: list[MembersWanted]) -> None:
+        until = Deadline(self._clock, APPEND_S)
+        self._ask(MASTER, None, lambda peer: peer.ask(CHANGE_MEMBERS, until, wanted))
+
+    # -- what is carried, on the loop
+
+    def _ask(self, name: str, asked: _Asked, ask: Callable[[Peer], Coroutine[Any, Any, _Answer]]) -> None:
+        loop = self._loop
+        if loop is None:
+            return
+        self._under_way.add(name)
+        with suppress(RuntimeError):  # the loop has ended, and so has the shard
+            loop.call_soon_threadsafe(self._begin, name, asked, ask)
+
+    def _begin(self, name: str, asked: _Asked, ask: Callable[[Peer], Coroutine[Any, Any, _Answer]]) -> None:
+        if self._loop is None:
+            return
+        peer = self._peers.get(name) or (self._master if name == MASTER else self._open_peer(server_of(name)))
+        if name != MASTER:
+            self._peers[name] = peer
+        task = asyncio.create_task(self._carry(name, asked, ask, peer), name=f"replication-{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(
+        self, name: str, asked: _Asked, ask: Callable[[Peer], Coroutine[Any, Any, _Answer]], peer: Peer
+    ) -> None:
+        answer: _Answer = None
+        try:
+            answer = await ask(peer)
+        except StelaeError:
+            await asyncio.sleep(_PAUSE_S)
+        self._answers.append((name, asked, answer))
+        self.on_answer()
+
+
+def _lacking(leading: Leading, name: str) -> Led | None:
+    """A tablet of which a member lacks what the leader has no records of any more."""
+    for led in leading.led.values():
+        member = led.others.get(name)
+        if member is not None and member.needs_all:
+            return led
+    return None
+
+
+def _call_nobody() -> None:
+    """Until somebody runs the steps."""

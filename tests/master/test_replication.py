@@ -1,0 +1,222 @@
+"""Where replicas are put, who leads next, and what a leader may wish for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stelae.catalog.commands.spaces import AlterZone
+from stelae.master.descriptors import Descriptors
+from stelae.master.records import Records
+from stelae.master.replication.choosing import choose_leader, node_of, place_replicas
+from stelae.master.replication.replication import Replication
+from stelae.master.servers import OneServer
+from stelae.model.errors import Unavailable
+from stelae.model.events import tell_nobody
+from stelae.model.ids import TableId, TabletId
+from stelae.model.ranges import ALL_ROWS
+from stelae.registry.control import ReportedReplica
+from stelae.registry.replication.members import MembersNow, MembersWanted, server_of
+from stelae.registry.tablet_records import TabletPhase, TabletRecord, holds_alone, read_tablets
+from tests.master.servers import Office
+
+A, B, C, D = "n1/0@a", "n2/0@b", "n3/0@c", "n4/0@d"
+TABLE = TableId(1)
+
+
+def record_of(*replicas: str, tablet: int = 20, table: TableId = TABLE, server: str = "", **more: Any) -> TabletRecord:
+    leader = server or server_of(replicas[0])
+    values = {"epoch": 4, "version": 7, "incarnation": 2, **more}
+    return TabletRecord(TabletId(tablet), table, ALL_ROWS, TabletPhase.RUNNING, leader, replicas=replicas, **values)
+
+
+# -- placing
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(0, 40),
+    st.data(),
+)
+def test_replicas_of_a_tablet_are_on_different_nodes_and_spread_evenly(
+    nodes: int, shards: int, count: int, data: st.DataObject
+) -> None:
+    servers = [f"n{node}/{shard}" for node in range(nodes) for shard in range(shards)]
+    replicas = data.draw(st.integers(1, nodes))
+    placed = place_replicas(count, replicas, servers, ())
+    assert len(placed) == count
+    for members in placed:
+        assert len({node_of(server) for server in members}) == len(members) == replicas
+        assert set(members) <= set(servers)
+    leading = Counter(members[0] for members in placed)
+    assert max(leading[each] for each in servers) - min(leading[each] for each in servers) <= 1
+    load = Counter(server for members in placed for server in members)
+    by_node = Counter(node_of(server) for members in placed for server in members)
+    assert max(load.values(), default=0) - min(load[each] for each in servers) <= replicas
+    assert max(by_node.values(), default=0) <= count
+
+
+def test_those_that_have_little_get_more() -> None:
+    old = [record_of(A, B, tablet=tablet) for tablet in (20, 21, 22)]
+    servers = ["n1/0", "n2/0", "n3/0", "n4/0"]
+    assert {frozenset(members) for members in place_replicas(2, 2, servers, old)} == {frozenset(("n3/0", "n4/0"))}
+    replaced = [msgspec.structs.replace(record, phase=TabletPhase.REPLACED) for record in old]
+    assert place_replicas(4, 2, servers, replaced) == place_replicas(4, 2, servers, ())
+
+
+def test_those_that_do_not_answer_are_left_out_if_there_are_enough_others() -> None:
+    servers = ["n1/0", "n2/0", "n3/0"]
+    for members in place_replicas(6, 2, servers, (), ["n2/0"]):
+        assert set(members) == {"n1/0", "n3/0"}
+    assert set(place_replicas(1, 3, servers, (), ["n2/0"])[0]) == set(servers)
+
+
+def test_too_few_nodes_are_named() -> None:
+    with pytest.raises(Unavailable, match="3 replicas, each on another node, and there are 2 nodes"):
+        place_replicas(1, 3, ["n1/0", "n1/1", "n2/0", "n2/1"], ())
+
+
+# -- electing
+
+
+def said(*last: int) -> ReportedReplica:
+    epoch, index = last
+    return ReportedReplica(TabletId(20), TABLE, epoch, (epoch, index))
+
+
+def test_the_greatest_place_leads() -> None:
+    record = record_of(A, B, C)
+    assert choose_leader(record, {A: said(3, 9), B: said(4, 2), C: said(4, 1)}, 2) == (B, (A, B, C))
+    assert choose_leader(record, {A: said(4, 2), B: said(4, 1), C: said(4, 3)}, 2) == (C, (A, B, C))
+
+
+def test_of_equal_places_the_leader_before_stays() -> None:
+    answers = {A: said(4, 2), B: said(4, 2), C: said(4, 2)}
+    for server in ("n1/0", "n2/0", "n3/0"):
+        chosen = choose_leader(record_of(A, B, C, server=server), answers, 2)
+        assert chosen is not None
+        assert server_of(chosen[0]) == server
+
+
+def test_those_that_did_not_answer_are_left_out_if_enough_remain() -> None:
+    record = record_of(A, B, C)
+    assert choose_leader(record, {B: said(4, 2), C: said(4, 1)}, 2) == (B, (B, C))
+    assert choose_leader(record, {C: said(4, 1)}, 2) == (C, (A, B, C))
+    assert choose_leader(record, {C: said(4, 1)}, 1) == (C, (C,))
+
+
+def test_nobody_leads_where_no_member_answers() -> None:
+    assert choose_leader(record_of(A, B), {}, 1) is None
+    assert choose_leader(record_of(A, B), {D: said(9, 9)}, 1) is None
+
+
+def test_a_stranger_is_not_elected() -> None:
+    assert choose_leader(record_of(A, B), {A: said(1, 1), D: said(9, 9)}, 1) == (A, (A,))
+
+
+# -- what leaders wish
+
+
+class Wishes:
+    """A table in a zone of three replicas, two at least, with one tablet; and what the master says to leaders."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        table = office.create("t")
+        office.run(office.catalog.execute(AlterZone("default", replicas=3, min_replicas=2)))
+        self.records = Records(office.store)
+        self.record = record_of(A, B, C, table=table)
+        office.run(self.records.write([self.record]))
+        store: Any = office.store  # unguarded: nobody else is a master here
+        servers = OneServer(office.server)
+        self.replication = Replication(
+            store, office.catalog, self.records, servers, Descriptors(), office.clock, tell_nobody
+        )
+
+    def ask(self, *members: str, leader: str = A, epoch: int = 4, version: int = 7, tablet: int = 20) -> MembersNow:
+        wanted = MembersWanted(TabletId(tablet), leader, epoch, version, members)
+        (now,) = self.office.run(self.replication.change_members([wanted]))
+        return now
+
+    def stored(self) -> TabletRecord:
+        found = self.office.run(read_tablets(self.office.store, self.record.table))
+        return next(each for each in found if each.tablet == 20)
+
+
+@pytest.fixture
+def wishes() -> Iterator[Wishes]:
+    office = Office().start()
+    try:
+        yield Wishes(office)
+    finally:
+        office.close()
+
+
+@pytest.mark.parametrize("members", [(A, C), (A, B, C, D), (A, D, C)], ids=["fewer", "more", "another"])
+def test_members_are_changed_at_the_wish_of_the_leader(wishes: Wishes, members: tuple[str, ...]) -> None:
+    assert wishes.ask(*members) == MembersNow(TabletId(20), 8, members)
+    assert wishes.stored() == msgspec.structs.replace(wishes.record, replicas=members, version=8)
+
+
+def test_a_wish_that_is_asked_again_is_answered_as_before(wishes: Wishes) -> None:
+    first = wishes.ask(A, C)
+    assert wishes.ask(A, C) == first
+    assert wishes.ask(C, A) == first
+    assert wishes.stored().version == 8
+    assert wishes.ask(A, C, D, version=8).version == 9
+    assert "at version 9" in wishes.ask(A, C).refusal
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
+    "an old version": ((A, B), {"version": 6}, "at version 7"),
+    "a version that is not there yet": ((A, B), {"version": 8}, "at version 7"),
+    "an old epoch": ((A, B), {"epoch": 3}, "n1/0 leads it, in epoch 4"),
+    "another leader": ((A, B), {"leader": B}, "n1/0 leads it, in epoch 4"),
+    "too few": ((A,), {}, "at least 2 members"),
+    "none": ((), {}, "at least 2 members"),
+    "without the leader": ((B, C), {}, "at least 2 members"),
+    "one twice": ((A, A), {}, "at least 2 members"),
+    "no such tablet": ((A, B), {"tablet": 99}, "99"),
+}
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_breaks_the_rules_is_refused_and_changes_nothing(wishes: Wishes, which: str) -> None:
+    members, asked, why = REFUSED[which]
+    now = wishes.ask(*members, **asked)
+    assert why in now.refusal
+    assert now.members == ()
+    assert wishes.stored() == wishes.record
+
+
+def test_each_of_several_wishes_is_answered(wishes: Wishes) -> None:
+    wanted = [
+        MembersWanted(TabletId(99), A, 4, 7, (A, B)),
+        MembersWanted(TabletId(20), A, 4, 7, (A, B)),
+        MembersWanted(TabletId(20), A, 4, 7, (A, C)),
+    ]
+    answers = wishes.office.run(wishes.replication.change_members(wanted))
+    assert [bool(each.refusal) for each in answers] == [True, False, True]
+    assert wishes.stored().replicas == (A, B)
+
+
+# -- who may lose its disk
+
+
+def test_a_server_that_has_the_last_replica_has_it_alone() -> None:
+    assert holds_alone([record_of(A)], "n1/0")
+
+
+def test_a_server_whose_tablets_others_have_too_has_nothing_alone() -> None:
+    alone = msgspec.structs.replace(record_of(A), replicas=())
+    assert not holds_alone([record_of(A, B)], "n1/0")
+    assert not holds_alone([record_of(A, B)], "n2/0")
+    assert holds_alone([record_of(A, B), alone], "n1/0")
+    assert not holds_alone([alone], "n2/0")

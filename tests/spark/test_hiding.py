@@ -1,0 +1,110 @@
+"""Hidden rows by the reader that says which they are, and by their places where it cannot be had: the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import stelae
+from stelae.client.api.database import Database
+from stelae.spark.reading import frames as reading
+from stelae.spark.reading import hiding
+from tests.spark.same import assert_same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 90_000
+"""Several pages in a block, and several blocks in a file."""
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """Rows of which some were replaced whole, some in one column, and some erased; the first thousand were not."""
+    with stelae.open(tmp_path_factory.mktemp("hiding") / "db") as opened:
+        columns = stelae.columns("g", {"n": "int64", "m": "int64", "text": "string"}, block_bytes=2**20)
+        table = opened.create_table("t", key={"id": "int64"}, groups=[columns], splits=[ROWS // 2])
+        table.put_many([_row(number) for number in range(ROWS)])
+        table.flush()
+        table.put_many([_row(number) | {"n": -1} for number in range(1_000, ROWS, 20)])
+        table.flush()
+        table.put_many([{"id": number, "m": -2} for number in range(1_005, ROWS, 70)])
+        table.erase_many(list(range(1_007, ROWS, 90)))
+        yield opened
+
+
+def _row(number: int) -> dict[str, Any]:
+    return {"id": number, "n": number, "m": number % 7, "text": f"text {number % 1_000}"}
+
+
+@pytest.fixture(params=["said by the reader", "by their places"])
+def way(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "by their places":
+        monkeypatch.setattr(hiding._frames, "_made", {spark.sparkContext: None})
+    return str(request.param)
+
+
+def _is_said(frame: DataFrame) -> bool:
+    return "~_tmp_metadata_row_index" in frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_rows_are_those_of_a_scan(spark: SparkSession, db: Database, way: str) -> None:
+    frame = reading.read(spark, db, "t")
+    assert _is_said(frame) == (way == "said by the reader")
+    seen = assert_same(frame, db.table("t"), db.now())
+    assert seen < ROWS
+    assert frame.count() == seen
+
+
+CONDITIONS = ["id >= 70000 and id < 70100", "n = -1", "n > 44990 and n < 45010", "m = -2 and id > 50000", "id = 1007"]
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_filters_of_the_frame_leave_places_as_they_are(spark: SparkSession, db: Database, way: str, where: str) -> None:
+    """Row groups and pages that a filter passes over do not count."""
+    found = reading.read(spark, db, "t").where(where).orderBy("id").toArrow().to_pylist()
+    assert found == db.table("t").scan(where=where).to_arrow().to_pylist()
+
+
+def test_where_rows_come_one_by_one(spark: SparkSession, db: Database, way: str) -> None:
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+    try:
+        assert_same(reading.read(spark, db, "t"), db.table("t"), db.now())
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+
+
+def test_batches_of_any_length(spark: SparkSession, db: Database) -> None:
+    """Also of such as begin inside a word of the bits."""
+    spark.conf.set("spark.sql.parquet.columnarReaderBatchSize", "1001")
+    try:
+        assert_same(reading.read(spark, db, "t"), db.table("t"), db.now())
+    finally:
+        spark.conf.unset("spark.sql.parquet.columnarReaderBatchSize")
+
+
+def test_frames_that_hide_the_same_are_the_same(spark: SparkSession, db: Database, tmp_path: Path) -> None:
+    first, second = reading.read(spark, db, "t"), reading.read(spark, db, "t")
+    files = first._jdf.queryExecution().analyzed().collectLeaves().apply(0).relation()
+    other = second._jdf.queryExecution().analyzed().collectLeaves().apply(0).relation()
+    assert files.fileFormat().equals(other.fileFormat())
+    assert files.fileFormat().hashCode() == other.fileFormat().hashCode()
+    table = db.create_table("other", key={"id": "int64"}, groups=[stelae.columns("g", {"n": "int64"})])
+    for n in (1, 2):
+        table.put_many([{"id": number, "n": n} for number in range(10 * n)])
+        table.flush()
+    strange = reading.read(spark, db, "other")._jdf.queryExecution().analyzed().collectLeaves().apply(0).relation()
+    assert not files.fileFormat().equals(strange.fileFormat())
+
+
+def test_a_spark_with_another_reader_filters_by_places(
+    spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hiding, "_CLASS", "stelae.spark.Nothing")
+    monkeypatch.setattr(hiding, "_frames", hiding._Frames())
+    frame = reading.read(spark, db, "t")
+    assert not _is_said(frame)
+    assert_same(frame, db.table("t"), db.now())

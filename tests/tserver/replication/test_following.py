@@ -1,0 +1,135 @@
+"""A follower's disk: what it has answered it has after a crash, also if the disk refused something in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.format.log.copies import ReplicaKept, copy_record
+from stelae.format.log.records import LogRecord
+from stelae.model.errors import DiskFull, StelaeError
+from stelae.model.ids import Epoch, TableId
+from stelae.registry.replication.appending import AppendAnswer, AppendPart
+from stelae.storage.replicas.replica import NOWHERE, Replica
+from stelae.tserver.replication.following import Following
+from tests.storage import engine as world
+from tests.storage.replicas.records import SCHEMA, TABLET, block, config, config_bytes, image
+
+
+class Follower:
+    """A shard with one replica, which is sent records, and crashes."""
+
+    def __init__(self) -> None:
+        self.engine = world.Engine(SCHEMA)
+
+    @property
+    def following(self) -> Following:
+        return Following(self.engine.shard)
+
+    def host(self, epoch: int = 0) -> AppendAnswer:
+        kept = ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config_bytes(), ())
+        return self.following.host(world.TABLE, TABLET, epoch, kept)
+
+    def append(self, epoch: int, prev: tuple[int, int], *records: LogRecord, committed: int = 0) -> AppendAnswer:
+        part = AppendPart(TABLET, world.TABLE, epoch, prev, committed)
+        (answer,) = self.following.append([part], [[copy_record(record) for record in records]])
+        return answer
+
+    @property
+    def replica(self) -> Replica:
+        return self.engine.shard.replicas[TABLET]
+
+    def crash(self) -> None:
+        self.engine.restart("crash")
+
+
+@pytest.fixture
+def follower() -> Follower:
+    made = Follower()
+    assert made.host() == AppendAnswer(0)
+    return made
+
+
+def test_what_was_answered_is_there_after_a_crash(follower: Follower) -> None:
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    assert follower.append(2, (1, 1), block(2, 2), config(2, 3, stable=0)) == AppendAnswer(3)
+    before = image(follower.replica)
+    follower.crash()
+    assert image(follower.replica) == before
+    assert follower.append(1, (1, 1), block(1, 2)) == AppendAnswer(promised=2)
+
+
+def test_a_promise_to_whoever_sends_nothing_is_kept(follower: Follower) -> None:
+    assert follower.append(5, (3, 3)) == AppendAnswer(last=(0, 0))
+    follower.crash()
+    assert follower.append(4, (0, 0), block(4, 1)) == AppendAnswer(promised=5)
+
+
+def test_who_hosts_nothing_says_so(follower: Follower) -> None:
+    follower.following.drop([TABLET])
+    assert follower.append(1, (0, 0), block(1, 1)) == AppendAnswer()
+    follower.crash()
+    assert TABLET not in follower.engine.shard.replicas
+
+
+def test_what_is_sent_again_is_answered_as_before(follower: Follower) -> None:
+    for _ in range(2):
+        assert follower.append(1, (0, 0), block(1, 1)) == AppendAnswer(1)
+        assert follower.host(1) == AppendAnswer(last=(1, 1))
+    assert follower.replica.tail == [block(1, 1)]
+
+
+def test_records_that_the_disk_refused_are_taken_when_they_are_sent_again(follower: Follower) -> None:
+    follower.engine.disk.fail("sync", DiskFull)
+    with pytest.raises(StelaeError):
+        follower.append(0, (0, 0), block(0, 1))
+    assert follower.replica.tail == []
+    assert follower.append(0, (0, 0), block(0, 1)) == AppendAnswer(1)
+    follower.crash()
+    assert follower.replica.tail == [block(0, 1)]
+
+
+def test_a_cut_that_the_disk_refused_is_made_when_it_is_asked_for_again(follower: Follower) -> None:
+    follower.append(1, (0, 0), block(1, 1), block(1, 2), block(1, 3))
+    follower.engine.disk.fail("sync", DiskFull)
+    with pytest.raises(StelaeError):
+        follower.append(2, (1, 1), block(2, 2))
+    assert follower.append(2, (1, 1), block(2, 2)) == AppendAnswer(2)
+    follower.crash()
+    assert follower.replica.tail == [block(1, 1), block(2, 2)]
+
+
+def test_a_promise_that_the_disk_refused_is_made_when_it_is_asked_for_again(follower: Follower) -> None:
+    follower.append(1, (0, 0), block(1, 1))
+    follower.engine.disk.fail("sync", DiskFull)
+    with pytest.raises(StelaeError):
+        follower.append(2, (1, 1))
+    assert follower.append(2, (1, 1)) == AppendAnswer(1)
+    follower.crash()
+    assert follower.replica.promised == Epoch(2)
+
+
+def test_a_replica_that_the_disk_refused_is_hosted_when_it_is_sent_again() -> None:
+    follower = Follower()
+    follower.engine.disk.fail("sync", DiskFull)
+    with pytest.raises(StelaeError):
+        follower.host()
+    follower.host()
+    assert follower.append(1, (0, 0), block(1, 1)) == AppendAnswer(1)
+    follower.crash()
+    assert follower.replica.tail == [block(1, 1)]
+
+
+def test_a_replica_that_could_not_be_written_down_anew_keeps_its_log(follower: Follower) -> None:
+    """A quiet replica is written down again, so that the log of others can go; the disk refuses just that."""
+    follower.append(1, (0, 0), block(1, 1))
+    before = image(follower.replica)
+    engine = follower.engine
+    for _ in range(8):
+        with engine.shard.lock:
+            engine.shard.wal.enqueue(block(1, 1, bytes(1_500))._replace(table=TableId(99)))
+        engine.shard.drain()
+    engine.disk.fail("sync", DiskFull)
+    engine.upkeep.collect_log()
+    engine.restart("crash")
+    assert TABLET in engine.shard.replicas
+    assert image(follower.replica) == before
