@@ -66,6 +66,7 @@ DIFFERENT: Mapping[str, Mapping[str, str]] = {
 """By kind and test: why a test is not run there."""
 
 OF_DIRECTORIES: Mapping[str, str] = {
+    "test_a_store_of_one_process_has_one_replica_of_each_tablet": "only a cluster has several replicas of a tablet",
     "test_a_txn_of_the_near_future_is_none_either": "it stops the store's clock",
     "test_opening_for_reading_only": "a directory is opened to be read only; a cluster is not",
     "test_they_are_there_again_after_reopening": "a directory is opened to be read only; a cluster is not",
