@@ -111,8 +111,8 @@ class Rows:
                 None if each is None else shape.found(view.started(key, row, txn), each)
                 for key, row, each in zip(asked, rows, values, strict=True)
             ]
-            is_settled = all(row is not None or each is None for row, each in zip(found, values, strict=True))
-            if is_settled and not any(shape.is_doubtful(each) for each in values):
+            is_settled = found.count(None) == values.count(None)
+            if is_settled and not (shape.has_cells and any(shape.is_doubtful(each) for each in values)):
                 return found
             if not (yield from self._known.refresh()):
                 if is_settled:
