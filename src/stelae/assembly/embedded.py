@@ -70,7 +70,8 @@ class EmbeddedStore:
         self.split, self.join = desk.split, desk.join
         self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
         self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
-        self.history, self.scan, self.now, self.pin = server.history, server.scan, server.now, server.pin
+        self.history, self.scan, self.few = server.history, server.scan, server.few
+        self.now, self.pin = server.now, server.pin
         self.truncate, self.flush, self.compact = server.truncate, server.flush, server.compact
         self.tablets, self.stats = server.tablets, server.stats
         self.hold, self.renew, self.release = server.hold, server.renew, server.release

@@ -71,6 +71,11 @@ class RowShape:
         all_cells = any(isinstance(group, CellsGroup) for group in schema.groups)
         self.has_cells = all_cells and any(s.is_prefix or ":" in s.text for s in self.selectors)
 
+    @property
+    def is_flat(self) -> bool:
+        """Only columns whose values nobody can write into."""
+        return not (self.has_cells or self.keys_only or self._nested)
+
     def found(self, row: FoundRow, values: Values) -> FoundRow | None:
         """The values behind the key columns, in the order of the schema; None if they are of another schema."""
         try:
@@ -187,6 +192,23 @@ class TableView:
         else:
             found = FoundRow(key_values(self.schema, row))
         found.txn = txn
+        return found
+
+    def rows_of(
+        self, shape: RowShape, rows: Sequence[bytes], values: Sequence[tuple[Any, ...]], txn: Txn
+    ) -> list[FoundRow]:
+        """Of encoded keys, and the values of the columns of a flat shape."""
+        codec = self.schema.codec
+        names = (*codec.names, *shape.names)
+        keys: Iterable[tuple[Any, ...]]
+        kind = None if self.schema.hashed else self._key_kind
+        if kind is str:
+            keys = [(row.decode(),) for row in rows]
+        else:
+            keys = zip(rows) if kind is bytes else map(codec.decode, map(Row, rows))
+        found = [FoundRow(zip(names, key + of_row)) for key, of_row in zip(keys, values, strict=True)]  # noqa: B905
+        for row in found:
+            row.txn = txn
         return found
 
     # -- writing

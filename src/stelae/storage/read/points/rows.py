@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from stelae.model.ids import ColumnId, Row, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors, selects_of_family
+from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.values import Value
+from stelae.storage.files.blocks import FewRows
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.markers import MarkersReader
@@ -63,6 +65,7 @@ class RowReader:
         erasing = state.refs(existing.id)
         self._markers = MarkersReader(left, erasing, fragments, existing.options.keys_purging) if left else None
         self._only = self._columns[0] if len(self._columns) == 1 and not self._cells else None
+        self._alone = self._only if self._markers is None else None
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:
         """The newest value of each column and cell that has one; defaults for the columns that have none; None if the
@@ -92,6 +95,11 @@ class RowReader:
             for name, default in self._defaults.items():
                 found.setdefault(name, default)
         return found
+
+    def few(self, rows: RowRange, count: int, asking: Asking) -> FewRows | None:
+        """The first so many rows of a range, with the values of the columns in the order of the schema, where that is
+        quick to tell; None: scan them."""
+        return None if self._alone is None else self._alone.few(rows, count, asking)
 
     def history(self, row: Row, asking: Asking, limit: int) -> dict[str, tuple[Version, ...]] | None:
         """Up to so many versions of each column and cell, newest first; None if the row does not exist."""
