@@ -126,20 +126,22 @@ class TableReader:
     ) -> FewRows | None:
         """The first so many rows of a range at a snapshot that is pinned, with the values of the columns in the order
         of that version of the schema, where that is quick to tell; None: scan them."""
-        self._check_open()
         if at > self._commits.visible or self._unsettled:
             return None
         try:
             state = self._map.at(table, rows.start)
-            self._shard.check_snapshot(table, at)
             if not (state.is_plain and state.keeps_all and state.schema.version == version):
                 return None
             found = reader_for(state, self._fragments, columns).few(rows, count, Asking(at, _NO_FLOOR, _ANY_TIME))
-            stop = state.rows.stop
-            goes_on = stop is not None and (rows.stop is None or rows.stop > stop)
-            return None if found is not None and goes_on and len(found[0]) < count else found
         except (NotFound, TabletAway):
             return None  # the scan finds out what it is
+        if found is None:
+            return None
+        self._check_open()
+        self._shard.check_snapshot(table, at)  # of a state that was taken before, as in `_asking`
+        stop = state.rows.stop
+        goes_on = stop is not None and (rows.stop is None or rows.stop > stop)
+        return None if goes_on and len(found[0]) < count else found
 
     def history(
         self,

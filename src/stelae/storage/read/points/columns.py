@@ -153,6 +153,8 @@ class ColumnsReader:
         file = self._alone[place]
         if file is None or asking.time is not ALL_TIME or file.fragment.file.txn_max > asking.at or asking.floor:
             return None
+        if rows.stop is not None and self._is_written(rows):
+            return None
         fragment, end = file.fragment, self._starts[place + 1]  # behind each file begins a stretch without it
         goes_on = rows.stop is None or rows.stop > end
         inside = RowRange(start, end if goes_on else rows.stop)
@@ -175,11 +177,18 @@ class ColumnsReader:
             number += 1
         if len(found) < count and goes_on and end != self._end:
             return None  # it goes on in other files
-        seen = rows if len(found) < count else RowRange(rows.start, found[-1] + b"\0")
-        for source in self._memories:
-            if source.memory.blocks or source.memory.rows_between(seen):
+        if rows.stop is None:
+            seen = rows if len(found) < count else RowRange(rows.start, found[-1] + b"\0")
+            if self._is_written(seen):
                 return None
         return found, values
+
+    def _is_written(self, rows: RowRange) -> bool:
+        """Whether memory has anything of these rows, or might."""
+        for source in self._memories:  # noqa: SIM110 - as a generator it takes more calls
+            if source.memory.blocks or source.memory.rows_between(rows):
+                return True
+        return False
 
     def newest(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
         holders = [source for source in self._memories if source.memory.may_have(row) and row in source.rows]
