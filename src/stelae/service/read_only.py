@@ -10,7 +10,7 @@ from stelae.service.table import OPERATIONS
 
 _BESIDES = ("is_local", "place", "newest_cached", "wait_for_room", "close")
 """What a store has that is no operation."""
-_PERHAPS = ("few",)
+_PERHAPS = ("few", "many", "values")
 """What only a store in this process has."""
 
 

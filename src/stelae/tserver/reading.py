@@ -23,20 +23,17 @@ from stelae.model.errors import (
     Overloaded,
     StaleSchema,
     StelaeError,
-    TabletAway,
     Unavailable,
 )
 from stelae.model.hybrid import micros_of, pack, show_txn
-from stelae.model.ids import Micros, Row, SchemaVersion, TableId, Txn
+from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
-from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
 from stelae.ports.clock import Clock
 from stelae.service.backend import Values
 from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk, bind
-from stelae.storage.files.blocks import FewRows
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.points.rows import RowReader, reader_for
 from stelae.storage.read.scans.rows import RowBatch, ScanRequest
@@ -100,7 +97,7 @@ class TableReader:
         self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline | None
     ) -> tuple[Txn, list[Values | None]]:
         """All at one snapshot. Rows of one tablet share their reader."""
-        with self._pinned(table, at, deadline) as txn:
+        with self.pinned(table, at, deadline) as txn:
             read_us = Micros(self._clock.wall_ms() * 1_000) if at is None else micros_of(txn)
             found: list[Values | None] = [None] * len(rows)
             state: TabletState | None = None
@@ -120,28 +117,6 @@ class TableReader:
                     _, found[place] = self._again(table, row, columns, txn, ALL_TIME, _newest, deadline, state)
                     state = None
             return txn, found
-
-    def few(
-        self, table: TableId, rows: RowRange, columns: Selectors, version: SchemaVersion, at: Txn, count: int
-    ) -> FewRows | None:
-        """The first so many rows of a range at a snapshot that is pinned, with the values of the columns in the order
-        of that version of the schema, where that is quick to tell; None: scan them."""
-        if at > self._commits.visible or self._unsettled:
-            return None
-        try:
-            state = self._map.at(table, rows.start)
-            if not (state.is_plain and state.keeps_all and state.schema.version == version):
-                return None
-            found = reader_for(state, self._fragments, columns).few(rows, count, Asking(at, _NO_FLOOR, _ANY_TIME))
-        except (NotFound, TabletAway):
-            return None  # the scan finds out what it is
-        if found is None:
-            return None
-        self._check_open()
-        self._shard.check_snapshot(table, at)  # of a state that was taken before, as in `_asking`
-        stop = state.rows.stop
-        goes_on = stop is not None and (rows.stop is None or rows.stop > stop)
-        return None if goes_on and len(found[0]) < count else found
 
     def history(
         self,
@@ -223,7 +198,7 @@ class TableReader:
             return self._again(table, row, columns, txn, time, read_now, deadline)
 
     @contextmanager
-    def _pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
+    def pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
         """The snapshot, held; without one, the newest."""
         if at is not None:
             self.ready(table, at, deadline)

@@ -1,4 +1,4 @@
-"""Short scans that are answered at once are the scans that come in batches."""
+"""Short scans that are answered at once are the scans that come in batches; many rows got at once are each row got."""
 
 from __future__ import annotations
 
@@ -56,6 +56,16 @@ def compare(table: stelae.Table, keys: list[dict[str, Any]], **how: Any) -> None
             assert all(row.txn == scan.txn for row in rows)
 
 
+def compare_gets(table: stelae.Table, keys: list[dict[str, Any]], **how: Any) -> None:
+    """In any order, some twice, some that are not there."""
+    asked = [*keys[::2], *reversed(keys), keys[0], {name: type(value)() for name, value in keys[0].items()}]
+    at, found = how.pop("at", None), list[stelae.Row | None]()
+    for _ in range(40):  # until blocks are warm
+        found = table.get_many(asked, at=at, **how)
+    assert [None if row is None else dict(row) for row in found] == [table.get(key, at=at, **how) for key in asked]
+    assert len({row.txn for row in found if row is not None}) == 1
+
+
 def keys_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of some rows, the last one among them."""
     return [{name: value for name, value in row.items() if name in ("id", "a", "b")} for row in rows][::9]
@@ -66,14 +76,19 @@ def test_of_a_file(db: stelae.Database, kind: str) -> None:
     table, rows = make(db, kind)
     compare(table, keys_of(rows))
     compare(table, keys_of(rows), columns=["score", "name"])
+    compare_gets(table, keys_of(rows))
+    compare_gets(table, keys_of(rows), columns=["score", "name"])
+    if len(KEYS[kind][0]) == 1:
+        assert table.get_many([rows[3]["id"]]) == [rows[3]]
     compare(table, keys_of(rows), columns=[next(iter(KEYS[kind][0]))])
 
 
 def test_of_a_table_by_hash(db: stelae.Database) -> None:
-    table, _ = make(db, "text", partition="hash", tablets=2)
+    table, rows = make(db, "text", partition="hash", tablets=2)
     scan = table.scan(limit=20)
     assert [dict(row) for row in scan] == as_batches(scan, list(next(iter(scan))))
     assert len({row["id"] for row in table.scan(limit=1000)}) == 100
+    compare_gets(table, keys_of(rows))
 
 
 def change(table: stelae.Table, rows: list[dict[str, Any]], how: str) -> None:
@@ -128,6 +143,8 @@ def test_of_a_table_that_was_changed(db: stelae.Database, how: str) -> None:
     change(table, rows, how)
     compare(table, keys_of(rows))
     compare(table, keys_of(rows), at=before)
+    compare_gets(table, keys_of(rows))
+    compare_gets(table, keys_of(rows), at=before)
     assert list(table.scan(limit=1000, at=before)) == shown
 
 
@@ -150,6 +167,7 @@ def test_of_columns_that_came_and_went_meanwhile(db: stelae.Database) -> None:
     with pytest.raises(stelae.Retryable, match="scan again"):
         list(old)
     assert [row["name"] for row in table.scan(limit=5)] == [None] * 5
+    compare_gets(table, keys_of(rows))
     compare(table, keys_of(rows))
 
 
@@ -168,13 +186,17 @@ def test_the_quick_way_is_taken(db: stelae.Database) -> None:
     table, rows = make(db, "text")
     backend: Any = table._session.backend
     told: list[Any] = []
-    tell = backend.few
+    tell, tell_many = backend.few, backend.many
 
     def few(*asked: Any) -> Any:
         told.append(tell(*asked))
         return told[-1]
 
-    backend.few = few
+    def many(*asked: Any) -> Any:
+        told.append(tell_many(*asked))
+        return told[-1]
+
+    backend.few, backend.many = few, many
     list(table.scan(limit=100))
     assert [row["id"] for row in table.scan(start=rows[5]["id"], limit=3)] == [row["id"] for row in rows[5:8]]
     assert told[-1] is not None
@@ -183,6 +205,8 @@ def test_the_quick_way_is_taken(db: stelae.Database) -> None:
     assert rows_found == rows[:10]
     assert token is not None
     assert told[-1] is not None
+    compare_gets(table, keys_of(rows))
+    assert isinstance(told[-1][1][0], tuple)
 
 
 @given(starts=st.lists(st.integers(0, 120), min_size=1, max_size=6), puts=st.lists(st.integers(0, 120), max_size=6))

@@ -48,7 +48,7 @@ FEW_ROWS = 1_000
 TellFew: TypeAlias = Callable[
     [TableId, RowRange, Selectors, SchemaVersion, Txn, int], tuple[list[bytes], list[tuple[Value, ...]]] | None
 ]
-"""What a store in this process may offer (`TableReader.few`)."""
+"""What a store in this process may offer (`tserver.quick`)."""
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 

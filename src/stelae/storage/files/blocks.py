@@ -81,6 +81,18 @@ class WarmRows:
             return None
         return dict(zip(self._names, self._values[place]))  # noqa: B905 - both are of one length
 
+    def values(self, row: Row, at: Txn, floor: Txn) -> tuple[Value, ...] | None:
+        """The same without names."""
+        rows = self._rows
+        place = bisect_left(rows, row)
+        if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
+            return None
+        return self._values[place]
+
+    def all(self, at: Txn, floor: Txn) -> FewRows | None:
+        """All rows and their values, not to be changed; None: this block cannot tell."""
+        return None if at < self._txn_max or floor > self._txn_min else (self._rows, self._values)
+
     def between(self, rows: RowRange, count: int, at: Txn, floor: Txn) -> FewRows | None:
         """The first so many rows of a range; None: this block cannot tell."""
         if at < self._txn_max or floor > self._txn_min:
