@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 import stelae
 from stelae.launch.steps import TEND_S
-from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.errors import InvalidArgument, Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.ids import Row
 from stelae.model.schema import ColumnsGroup
 from stelae.sim.links import USUAL_DELAYS
 from stelae.sim.metastore import NO_FAULTS
@@ -265,18 +266,32 @@ class Cluster:
                 name = f"x{len(history.columns)}"
                 job = partial(db.alter_table, "t", add={"g": {name: "int64"}})
                 history.change(history.columns, name, is_there=True, job=job)
-            case 4:
+            case 4 if rng.below(2):
                 db.table("t").split("fhpt"[rng.below(4)])
+            case 4:
+                self._join(ports, db)
             case _:
                 db.table("t").compact()
         history.see(history.tables, db.tables(), "table")
         history.see(history.columns, _columns(db), "column")
+
+    @staticmethod
+    def _join(ports: ProcessPorts, db: stelae.Database) -> None:
+        """Two tablets, unless they are of two shards."""
+        table = db.table("t")
+        starts = [Row(each.start) for each in table.tablets()][1:]
+        if starts:
+            at = starts[ports.rng.below(len(starts))]
+            with suppress(InvalidArgument):
+                db.session.ask(lambda backend, until: backend.join(table._id, at, deadline=until))
 
     def _judge(self, ports: ProcessPorts, db: stelae.Database) -> None:
         """All is healed: everything must go well."""
         history, table = self.history, db.table("t")
         for row in (*ROWS, *COUNTERS):
             assert history.record(ports.name, "get", {row: None}, partial(_get, table, row)) is not None
+            versions = [each.value for each in table.history(row, columns=["v"]).get("v", [])]
+            history.see_versions(row, versions, is_counter=row in COUNTERS)
         rows = _scan(table)
         assert history.record(ports.name, "get", dict.fromkeys(ROWS), lambda: (dict(rows), None)) is not None
         for txn in list(history.snapshots):

@@ -240,14 +240,17 @@ class _Model:
         _note(done, once, stop - start, self.txn)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([(2, 3), (2_048, 512)]))
-def test_no_place_is_written_twice_nor_told_to_be_written_when_it_is_not(seed: int, bounds: tuple[int, int]) -> None:
-    lanes_max, runs_max = bounds
+def _run(seed: int, lanes_max: int, runs_max: int) -> None:
     with mock.patch.object(module, "LANES_MAX", lanes_max), mock.patch.object(module, "RUNS_MAX", runs_max):
         model = _Model(Random(seed))
         for _ in range(60):
             model.step()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([(2, 3), (2_048, 512)]))
+def test_no_place_is_written_twice_nor_told_to_be_written_when_it_is_not(seed: int, bounds: tuple[int, int]) -> None:
+    _run(seed, *bounds)
 
 
 def _forget_nothing_of(_: Any, __: Any) -> bool:
@@ -258,14 +261,15 @@ def _forget_nothing_of(_: Any, __: Any) -> bool:
 def test_the_model_finds_tables_that_forget_what_they_forgot(slip: str) -> None:
     planted = {
         "forgotten": mock.patch.object(DoneWrites, "_may_be_forgotten", _forget_nothing_of),
-        "floor": mock.patch.object(module._Lane, "trim", lambda lane, most: _trim_silently(lane, most)),
+        "floor": mock.patch.object(module._Lane, "trim", _trim_silently),
     }[slip]
     with planted, pytest.raises(AssertionError, match="done twice"):
-        for seed in range(300):
-            with mock.patch.object(module, "LANES_MAX", 2), mock.patch.object(module, "RUNS_MAX", 3):
-                model = _Model(Random(seed))
-                for _ in range(60):
-                    model.step()
+        _run_many()
+
+
+def _run_many() -> None:
+    for seed in range(300):
+        _run(seed, 2, 3)
 
 
 def _trim_silently(lane: Any, most: int) -> int:
