@@ -57,9 +57,11 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
 
 @dataclass
 class Cluster:
-    """`replicas`: how many of each tablet, of which all but one must be there for a write."""
+    """`replicas`: how many of each tablet, of which all but one must be there for a write. `is_eager`: programs flush
+    the table again and again, so that what was written lies in files, and the log is short."""
 
     replicas: int = 1
+    is_eager: bool = False
     history: History = field(default_factory=History)
     _busy: dict[str, int] = field(default_factory=dict)
     _handles: WeakKeyDictionary[stelae.Database, stelae.Table] = field(default_factory=WeakKeyDictionary)
@@ -203,6 +205,9 @@ class Cluster:
         table = self._table(ports, db)
         row = ROWS[rng.below(len(ROWS))]
         value = history.value()
+        if self.is_eager:
+            with suppress(Retryable, UnknownOutcome):
+                table.flush()
         match rng.below(16):
             case 0 | 1 | 2:
                 history.record(who, "put", {row: value}, lambda: table.put({"k": row, "v": value}))

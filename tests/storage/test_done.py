@@ -259,7 +259,7 @@ def _forget_nothing_of(_: Any, __: Any) -> bool:
 
 @pytest.mark.parametrize("slip", ["forgotten", "floor"])
 def test_the_model_finds_tables_that_forget_what_they_forgot(slip: str) -> None:
-    planted = {
+    planted: Any = {
         "forgotten": mock.patch.object(DoneWrites, "_may_be_forgotten", _forget_nothing_of),
         "floor": mock.patch.object(module._Lane, "trim", _trim_silently),
     }[slip]
