@@ -292,6 +292,6 @@ def test_what_may_have_happened_is_sent_again_with_its_number_and_before_what_co
             rows.sent[1].answer(InvalidArgument("no"))
             with pytest.raises(InvalidArgument):
                 await mistaken
-            assert rows.log == ["sent 1", "sent 2"]
+            assert rows.log[3:] == ["sent 2"]
 
     asyncio.run(play())
