@@ -10,7 +10,6 @@ import msgspec
 
 from stelae.client.calls.lanes import Numbering
 from stelae.client.calls.steps import Write
-from stelae.storage.log import done
 from stelae.storage.log.done import NOTHING_DONE, DoneWrites
 from stelae.storage.tablet import opening
 from stelae.storage.tablet.config import TabletConfig, config_of
@@ -44,19 +43,17 @@ def _bare(block: Any) -> Any:
     return type(block)(block.block, block.given_rows, block.data)
 
 
-def _any_place_is_every_place() -> AbstractContextManager[Any]:
-    """Of a block that was cut, one part that is done is taken for all of them."""
-    return mock.patch.object(done, "_covering", lambda runs, _, __: tuple(run.txn for run in runs))
-
-
 def _what_failed_stays_done() -> AbstractContextManager[Any]:
     return mock.patch.object(DoneWrites, "take_back", return_value=None)
 
 
 PLANTED_IN_ONCE = [
-    Planted("new-number", "a write that is sent again has a new number", 0, 60, _every_try_has_a_new_number),
-    Planted("not-rebuilt", "done writes are not rebuilt from the log", 0, 60, _done_is_not_rebuilt),
-    Planted("not-in-config", "done writes are not in configs", 0, 200, _done_is_not_in_configs),
-    Planted("any-place", "a part of a block that is done is taken for all of it", 0, 200, _any_place_is_every_place),
-    Planted("failed-is-done", "a write that has failed counts as done", 0, 200, _what_failed_stays_done),
+    Planted("new-number", "a write that is sent again has a new number", 7, 60, _every_try_has_a_new_number),
+    Planted("not-rebuilt", "done writes are not rebuilt from the log", 20, 150, _done_is_not_rebuilt),
+    Planted("failed-is-done", "a write that has failed counts as done", 1, 60, _what_failed_stays_done),
 ]
+
+PLANTED_IN_FILES = [
+    Planted("not-in-config", "done writes are not in configs", 20, 200, _done_is_not_in_configs),
+]
+"""Looked for where programs flush again and again: what they are about is in the log until then."""

@@ -71,6 +71,9 @@ class SavedDone(msgspec.Struct, frozen=True, array_like=True):
     forgotten: int = 0
     lanes: tuple[SavedLane, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.forgotten or self.lanes)
+
 
 NOTHING_DONE = SavedDone()
 

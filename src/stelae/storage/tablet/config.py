@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
@@ -53,7 +54,7 @@ class TabletConfig(msgspec.Struct, frozen=True):
     resize: int
     log: str
     stable: Index = Index(0)
-    done: SavedDone = NOTHING_DONE
+    done: SavedDone | UnsetType = UNSET
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -92,7 +93,7 @@ def config_of(state: TabletState, log: str = "", undecided: Collection[Txn] = ()
         resize=state.resize,
         log="" if has_left else log,
         stable=state.stable,
-        done=state.commits.done.saved(undecided),
+        done=state.commits.done.saved(undecided) or UNSET,
     )
 
 
@@ -138,7 +139,7 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         epoch=config.epoch,
         resize=config.resize,
         stable=config.stable,
-        commits=TabletCommits(config.stable, done=done_of(config.done)),
+        commits=TabletCommits(config.stable, done=done_of(config.done or NOTHING_DONE)),
     )
     return restored(state, _loaded(config.groups))
 
