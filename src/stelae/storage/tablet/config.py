@@ -14,6 +14,7 @@ import msgspec
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Epoch, GroupId, Index, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
@@ -36,7 +37,9 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 class TabletConfig(msgspec.Struct, frozen=True):
     """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
-    hold the tablet's own records; those before log format 2 had none."""
+    hold the tablet's own records; those before log format 2 had none. `purged_below`: a snapshot before it cannot be
+    read, since a compaction may have dropped what it needs; of configs before there was one, the store knows by its
+    horizons."""
 
     version: int
     tablet: TabletId
@@ -51,6 +54,7 @@ class TabletConfig(msgspec.Struct, frozen=True):
     resize: int
     log: str
     stable: Index = Index(0)
+    purged_below: Txn = TXN_MIN
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -89,6 +93,7 @@ def config_of(state: TabletState, log: str = "") -> TabletConfig:
         resize=state.resize,
         log="" if has_left else log,
         stable=state.stable,
+        purged_below=state.purged_below,
     )
 
 
@@ -135,6 +140,7 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         resize=config.resize,
         stable=config.stable,
         commits=TabletCommits(config.stable),
+        purged_below=config.purged_below,
     )
     return restored(state, _loaded(config.groups))
 

@@ -35,7 +35,7 @@ from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.changes import TableChange
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.parts import LEFT_OVER, whole
-from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
+from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, purged, replaced, sealed, split
 from stelae.storage.upkeep.collecting import Collecting
 from stelae.storage.upkeep.estimate import describe
 from stelae.storage.upkeep.merges import Flush, Merge, flush_told
@@ -276,7 +276,8 @@ class Upkeep(Collecting):
             if current is None:
                 return False
             try:
-                self._install([replaced(current, merge.group, merge.refs, [file] if file else [])])
+                below = merge.keeping.purges_below
+                self._install([replaced(current, merge.group, merge.refs, [file] if file else [], below)])
             except InvalidArgument:
                 return False
             return True
@@ -317,7 +318,8 @@ class Upkeep(Collecting):
                 for id_, refs in state.groups
             )
             if kept != state.groups:
-                self._install([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
+                left = replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))
+                self._install([purged(left, floor)])
 
     # -- ranges
 
