@@ -101,6 +101,7 @@ class TableReader:
             for place, row in sorted(enumerate(rows), key=lambda each: each[1]):
                 if state is None or reader is None or row not in state.rows:
                     state = self._shard.state_at(table, row)
+                    self._shard.check_readable(state, txn)
                     asking = Asking(txn, state.floor_at(txn), read_us)
                     reader = reader_for(state, self._fragments, columns)
                 try:
@@ -133,7 +134,7 @@ class TableReader:
         if at is None:
             now, read_us = shard.visible_in(state), Micros(self._clock.wall_ms() * 1_000)
         else:
-            shard.check_snapshot(state.table, at)
+            shard.check_readable(state, at)
             now, read_us = at, micros_of(at)
         return Asking(now, state.floor_at(now) if state.floors else _NO_FLOOR, read_us, time)
 
@@ -198,8 +199,10 @@ class TableReader:
             now(self._shard, self._clock.wall_ms())
         with ExitStack() as held:
             with self._shard.lock:
-                txn = self._shard.visible if at is None else at
+                txn = self._commits.newest if at is None else at
                 held.enter_context(self._shard.pinned(txn, table))
+            if txn > self._commits.visible:
+                wait_decided(self._shard, txn, deadline, table)
             if self._unsettled:
                 self._settle(table, txn, deadline)
             yield txn
@@ -214,7 +217,7 @@ class TableReader:
                 f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then is not "
                 "known yet; leave at= out for the newest, or wait"
             )
-        wait_decided(shard, at, deadline)
+        wait_decided(shard, at, deadline, table)
         if self._unsettled:
             self._settle(table, at, deadline)
 
@@ -266,12 +269,12 @@ def _history(reader: RowReader, row: Row, asking: Asking, limit: int) -> dict[st
 
 
 def now(shard: Shard, wall_ms: int) -> Txn:
-    """The newest snapshot: as late as the clock says, if nothing is on its way, since what is purged by its age is gone
-    then."""
+    """The newest snapshot, with all that anybody was told is done: as late as the clock says, if nothing is on its way,
+    since what is purged by its age is gone then."""
     wall, commits = pack(wall_ms), shard.commits
     if wall > commits.visible:
         shard.ready(wall)
-    return commits.visible
+    return commits.newest
 
 
 def lost_file(error: NotFound) -> StelaeError:
