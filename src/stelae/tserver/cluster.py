@@ -40,7 +40,6 @@ from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile
 from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
-from stelae.tserver.counts import EventCounts
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.links import RemoteMasterLink
@@ -48,6 +47,7 @@ from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
+from stelae.tserver.telling.counts import EventCounts
 
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""

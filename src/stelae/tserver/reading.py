@@ -45,6 +45,7 @@ from stelae.tserver.writing import Settle, wait_decided
 T = TypeVar("T")
 
 _NO_FLOOR = Txn(0)
+_ANY_TIME = Micros(0)
 _RETRIES_MAX = 20
 
 
@@ -71,20 +72,24 @@ class TableReader:
         if at is not None:
             self.ready(table, at, deadline)
         changes = self._map.changes
-        state = self._shard.state_at(table, row)
+        state = self._map.at(table, row)
         if at is None and state.is_plain:  # the usual read, without a call more than it needs
             own, of_all = state.commits.visible, self._commits.visible
             visible = own if own > of_all else of_all  # noqa: FURB136 - as `visible_in`, and `max` is a call
             # Looked at after `visible`: what is prepared or changed later happens above it.
             if self._unsettled or self._map.changes != changes:
                 return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
-            asking = Asking(visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
+            read_us = _ANY_TIME if state.keeps_all else Micros(self._clock.wall_ms() * 1_000)
+            asking = Asking(visible, _NO_FLOOR, read_us)
         elif at is None:
             return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
         else:
             asking = self._asking(state, at)
         try:
-            return asking.at, reader_for(state, self._fragments, columns).newest(row, asking)
+            reader = state.readers.get(columns)
+            if not isinstance(reader, RowReader):
+                reader = reader_for(state, self._fragments, columns)
+            return asking.at, reader.newest(row, asking)
         except NotFound:
             return self._again(table, row, columns, at, ALL_TIME, _newest, deadline, state)
 
@@ -92,16 +97,19 @@ class TableReader:
         self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline | None
     ) -> tuple[Txn, list[Values | None]]:
         """All at one snapshot. Rows of one tablet share their reader."""
-        with self._pinned(table, at, deadline) as txn:
+        with self.pinned(table, at, deadline) as txn:
             read_us = Micros(self._clock.wall_ms() * 1_000) if at is None else micros_of(txn)
             found: list[Values | None] = [None] * len(rows)
             state: TabletState | None = None
             reader: RowReader | None = None
+            stop: bytes | None = None
             asking = Asking(txn, _NO_FLOOR, read_us)
-            for place, row in sorted(enumerate(rows), key=lambda each: each[1]):
-                if state is None or reader is None or row not in state.rows:
+            for place in sorted(range(len(rows)), key=rows.__getitem__):
+                row = rows[place]
+                if state is None or reader is None or (stop is not None and row >= stop):
                     state = self._shard.state_at(table, row)
                     self._shard.check_readable(state, txn)
+                    stop = state.rows.stop
                     asking = Asking(txn, state.floor_at(txn), read_us)
                     reader = reader_for(state, self._fragments, columns)
                 try:
@@ -191,7 +199,7 @@ class TableReader:
             return self._again(table, row, columns, txn, time, read_now, deadline)
 
     @contextmanager
-    def _pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
+    def pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
         """The snapshot, held; without one, the newest."""
         if at is not None:
             self.ready(table, at, deadline)

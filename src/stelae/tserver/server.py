@@ -41,11 +41,12 @@ from stelae.tserver.flushing import Flushing
 from stelae.tserver.jobs.tickets import Tickets
 from stelae.tserver.keeper import Keeper, patience
 from stelae.tserver.lives import Life
+from stelae.tserver.quick import QuickReader
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
-from stelae.tserver.troubles import FLUSH, Troubles
+from stelae.tserver.telling.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 from stelae.tserver.writing import TableWriter
@@ -101,6 +102,8 @@ class TabletServer:
         settle = self.changes.settle
         self._writer = TableWriter(shard, tables.schemas_of, settle, is_alone=settings.is_alone)
         self._reader = TableReader(shard, ports.clock, visits.check, settle, is_alone=settings.is_alone)
+        quick = QuickReader(shard, ports.clock, visits.check, self._reader)
+        self.few, self.many, self.values = quick.few, quick.many, quick.values
         self._by_hand = TableUpkeep(shard, upkeep, self.flushing, self.keeper, self.control, master, visits.check)
         self._tickets = tickets = Tickets(
             shard, upkeep, self.keeper, visits, self.wakes, ports, tables, settings, self._reader.ready, self._by_hand

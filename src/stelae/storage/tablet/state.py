@@ -99,6 +99,11 @@ class TabletState:
         return not self.floors and not self.prepared
 
     @cached_property
+    def keeps_all(self) -> bool:
+        """Whether no policy ever purged anything of it: then it does not matter at which time it is read."""
+        return all(group.purging is None for group in self.schema.groups)
+
+    @cached_property
     def readers(self) -> dict[object, object]:
         """What readers of this state have prepared for others: see `points`."""
         return {}

@@ -11,6 +11,7 @@ from stelae.model.errors import SnapshotTooOld, StelaeError
 from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 
+
 class ClusterPin:
     """A snapshot that some shards keep readable while the connections to them live. Safe for threads. `table`: the one
     that is read at it, of which other shards may have the rows by now; None: all, and all shards hold it."""
