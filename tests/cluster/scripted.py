@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+from unittest import mock
 
 import stelae
 from stelae.model.errors import Retryable
@@ -25,6 +26,7 @@ from stelae.service.tables import TabletInfo
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.thread import run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld, WorldSettings, run_world
+from tests.cluster import processes
 from tests.cluster.processes import MASTERS, SHARDS, connect, run_master, run_shard, simulated_threads
 from tests.cluster.simulated import silent_remains
 from tests.sim.seeds import repeat
@@ -32,6 +34,7 @@ from tests.sim.seeds import repeat
 T = TypeVar("T")
 
 STEPS_MAX = 600_000
+LEASE_S = 2.0
 BEGIN_S = 60.0
 CALL_S = 120.0
 SOON = WorldSettings(restart_s=(0.2, 0.5))
@@ -135,7 +138,13 @@ class Stage:
 
 @contextmanager
 def a_world(seed: int) -> Iterator[None]:
-    with silent_remains(), simulated_threads(SimRng(seed)):
+    """Leases are long enough to be seen to stand still: masters look at those of shards twice a second."""
+    with (
+        mock.patch.object(processes, "LEASE_S_MIN", LEASE_S),
+        mock.patch.object(processes, "LEASE_S_MAX", LEASE_S),
+        silent_remains(),
+        simulated_threads(SimRng(seed)),
+    ):
         yield
 
 

@@ -108,7 +108,10 @@ class Upkeep(Collecting):
             users = self.adopt_flush(flush)
         finally:
             self.give_up_flush(flush)
-        self._shard.recount_memory()
+        if users:
+            self._shard.forget_memory(memory)
+        else:
+            self._shard.recount_memory()  # whoever took the tablets away has counted, or will
         written = tuple(flush.files.values())
         self.tell(flush_told(flush.table, users, written, self._monotonic_s() - begun_s))
         return written
@@ -154,6 +157,9 @@ class Upkeep(Collecting):
 
     def users_of(self, memory: Memory) -> list[TabletState]:
         """The tablets that have this memory: after a split both sides do."""
+        own = self._shard.map.states.get(memory.tablet)
+        if own is not None and own.rows == memory.rows:
+            return [own] if memory in own.memories else []  # no other tablet has any of its rows
         return [state for state in self._shard.tablets().values() if memory in state.memories]
 
     def _write_memory(self, table: TableId, memory: Memory, id_: GroupId) -> FragmentFile | None:
