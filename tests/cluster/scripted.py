@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import stelae
-from stelae.model.errors import Retryable
+from stelae.model.errors import Retryable, UnknownOutcome
 from stelae.service.tables import TabletInfo
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.thread import run_in_thread
@@ -105,7 +105,7 @@ class Stage:
                 try:
                     if found := await self.do(job, who):
                         return found
-                except Retryable as error:
+                except (Retryable, UnknownOutcome) as error:
                     self.world.story.tell(f"{who} is refused: {type(error).__name__}: {error}")
                 await asyncio.sleep(0.2)
 

@@ -20,7 +20,7 @@ FIRST = TabletId(1)
 
 
 def put(engine: world.Engine, row: bytes, value: int) -> Txn:
-    ((txn, _),) = engine.write([Put(Row(row), {COLUMN: value})])
+    ((txn, _),) = engine.write([Put(Row(row), ((COLUMN, value),))])
     return txn
 
 
@@ -68,7 +68,7 @@ def test_a_compaction_that_may_drop_says_up_to_where(engine: world.Engine) -> No
     with pytest.raises(SnapshotTooOld):
         engine.scan(at=old)
     with pytest.raises(Conflict):
-        engine.apply(FIRST, [Put(Row(b"r"), {COLUMN: 4})], max_txn=old)
+        engine.apply(FIRST, [Put(Row(b"r"), ((COLUMN, 4),))], max_txn=old)
 
 
 def test_what_is_hidden_by_a_truncation_and_gone_is_not_read(engine: world.Engine) -> None:

@@ -25,7 +25,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
 )
-from stelae.model.hybrid import micros_of, pack, show_txn
+from stelae.model.hybrid import TXN_MIN, micros_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -276,10 +276,11 @@ def _history(reader: RowReader, row: Row, asking: Asking, limit: int) -> dict[st
     return reader.history(row, asking, limit)
 
 
-def now(shard: Shard, wall_ms: int) -> Txn:
+def now(shard: Shard, wall_ms: int, heard: Txn = TXN_MIN) -> Txn:
     """The newest snapshot, with all that anybody was told is done: as late as the clock says, if nothing is on its way,
-    since what is purged by its age is gone then."""
-    wall, commits = pack(wall_ms), shard.commits
+    since what is purged by its age is gone then. `heard`: the greatest time that others have named, one of which may
+    lead a tablet by now that was led here when whoever asks looked for it."""
+    wall, commits = max(pack(wall_ms), heard), shard.commits
     if wall > commits.visible:
         shard.ready(wall)
     return commits.newest

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from stelae.model.errors import Closed, NotCached, StelaeError, TabletAway
 from stelae.model.events import Listener, Listeners, tell_nobody
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -259,7 +260,8 @@ class TabletServer:
 
     def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002
         self.visits.check()
-        return now(self.shard, self._ports.clock.wall_ms())
+        heard = TXN_MIN if self._is_alone else self.shard.clock.last
+        return now(self.shard, self._ports.clock.wall_ms(), heard)
 
     def newest(
         self,
