@@ -27,7 +27,7 @@ from stelae.registry.catalog.service import CatalogService
 from stelae.registry.changes.asking import ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
-from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
+from stelae.registry.incarnations import ShardFence, ShardLife, read_lives, register_shard
 from stelae.registry.masters.heartbeats import Registration
 from stelae.registry.replication.appending import REPLICATION_OPERATIONS, AppendAnswer, AppendPart
 from stelae.registry.senders import Sender
@@ -275,7 +275,16 @@ class ClusterShard:
         if self._parts.lease.is_deposed:
             self.abandon()
         else:
-            self._end(lambda: self.server.close(compaction_due(self.catalog, self._parts.loop)), in_order=True)
+            self._end(lambda: self.server.close(self._choose_compaction()), in_order=True)
+
+    def _choose_compaction(self) -> Callable[[], None] | None:
+        """What puts the versions of the catalog together, if this shard is the only one: the logs of others may name
+        schemas that nobody would know any more."""
+        try:
+            is_alone = len(self._run(read_lives(self._parts.metastore))) == 1
+        except Unavailable:
+            return None
+        return compaction_due(self.catalog, self._parts.loop) if is_alone else None
 
     def abandon(self) -> None:
         """End without putting anything in order."""

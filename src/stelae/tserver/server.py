@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from stelae.model.errors import Closed, NotCached, StelaeError, TabletAway
 from stelae.model.events import Listener, Listeners, tell_nobody
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -81,8 +82,9 @@ class TabletServer:
         self.flushing = Flushing(shard, upkeep)
         self.hosting: Hosting | None = None
         if not settings.is_alone:
-            me = settings.replica
-            self.hosting = Hosting(me, shard, upkeep, found.lives, tables.schemas_of, lambda: self.wakes.streams())  # noqa: PLW0108 - set later
+            me, lives, schemas_of = settings.replica, found.lives, tables.schemas_of
+            wake = lambda: self.wakes.streams()  # noqa: E731, PLW0108 - set later
+            self.hosting = Hosting(me, shard, upkeep, lives, schemas_of, wake, self._expect_pins)
         self.control = TabletControl(
             shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away, self.hosting
         )
@@ -95,6 +97,7 @@ class TabletServer:
             lambda table, txn: loop.run(write_horizon(store, table, txn)),
             master,
             patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
+            lambda: patience(ports.clock, settings.pins_wait_s),
         )
         self.changes = ShardChanges(shard, upkeep, self.keeper, self.control, tables, ports, settings)
         settle = self.changes.settle
@@ -148,6 +151,9 @@ class TabletServer:
 
     def report(self, table: TableId | None = None) -> TabletReport:
         return self.control.report(table)
+
+    def _expect_pins(self, table: TableId) -> None:
+        self.keeper.expect_pins(table)
 
     def life(self, tablet: TabletId) -> Life:
         return self.control.life(tablet)
@@ -254,7 +260,8 @@ class TabletServer:
 
     def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002
         self.visits.check()
-        return now(self.shard, self._ports.clock.wall_ms())
+        heard = TXN_MIN if self._is_alone else self.shard.clock.last
+        return now(self.shard, self._ports.clock.wall_ms(), heard)
 
     def newest(
         self,
