@@ -14,6 +14,7 @@ from stelae.master.leadership import Leadership, MasterIdentity
 from stelae.master.links import ShardServers
 from stelae.master.master import Master
 from stelae.master.removal import Removal
+from stelae.master.replication.draining import Draining
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
@@ -31,13 +32,20 @@ _REPLICAS_S = 0.5
 
 class Term:
     def __init__(
-        self, held: HeldGuard, master: Master, servers: ShardServers, changes: TableChanges, removal: Removal
+        self,
+        held: HeldGuard,
+        master: Master,
+        servers: ShardServers,
+        changes: TableChanges,
+        removal: Removal,
+        draining: Draining,
     ) -> None:
         self.held = held
         self.master = master
         self.servers = servers
         self.changes = changes
         self.removal = removal
+        self.draining = draining
         self._is_over = False
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""

@@ -1,0 +1,80 @@
+"""Stories of replication that go wrong in a careless cluster, played step by step."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stelae.model.errors import Unavailable, UnknownOutcome
+from tests.cluster.stories import Stage, play
+
+
+def test_a_drained_shard_leads_nothing_and_nobody_notices() -> None:
+    async def story(stage: Stage) -> None:
+        first, epoch = stage.leader, stage.epoch
+        before = await stage.do(lambda db: db.now())
+        puts = [stage.put_later(f"r{number}", number) for number in range(20)]
+        drained = await stage.master(lambda master: master.drain_servers(first))
+        assert (drained.shards, drained.moved, drained.alone) == ((f"{first}/0",), 1, 0)
+        assert stage.led_by(first) is None
+        assert stage.epoch == epoch + 1
+        assert len(await asyncio.gather(*puts)) == 20
+        txn = await stage.put("after", 1)
+        assert txn > before
+        await asyncio.sleep(20.0)
+        assert stage.led_by(first) is None, "it is not elected again"
+        stage.world.kill(first)
+        await stage.until(lambda: stage.world.is_alive(first))
+        await stage.whole()
+        (other,) = {"shard-1", "shard-2", "shard-3"} - {first, stage.leader}
+        await stage.master(lambda master: master.drain_servers(stage.leader))
+        await stage.master(lambda master: master.drain_servers(other))
+        assert stage.leader == first, "started again, it is drained no more"
+        assert len(await stage.rows()) == 21
+        await stage.check()
+
+    play(story)
+
+
+def test_t59_a_leader_that_reaches_no_other_member_is_followed_by_one_that_does() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, (one, other) = stage.leader, stage.followers
+        stage.world.transport.links.partition([first], [one, other])
+        lost = stage.put_later("b", 2)
+        await stage.until(lambda: stage.leader not in ("", first))
+        with pytest.raises(UnknownOutcome):
+            await lost
+        await stage.put("c", 3)
+        found = await stage.rows()
+        assert found in ({"a": 1, "c": 3}, {"a": 1, "b": 2, "c": 3})
+        stage.world.transport.links.join([first], [one, other])
+        await stage.whole()
+        assert await stage.rows() == found, "what was given up stays so"
+        await stage.check()
+
+    play(story)
+
+
+def test_a_leader_that_nobody_could_follow_goes_on() -> None:
+    """The others are dead: reads go on, writes are refused in words, and all goes on by itself when one is back."""
+
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, others = stage.leader, stage.followers
+        for name in others:
+            stage.world.keep_down(name)
+        waiting = stage.put_later("waiting", 1)
+        await asyncio.sleep(4.0)
+        with pytest.raises(Unavailable, match="1 of 3 replicas within reach"):
+            await stage.ask(lambda db: db.table("t").put({"k": "b", "v": 2}), is_hasty=True)
+        await asyncio.sleep(30.0)
+        assert stage.leader == first
+        assert await stage.do(lambda db: db.table("t").get("a")) == {"k": "a", "v": 1}
+        stage.world.let_up(others[0])
+        await stage.put("c", 3)
+        assert await waiting
+        assert await stage.rows() == {"a": 1, "c": 3, "waiting": 1}
+
+    play(story)
