@@ -154,13 +154,13 @@ def _serve_master(ports: sim.ProcessPorts) -> ClusterMaster:
 
 async def run_shard(ports: sim.ProcessPorts, seen: dict[str, ClusterShard] | None = None) -> None:
     """`seen`: as for `run_master`."""
+    over, known = asyncio.Event(), {} if seen is None else seen
+    known.pop(ports.name, None)
     try:
-        shard = await run_in_thread(ports.loop, _serve_shard, ports)
-        if seen is not None:
-            seen[ports.name] = shard
+        known[ports.name] = await run_in_thread(ports.loop, _serve_shard, ports, over.set)
     except Corruption as error:
         raise AssertionError(f"the shard does not come up, and no byte of it was touched: {error}") from error
-    await asyncio.Event().wait()
+    await over.wait()  # another begins to be the shard, or the shard was fenced: it is started again, as nodes do
 
 
 def _draw_settings(rng: Rng) -> ShardSettings:
@@ -171,13 +171,13 @@ def _draw_settings(rng: Rng) -> ShardSettings:
     return ShardSettings(cache_bytes=2**20, log=log, serializer=serializer)
 
 
-def _serve_shard(ports: sim.ProcessPorts) -> ClusterShard:
+def _serve_shard(ports: sim.ProcessPorts, deposed: Callable[[], None]) -> ClusterShard:
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
     identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-{ports.disk.wipes}-of-{ports.name}")
     settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng), lease_s=_draw_lease_s(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
-    shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
+    shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle, deposed=deposed)
     start_shard_steps(shard)
     port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
     shard.serve(own.loop.run(ports.transport.listen(Address(f"{ports.name}:{port}"))))

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 from unittest import mock
 
 import stelae
 from stelae.master.cluster import ClusterMaster
+from stelae.model.errors import Corruption
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.thread import run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld, run_world
@@ -39,7 +41,8 @@ SOON_S = 1.0
 HANG_S = 120.0
 """Of simulated time."""
 STEPS_MAX = 2_000_000
-PROGRAM = "program"
+PROGRAM, OTHER = "program", "other"
+"""Two programs: what the one has seen, the other need not know of."""
 
 
 class Stage:
@@ -47,18 +50,23 @@ class Stage:
         self.world = world
         self.masters: dict[str, ClusterMaster] = {}
         self.shards: dict[str, ClusterShard] = {}
-        self._jobs: asyncio.Queue[tuple[Callable[[stelae.Database], Any], bool, asyncio.Future[Any]]] = asyncio.Queue()
+        self.acknowledged: dict[str, int] = {}
+        self._jobs: dict[str, asyncio.Queue[tuple[Callable[[stelae.Database], Any], bool, asyncio.Future[Any]]]] = {
+            name: asyncio.Queue() for name in (PROGRAM, OTHER)
+        }
 
     async def begin(self, replicas: int, min_replicas: int) -> None:
         for master in MASTERS:
             self.world.add(master, partial(run_master, seen=self.masters))
         for shard in SHARDS:
             self.world.add(shard, partial(run_shard, seen=self.shards))
-        self.world.add(PROGRAM, self._serve, restarts=False)
+        for name in self._jobs:
+            self.world.add(name, self._serve, restarts=False)
         for name in (*MASTERS, *SHARDS):
             self.world.start(name)
         await asyncio.sleep(BEGIN_S)
-        self.world.start(PROGRAM)
+        for name in self._jobs:
+            self.world.start(name)
         groups = [stelae.columns("g", {"v": "int64"})]
 
         def make(db: stelae.Database) -> None:
@@ -72,7 +80,7 @@ class Stage:
         hasty = await run_in_thread(ports.loop, connect, ports, SOON_S)
         asked: set[asyncio.Task[None]] = set()
         while True:
-            job, is_hasty, answer = await self._jobs.get()
+            job, is_hasty, answer = await self._jobs[ports.name].get()
             task = asyncio.create_task(self._carry_out(ports, hasty if is_hasty else db, job, answer))
             asked.add(task)
             task.add_done_callback(asked.discard)
@@ -86,20 +94,33 @@ class Stage:
 
     # -- what a program asks
 
-    def ask(self, job: Callable[[stelae.Database], T], *, is_hasty: bool = False) -> asyncio.Future[T]:
+    def ask(
+        self, job: Callable[[stelae.Database], T], *, is_hasty: bool = False, by: str = PROGRAM
+    ) -> asyncio.Future[T]:
         """Asked at once; the script goes on meanwhile. `is_hasty`: by one who gives up after a second."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put_nowait((job, is_hasty, answer))
+        self._jobs[by].put_nowait((job, is_hasty, answer))
         return answer
 
     async def do(self, job: Callable[[stelae.Database], T]) -> T:
         return await self.ask(job)
 
-    def put_later(self, row: str, value: int) -> asyncio.Future[int]:
-        return self.ask(lambda db: db.table("t").put({"k": row, "v": value}))
+    def put_later(self, row: str, value: int, *, by: str = PROGRAM) -> asyncio.Future[int]:
+        """What is acknowledged is remembered, for `judge`."""
+        answer = self.ask(lambda db: db.table("t").put({"k": row, "v": value}), by=by)
+        answer.add_done_callback(partial(self._note, row, value))
+        return answer
 
-    async def put(self, row: str, value: int) -> int:
-        return await self.put_later(row, value)
+    def _note(self, row: str, value: int, answer: asyncio.Future[int]) -> None:
+        if answer.exception() is None:
+            self.acknowledged[row] = value
+
+    async def put(self, row: str, value: int, *, by: str = PROGRAM) -> int:
+        return await self.put_later(row, value, by=by)
+
+    async def get(self, row: str, *, by: str = PROGRAM) -> int | None:
+        found = await self.ask(lambda db: db.table("t").get(row), by=by)
+        return None if found is None else int(found["v"])
 
     async def rows(self, at: int | None = None) -> dict[str, int]:
         return await self.do(lambda db: {row["k"]: row["v"] for row in db.table("t").scan(at=at)})
@@ -119,8 +140,9 @@ class Stage:
 
     def led_by(self, name: str) -> Led | None:
         """As the shard's process has it; None: it does not lead."""
-        hosting = self.shards[name].server.hosting
-        assert hosting is not None
+        hosting = self.shards[name].server.hosting if name in self.shards else None
+        if hosting is None:
+            return None
         return next(iter(hosting.leading.led.values()), None)
 
     @property
@@ -139,6 +161,10 @@ class Stage:
     def followers(self) -> list[str]:
         return [name for name in SHARDS if name != self.leader]
 
+    def followers_of(self, name: str) -> list[str]:
+        """All shards but one."""
+        return [each for each in SHARDS if each != name]
+
     async def until(self, what: Callable[[], object], within_s: float = HANG_S) -> None:
         try:
             async with asyncio.timeout(within_s):
@@ -155,6 +181,15 @@ class Stage:
             return led is not None and len(led.lead.members) == len(SHARDS) and not led.quorum.waiting
 
         await self.until(is_whole)
+
+    async def judge(self) -> dict[str, int]:
+        """All is healed: the tablet gets whole, what was acknowledged is there, and all replicas are the same."""
+        await self.whole()
+        found = await self.rows()
+        lost = {row: value for row, value in self.acknowledged.items() if found.get(row) != value}
+        assert not lost, f"acknowledged, and not there: {lost}; there is {found}"
+        await self.check()
+        return found
 
     async def check(self) -> None:
         """Nothing is wrong with the store."""
@@ -185,9 +220,27 @@ def play(
         await stage.until(lambda: stage.leader)
         await script(stage)
 
+    alarms: list[Corruption] = []
     with (
         silent_remains(),
         simulated_threads(SimRng(seed)),
         mock.patch.object(processes, "_draw_lease_s", return_value=lease_s),
+        _heard(alarms, "cut"),
+        _heard(alarms, "take"),
     ):
         run_world(main, seed, repeat=f"seed={seed}", steps_max=STEPS_MAX)
+    assert not alarms, f"a replica was asked for what must not be: {alarms[0]}"
+
+
+def _heard(alarms: list[Corruption], name: str) -> AbstractContextManager[object]:
+    """What a replica refuses because it would break a rule is a failure, though nobody is told."""
+    right = getattr(Replica, name)
+
+    def hear(self: Replica, *args: Any) -> Any:
+        try:
+            return right(self, *args)
+        except Corruption as error:
+            alarms.append(error)
+            raise
+
+    return mock.patch.object(Replica, name, hear)

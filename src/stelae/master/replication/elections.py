@@ -161,7 +161,7 @@ class Elections:
         """Have one of its members lead each tablet, as far as any answers."""
         if not vacant:
             return
-        members = sorted({name for each in vacant for name in each.record.replicas if is_there(name, lives)})
+        members = sorted({name for each in vacant for name in each.record.replicas if self._may_lead(name, lives)})
         answers = await self._ask_members(members)
         leading = Counter(record.server for record in self._records.maps.all() if record.replicas)
         elected: list[TabletRecord] = []

@@ -66,6 +66,8 @@ class Leading:
         self._schemas_of = schemas_of
         self._wake = wake
         self.led: dict[TabletId, Led] = {}
+        self._begun: dict[TabletId, int] = {}
+        """The last epoch of each tablet that this process began to lead in: nobody else ever leads in that."""
         self._resigned: dict[TabletId, int] = {}
         """In which epoch a tablet was led here and given up: it is not led in that one again, whoever asks late."""
 
@@ -97,7 +99,7 @@ class Leading:
             replica = shard.replicas.get(lead.tablet)
             if replica is None:
                 raise NotFound(f"{shard.name} has no replica of tablet {lead.tablet}")
-            if lead.epoch < replica.promised:
+            if lead.epoch < replica.promised or (lead.epoch == replica.promised != self._begun.get(lead.tablet)):
                 raise Unavailable(
                     f"tablet {lead.tablet}: {shard.name} follows epoch {replica.promised} already, and is to lead in "
                     f"epoch {lead.epoch}: was the metastore restored from an older copy?"
@@ -105,6 +107,7 @@ class Leading:
         if known is not None:
             self.step_down(lead.tablet, "it leads in another epoch now")
         with shard.lock:
+            self._begun[lead.tablet] = lead.epoch
             replica.promise(Epoch(lead.epoch))
             mark = EpochBegun(((Epoch(lead.epoch), Index(replica.last.index + 1)),), replica.last.index)
             promised = shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark))

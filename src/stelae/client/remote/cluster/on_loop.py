@@ -43,7 +43,7 @@ class ClusterRowsOnLoop:
         shard = routes.shard_of(row)
         try:
             found = await self._peer(shard).ask(ops.NEWEST, deadline, table, row, columns, at)
-        except Retryable as error:
+        except (Retryable, UnknownOutcome) as error:
             told = routing.explain(table, routes, shard, error)
             if told is error:
                 raise
@@ -67,7 +67,7 @@ class ClusterRowsOnLoop:
 
                 try:
                     return await write_in_order_on_loop(write_groups(table, part, max_txn, must_show), write_group)
-                except Retryable as error:
+                except (Retryable, UnknownOutcome) as error:
                     raise routing.explain(table, routes, shard, error) from None
 
             async def attempt(shard: str, part: Sequence[OrderedBlock]) -> Txn | StelaeError:
@@ -156,5 +156,5 @@ class ShardWrite:
     async def result(self) -> Txn:
         try:
             return self._routing.seen.note(await self._begun.result())
-        except Retryable as error:
+        except (Retryable, UnknownOutcome) as error:
             raise self._routing.explain(self._table, self._routes, self._shard, error) from None
