@@ -12,7 +12,7 @@ from stelae.client.remote.cluster.routing import Routing
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts_on_loop
 from stelae.client.remote.on_loop import begin_row
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
-from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError
+from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.rng import Rng
