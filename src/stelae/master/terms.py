@@ -83,6 +83,14 @@ class Term:
                     await self.master.replication.tend()
             await asyncio.sleep(_REPLICAS_S)
 
+    async def watch_leases(self) -> None:
+        """See which shards renew their leases: beside all else, since who looks too seldom may call nobody silent."""
+        while not self._is_over:
+            if self.master.replication is not None:
+                with suppress(Retryable, UnknownOutcome):
+                    await self.master.replication.watch()
+            await asyncio.sleep(_REPLICAS_S)
+
     async def end(self) -> None:
         """Changes under way end by themselves: what they write and ask is refused, and nobody is waited for."""
         self._is_over = True
@@ -190,6 +198,7 @@ class Terms:
             self._term = self._make(held)
             self._begin_work(self._term.begin())
             self._begin_work(self._term.lead_changes())
+            self._begin_work(self._term.watch_leases())
             self._begin_work(self._term.lead_replicas())
 
     def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:

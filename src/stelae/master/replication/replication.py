@@ -30,6 +30,7 @@ from stelae.model.events import Listener
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.ports.clock import Clock
+from stelae.ports.metastore import Entry
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import (
     SERVING,
@@ -52,6 +53,9 @@ from stelae.registry.replication.members import MembersNow, MembersWanted, repli
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_next_tablet, read_tablets
 from stelae.service.deadlines import Deadline
 
+LEAD_S = 8.0
+"""So long is waited for shards that are to lead tablets: longer than they wait for the other members."""
+
 
 class Replication:
     """For the tasks of one event loop, while one guard is led with."""
@@ -72,8 +76,10 @@ class Replication:
         self._servers = servers
         self._descriptors = descriptors
         self._clock = clock
-        self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead)
+        self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon)
         self._changing = asyncio.Lock()
+        self._entries: Sequence[Entry] = ()
+        """All keys of shards, as they were last read."""
         self._stuck: dict[TabletId, int] = {}
         """Tablets whose leaders wish that others lead them, and in which epoch they lead."""
         self._resizing: set[TabletId] = set()
@@ -149,6 +155,10 @@ class Replication:
             if each.is_open and each.tablet in wanted and each.led == wanted[each.tablet].epoch
         }
 
+    async def _lead_soon(self, records: Sequence[TabletRecord]) -> None:
+        """The same, and who does not answer in a while is not waited for."""
+        await self._lead(records, Deadline(self._clock, LEAD_S))
+
     async def _ask_to_lead(self, records: Sequence[TabletRecord], deadline: Deadline | None) -> list[TabletReport]:
         """What those say that answer."""
         by_leader: dict[str, list[Lead]] = {}
@@ -212,10 +222,16 @@ class Replication:
 
     # -- what time makes due
 
+    async def watch(self) -> None:
+        """See which shards there are, and which of them renew their leases."""
+        self._entries = await self._elections.look()
+
     async def tend(self) -> None:
         """Elect leaders where there are none, or where they are to be others; have those lead that do not yet, and
         bring replicas back."""
-        entries = await self._elections.look()
+        if not self._entries:
+            await self.watch()
+        entries = self._entries
         if not any(record.replicas for record in self._records.maps.all()):
             return
         lives = {life.name: life for life in lives_among(entries)}
@@ -280,14 +296,17 @@ class Replication:
         """Those that are to lead and do not, as far as they are heard of. One that has resigned, and whose answer was
         lost, says so now: then another leads."""
         late: list[TabletRecord] = []
+        now_s = self._clock.monotonic_s()
         for record in self._running():
             heard, life = self._descriptors.of(record.server), lives.get(record.server)
             if heard is None or not heard.is_known or life is None or life.incarnation != record.incarnation:
                 continue
+            if heard.is_silent(now_s):
+                continue
             known = heard.tablets.get(record.tablet)
             if heard.incarnation == record.incarnation and (known is None or known.life != SERVING):
                 late.append(record)
-        reports = await self._ask_to_lead(late, None)
+        reports = await self._ask_to_lead(late, Deadline(self._clock, LEAD_S))
         await self._elections.elect(find_resigned(late, reports), lives, drained)
 
     async def _heal(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:
@@ -309,7 +328,8 @@ class Replication:
                 load[best] += 1
                 added = replica_id(best, lives[best].log)
                 wanted.setdefault(record.server, []).append((record.tablet, record.epoch, added))
-        asked = (self._servers.link(server).ask(AddReplicas(tuple(mine))) for server, mine in wanted.items())
+        until = Deadline(self._clock, ANSWER_S)
+        asked = (self._servers.link(server).ask(AddReplicas(tuple(mine)), until) for server, mine in wanted.items())
         _silent(wanted, await asyncio.gather(*asked, return_exceptions=True))
 
     def _is_heard(self, server: str, now_s: float) -> bool:
