@@ -96,3 +96,57 @@ def test_a_leader_that_nobody_could_follow_goes_on() -> None:
         assert found == {"a": 1, "c": 3}
 
     play(story)
+
+
+def test_a_check_finds_replicas_that_differ() -> None:
+    """What the log on a disk has lost, and what a replica in memory has otherwise."""
+
+    async def story(stage: Stage) -> None:
+        for number in range(5):
+            await stage.put(f"r{number}", number)
+        await stage.check()
+        leader, (one, other) = stage.leader, stage.followers
+        replica = stage.replicas[one]
+        last = replica.tail[-1]
+        replica.tail[-1] = last._replace(payload=bytes(last.payload) + b"!")
+        words = [str(each) for each in await stage.do(lambda db: db.check().problems)]
+        assert any(f"on {one}/0" in each and "is not the same there" in each and leader in each for each in words), (
+            words
+        )
+        assert all("move the shard's directory away" in each for each in words), words
+        replica.tail.pop()
+        words = [str(each) for each in await stage.do(lambda db: db.check().problems)]
+        assert any(f"on {one}/0" in each and "is missing there" in each for each in words), words
+        replica.tail.append(last)
+        await stage.check()
+        assert stage.world.disk(other).flip_bit()
+        words = [str(each) for each in await stage.do(lambda db: db.check().problems)]
+        assert any(f"on {other}/0" in each or f"{other}" in each for each in words), words
+
+    play(story)
+
+
+def test_what_a_split_that_failed_has_left_goes_by_itself() -> None:
+    async def story(stage: Stage) -> None:
+        for row in "abcxyz":
+            await stage.put(row, 1)
+        asleep = stage.world.start(stage.followers[0])
+        asleep.pause()
+        failed = stage.ask(lambda db: db.table("t").split("m"), is_hasty=True)
+        with pytest.raises((Unavailable, UnknownOutcome)):
+            await failed
+        await asyncio.sleep(2.0)
+        asleep.resume()
+
+        def tablets() -> set[int]:
+            alive = (shard for name, shard in stage.shards.items() if stage.world.is_alive(name))
+            return {tablet for shard in alive for tablet in shard.server.shard.replicas}
+
+        assert len(tablets()) > 1, "nothing was left: the story has lost its point"
+        await stage.until(lambda: len(tablets()) == 1, 300.0)
+        await stage.whole()
+        assert await stage.rows() == dict.fromkeys("abcxyz", 1)
+        await stage.do(lambda db: db.table("t").split("m"))
+        assert await stage.rows() == dict.fromkeys("abcxyz", 1)
+
+    play(story)

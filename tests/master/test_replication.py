@@ -16,6 +16,7 @@ from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
 from stelae.master.replication.choosing import choose_leader, place_replicas
 from stelae.master.replication.elections import Vacant, find_resigned
+from stelae.master.replication.leftovers import LEFT_S, Leftovers, find_leftovers
 from stelae.master.replication.racks import Racks, node_of
 from stelae.master.replication.replication import Replication
 from stelae.master.servers import OneServer
@@ -300,3 +301,34 @@ def test_a_server_whose_tablets_others_have_too_has_nothing_alone() -> None:
     assert not holds_alone([record_of(A, B)], "n2/0")
     assert holds_alone([record_of(A, B), alone], "n1/0")
     assert not holds_alone([alone], "n2/0")
+
+
+# -- leftovers
+
+
+def test_a_replica_that_no_record_names_is_left_over_if_its_id_was_given_out(wishes: Wishes) -> None:
+    catalog, record = wishes.office.catalog.latest, wishes.record
+    reported = [msgspec.structs.replace(said(1, 1), tablet=TabletId(tablet)) for tablet in (19, 20, 21, 30)]
+
+    def find(replica: str, busy: tuple[int, ...] = (), records: tuple[TabletRecord, ...] = (record,)) -> set[int]:
+        known = {each.tablet: each for each in records}
+        return set(find_leftovers(replica, reported, known, TabletId(25), catalog, {TabletId(each) for each in busy}))
+
+    assert find(A) == {19, 21}, "30 was never given out, as far as is known: it may be of a later time"
+    assert find(A, busy=(21,)) == {19}
+    assert find(D) == {19, 20, 21}, "all its replicas are elsewhere"
+    fewer = msgspec.structs.replace(record, replicas=(A, B))
+    assert find(D, records=(fewer,)) == {19, 21}, "it lacks one, and this may become it"
+    led = [msgspec.structs.replace(each, led=4) for each in reported]
+    assert not find_leftovers(A, led, {}, TabletId(25), catalog)
+    assert not find_leftovers(A, reported, {}, None, catalog)
+
+
+def test_what_is_left_over_goes_after_a_while_and_not_before() -> None:
+    left, tablets = Leftovers(), {TabletId(19), TabletId(21)}
+    assert left.is_due(0.0)
+    assert left.note({"n1/0": tablets, "n2/0": set()}, 0.0) == {}
+    assert not left.is_due(1.0)
+    assert left.note({"n2/0": set()}, 30.0) == {}, "n1 did not answer: nothing new is known of it"
+    assert left.note({"n1/0": {TabletId(19)}, "n2/0": {TabletId(19)}}, LEFT_S) == {"n1/0": {TabletId(19)}}
+    assert left.note({"n1/0": tablets}, LEFT_S + 1.0) == {"n1/0": {TabletId(19)}}, "the other was gone meanwhile"
