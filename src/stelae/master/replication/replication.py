@@ -260,6 +260,8 @@ class Replication:
             still = await self._find_leftovers(answers, lives)
             for server, tablets in sorted(old.items()):
                 gone = DeleteTablets(tuple(sorted(tablets & still.get(server, set()))))
+                if not gone.tablets:
+                    continue
                 with suppress(Retryable, UnknownOutcome):  # it is tried again when shards are asked next
                     await self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
 
