@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from stelae.catalog.objects import Zone
 from stelae.master.replication import elections, replication
 from stelae.master.replication.elections import Elections, Vacant
-from stelae.model.ids import Epoch, Index
+from stelae.model.ids import Epoch, Index, Txn
 from stelae.registry.leases.held import Standstill
 from stelae.registry.replication.members import MembersNow
 from stelae.storage.replicas.replica import Place, Replica
@@ -110,8 +112,7 @@ def _begun_where_the_log_ends() -> AbstractContextManager[Any]:
     right = Leading._open
 
     def open_(self: Leading, lead: Any, replica: Any) -> Any:
-        with mock.patch.object(lead.__class__, "above", 0):
-            return right(self, lead, replica)
+        return right(self, msgspec.structs.replace(lead, above=Txn(0)), replica)
 
     return mock.patch.object(Leading, "_open", open_)
 
