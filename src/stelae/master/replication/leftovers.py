@@ -14,8 +14,11 @@ from collections.abc import Collection, Iterable, Mapping
 from stelae.catalog.value import Catalog
 from stelae.master.replication.choosing import zone_of
 from stelae.model.ids import TabletId
+from stelae.ports.metastore import Metastore
 from stelae.registry.control import ReportedReplica
-from stelae.registry.tablet_records import TabletPhase, TabletRecord
+from stelae.registry.incarnations import ShardLife
+from stelae.registry.replication.members import replica_id
+from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_next_tablet, read_tablets
 
 LOOK_S = 20.0
 """So often shards are asked what they have."""
@@ -46,6 +49,23 @@ def find_leftovers(
         if record.phase is TabletPhase.RUNNING and is_whole and replica not in record.replicas:
             found.add(each.tablet)
     return found
+
+
+async def look_for_leftovers(
+    store: Metastore,
+    catalog: Catalog,
+    answers: Mapping[str, Mapping[TabletId, ReportedReplica]],
+    lives: Mapping[str, ShardLife],
+    busy: Collection[TabletId],
+) -> dict[str, set[TabletId]]:
+    """Of the shards that have answered what they have, by the records as they are now on the metastore, not as the
+    master knows them."""
+    records = {record.tablet: record for record in await read_tablets(store)}
+    known = await read_next_tablet(store)
+    return {
+        server: find_leftovers(replica_id(server, lives[server].log), found.values(), records, known, catalog, busy)
+        for server, found in answers.items()
+    }
 
 
 class Leftovers:

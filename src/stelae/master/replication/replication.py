@@ -17,12 +17,12 @@ from contextlib import suppress
 
 import msgspec
 
-from stelae.catalog.objects import Zone
+from stelae.catalog.objects import Zone, ZoneId
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
 from stelae.master.replication.choosing import is_there, lead_of, place_replicas, zone_of
 from stelae.master.replication.elections import ANSWER_S, Elections, find_resigned
-from stelae.master.replication.leftovers import Leftovers, find_leftovers
+from stelae.master.replication.leftovers import Leftovers, look_for_leftovers
 from stelae.master.replication.racks import Racks
 from stelae.master.servers import Servers
 from stelae.model.errors import Deposed, NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
@@ -42,15 +42,14 @@ from stelae.registry.control import (
     Lead,
     LeadTablets,
     NewTablet,
-    ReportedReplica,
     SplitTablet,
     TabletReport,
 )
 from stelae.registry.incarnations import ShardLife, lives_among, read_lives
-from stelae.registry.masters.draining import drained_among
+from stelae.registry.masters.draining import drained_among, read_drained
 from stelae.registry.masters.guard import GuardedStore
 from stelae.registry.replication.members import MembersNow, MembersWanted, replica_id, server_of
-from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_next_tablet, read_tablets
+from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.deadlines import Deadline
 
 LEAD_S = 8.0
@@ -94,6 +93,21 @@ class Replication:
 
     # -- creating
 
+    async def check_room(self, zone: ZoneId) -> None:
+        """Before a table is made in a zone: Unavailable, in words, if its replicas have no place."""
+        found = self._catalog.latest.zones[zone]
+        if found.replicas > 1 or found.racks:
+            lives = {life.name: life for life in await read_lives(self._store)}
+            _racks(found, lives).check(found.replicas, await self._usable(found, lives))
+
+    async def _usable(self, zone: Zone | None, lives: Mapping[str, ShardLife]) -> Sequence[str]:
+        """Shards for new tablets: those that are drained only if there are too few others."""
+        usable = await self._servers.placeable()
+        if zone is None or _racks(zone, lives).room_for(zone.replicas, usable) >= zone.replicas:
+            return usable
+        now_s, drained = self._clock.monotonic_s(), await read_drained(self._store)
+        return (*usable, *(name for name in sorted(drained) if name not in usable and self._is_heard(name, now_s)))
+
     async def on_racks(self, table: TableId, servers: Sequence[str]) -> Sequence[str]:
         """Those of the servers that a tablet with one replica may be on; Unavailable, in words, if none is."""
         zone = zone_of(self._catalog.latest, table)
@@ -114,7 +128,7 @@ class Replication:
         for table, mine in by_table.items():
             zone = zone_of(self._catalog.latest, table)
             count = 1 if zone is None else zone.replicas
-            usable = await self._servers.placeable()
+            usable = await self._usable(zone, lives)
             known = (*self._records.maps.all(), *placed)
             chosen = place_replicas(len(mine), count, usable, known, silent, _racks(zone, lives))
             for record, members in zip(mine, chosen, strict=True):
@@ -253,30 +267,19 @@ class Replication:
         now_s = self._clock.monotonic_s()
         heard = [server for server in sorted(lives) if self._is_heard(server, now_s)]
         answers = await self._elections.ask_replicas(heard)
-        old = self._leftovers.note(await self._find_leftovers(answers, lives), now_s)
+        old = self._leftovers.note(
+            await look_for_leftovers(self._store, self._catalog.latest, answers, lives, self._making), now_s
+        )
         if not old:
             return
         async with self._changing:
-            still = await self._find_leftovers(answers, lives)
+            still = await look_for_leftovers(self._store, self._catalog.latest, answers, lives, self._making)
             for server, tablets in sorted(old.items()):
                 gone = DeleteTablets(tuple(sorted(tablets & still.get(server, set()))))
                 if not gone.tablets:
                     continue
                 with suppress(Retryable, UnknownOutcome):  # it is tried again when shards are asked next
                     await self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
-
-    async def _find_leftovers(
-        self, answers: Mapping[str, Mapping[TabletId, ReportedReplica]], lives: Mapping[str, ShardLife]
-    ) -> dict[str, set[TabletId]]:
-        """By the records as they are now on the metastore, not as this master knows them."""
-        records = {record.tablet: record for record in await read_tablets(self._store)}
-        known, catalog = await read_next_tablet(self._store), self._catalog.latest
-        return {
-            server: find_leftovers(
-                replica_id(server, lives[server].log), found.values(), records, known, catalog, self._making
-            )
-            for server, found in answers.items()
-        }
 
     async def wait_settled(self) -> None:
         """Until whoever was chosen to lead was asked to, and has answered or not."""
