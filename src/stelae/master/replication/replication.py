@@ -273,7 +273,7 @@ class Replication:
         if not old:
             return
         async with self._changing:
-            still = await look_for_leftovers(self._store, self._catalog.latest, answers, lives, self._making)
+            still = await look_for_leftovers(self._store, catalog, answers, lives, self._making)
             for server, tablets in sorted(old.items()):
                 gone = DeleteTablets(tuple(sorted(tablets & still.get(server, set()))))
                 if not gone.tablets:
