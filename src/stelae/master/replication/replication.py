@@ -267,9 +267,9 @@ class Replication:
         now_s = self._clock.monotonic_s()
         heard = [server for server in sorted(lives) if self._is_heard(server, now_s)]
         answers = await self._elections.ask_replicas(heard)
-        old = self._leftovers.note(
-            await look_for_leftovers(self._store, self._catalog.latest, answers, lives, self._making), now_s
-        )
+        catalog = self._catalog.latest
+        found = await look_for_leftovers(self._store, catalog, answers, lives, self._making)
+        old = self._leftovers.note(found, now_s)
         if not old:
             return
         async with self._changing:
