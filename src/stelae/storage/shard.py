@@ -38,6 +38,7 @@ from stelae.storage.log.futures import all_done, settled_all
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
 from stelae.storage.memory.insertion import insert
+from stelae.storage.memory.memory import Memory
 from stelae.storage.outcomes import Outcomes
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
 from stelae.storage.replicas.replica import Replica

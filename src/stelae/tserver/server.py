@@ -45,6 +45,7 @@ from stelae.tserver.lives import Life
 from stelae.tserver.quick import QuickReader
 from stelae.tserver.reading import TableReader, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
+from stelae.tserver.replication.comparing import AskImages
 from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.telling.troubles import FLUSH, Troubles
@@ -370,13 +371,15 @@ class TabletServer:
         self.visits.check()
         return self._by_hand.metrics()
 
-    def check(self, tables_at_rest: AtRest, progress: Progress | None = None) -> CheckReport:
-        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded."""
+    def check(
+        self, tables_at_rest: AtRest, progress: Progress | None = None, ask_images: AskImages | None = None
+    ) -> CheckReport:
+        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded, `ask_images` what
+        others have of the tablets that are led here."""
         with self.visits.visit():
-            logs, away = self._ports.logs, self.control.away
+            known = (self.shard, self.upkeep, self._ports.logs, self._tables, self.life, tables_at_rest)
             server = None if self._is_alone else self.name
-            check = StoreCheck(self.shard, self.upkeep, logs, self._tables, self.life, tables_at_rest, away, server)
-            return check.run(progress)
+            return StoreCheck(*known, self.control.away, server, self.hosting, ask_images).run(progress)
 
     # -- the end
 
