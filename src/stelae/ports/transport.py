@@ -19,7 +19,7 @@ What arrives, and what that says:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import IntEnum
 from typing import NewType, Protocol
 
@@ -98,6 +98,11 @@ class Connection(Protocol):
     def take(self) -> Frame | None:
         """The next frame, if it has arrived already. None says nothing else: whether the connection has ended, and how,
         is told by `receive`."""
+        ...
+
+    def hear(self, come: Callable[[], None] | None) -> None:
+        """Have `come` called, on the loop, whenever frames have arrived: so they can be taken (`take`) without a task
+        that is woken for them. What is left then, and the end, is for `receive`. None: nobody is called any more."""
         ...
 
     async def close(self) -> None:

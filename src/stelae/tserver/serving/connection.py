@@ -9,13 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.service import messages as m
 from stelae.service.bodies import Bytes, blocks_apart, pieces, scan_from, taken_columns
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
+from stelae.tserver.serving.answers import answer_frame, outcome_of
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.jobs import HeldPins, begin_task, wait_in_turn
 from stelae.tserver.serving.news import News
@@ -48,6 +49,8 @@ class ServedConnection:
         self._outbox = Outbox(connection)
         self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
+        self._is_refused = False
+        """It has asked what cannot be answered: nothing more is heard."""
 
     async def run(self) -> None:
         door, is_in = self._service.door, False
@@ -63,7 +66,10 @@ class ServedConnection:
     async def _serve(self) -> None:
         if not self._is_leaving:
             self._reading = asyncio.create_task(self._read())
+            self._connection.hear(self._hear)
             await asyncio.wait((self._reading,))
+        if self._is_refused:
+            await self._outbox.wait_empty()
         if self._is_leaving:
             await self._requests.finish(self._service.limits.close_s)
 
@@ -76,6 +82,7 @@ class ServedConnection:
             self._service.afterwards(self._connection.close())
 
     async def end(self) -> None:
+        self._connection.hear(None)
         tasks = self._requests.cancel()
         if self._reading is not None:
             self._reading.cancel()
@@ -91,9 +98,23 @@ class ServedConnection:
 
     # -- requests
 
+    def _hear(self) -> None:
+        """Requests have come: as long as there is room for them, no task is woken for them."""
+        while not self._is_over and self._requests.has_room.is_set() and self._outbox.is_empty:
+            frame = self._connection.take()
+            if frame is None:
+                return
+            self._take_or_refuse(frame)
+
+    @property
+    def _is_over(self) -> bool:
+        """Nothing more is taken."""
+        return self._is_leaving or self._is_refused
+
     async def _read(self) -> None:
+        """What nobody heard, and the end."""
         with suppress(*_OVER):
-            while True:
+            while not self._is_over:
                 if not self._requests.has_room.is_set():
                     await self._requests.has_room.wait()
                 if not self._outbox.is_empty:
@@ -103,11 +124,16 @@ class ServedConnection:
                     frame = await self._connection.receive()
                 if frame is None:
                     return
-                try:
-                    self._take(frame)
-                except ProtocolError as error:
-                    await self._send_error(frame.request_id, error)
-                    return
+                self._take_or_refuse(frame)
+
+    def _take_or_refuse(self, frame: Frame) -> None:
+        try:
+            self._take(frame)
+        except ProtocolError as error:
+            self._is_refused = True
+            self._outbox.put(self._error_frame(frame.request_id, error))
+            if self._reading is not None:
+                self._reading.cancel()
 
     def _take(self, frame: Frame) -> None:
         """Answer what needs no waiting, and begin with the rest. ProtocolError: what cannot be answered, and ends the
@@ -172,7 +198,7 @@ class ServedConnection:
         except Exception as failed:  # noqa: BLE001 - as for other requests
             txn, error = Txn(0), failed
         if error is None:
-            frame = _answer_frame(request.id, WRITE.result.encode(txn))
+            frame = answer_frame(request.id, WRITE.result.encode(txn))
         else:
             frame = self._error_frame(request.id, error)
         self._outbox.put(frame, partial(self._requests.remove, request))
@@ -220,7 +246,7 @@ class ServedConnection:
     async def _send_result(self, request: OpenRequest, data: Bytes) -> Frame | None:
         """The last frame of an answer; what is too large for one frame is sent in pieces before it."""
         if len(data) <= ANSWER_BYTES_MAX:
-            return _answer_frame(request.id, data)
+            return answer_frame(request.id, data)
         for piece in pieces(data):
             await self._connection.send(WRITE.method.answer(request.id, m.Item(m.ItemKind.PIECE), piece))
         return None
@@ -240,7 +266,7 @@ class ServedConnection:
             return True
         if len(data) > ANSWER_BYTES_MAX:
             return False
-        self._outbox.put(_answer_frame(frame.request_id, data))
+        self._outbox.put(answer_frame(frame.request_id, data))
         return True
 
     async def _carry_out(
@@ -279,7 +305,7 @@ class ServedConnection:
         doubt = self._doubt()
         if doubt is not None:
             raise doubt
-        return _answer_frame(request.id, WRITE.result.encode(txn))
+        return answer_frame(request.id, WRITE.result.encode(txn))
 
     def _doubt(self) -> StelaeError | None:
         """What a writer is told instead of the txn of its durable write, if nothing may be acknowledged now."""
@@ -301,11 +327,11 @@ class ServedConnection:
             number, pin = self._pins.add(lambda: self._service.backend.pin(at, deadline=request.deadline))
             return PIN.result.encode((number, pin.txn))
 
-        return _answer_frame(request.id, await self._service.jobs.run(pin, request.deadline))
+        return answer_frame(request.id, await self._service.jobs.run(pin, request.deadline))
 
     async def _unpin(self, request: OpenRequest, asked: m.UnpinMessage) -> Frame:
         await self._service.jobs.run(lambda: self._pins.free(asked.pin))
-        return _answer_frame(request.id, b"")
+        return answer_frame(request.id, b"")
 
     async def _free_pins(self) -> None:
         await self._service.jobs.run_surely(self._pins.close)
@@ -360,28 +386,12 @@ class ServedConnection:
             while not request.stop.done() or (self._is_leaving and not operation.is_repeatable):
                 item = await news.wait()
                 if item is None and work.done():
-                    return await self._send_result(request, _result_of(work, operation))
+                    return await self._send_result(request, outcome_of(work, operation))
                 sign = m.Item(m.ItemKind.PROGRESS) if item is None else item
                 await self._connection.send(operation.method.answer(request.id, sign))
         finally:
             work.cancel()
         return self._stopped(request)
-
-
-def _result_of(work: asyncio.Task[Bytes], operation: Operation[Any, Any]) -> Bytes:
-    """What a store that was closed in the middle leaves open, its caller is not told to repeat."""
-    try:
-        return work.result()
-    except Closed as error:
-        if operation.is_repeatable:
-            raise
-        raise UnknownOutcome(
-            f"{operation.name} may or may not have happened: the store was closed meanwhile: {error}"
-        ) from error
-
-
-def _answer_frame(request: RequestId, body: Bytes) -> Frame:
-    return Frame(FrameKind.ANSWER, request, "", b"", body)
 
 
 def _tell_nobody(_: int, __: int) -> None:
