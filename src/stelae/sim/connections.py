@@ -266,6 +266,12 @@ class SimConnection:
         self._out.put(data)
         return True
 
+    def send_aside(self, frame: Frame) -> bool:
+        try:
+            return self.send_now(frame)
+        except (Closed, Unavailable):
+            return False
+
     async def receive(self) -> Frame | None:
         while True:
             if self._is_closed:

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from stelae.adapters.sockets.aside import AsideWriter
 from stelae.adapters.sockets.gathering import Gathering, Parts
 from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, REFUSAL, TlsSession, looks_like_tls
 from stelae.model.errors import Closed, PermissionDenied, StelaeError, Unavailable
@@ -71,6 +72,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         self._to_send = 0
         """How many tasks wait to send, or are at it: whoever comes then waits behind them."""
         self._gathering: Gathering
+        self._aside = AsideWriter()
         self._come: Callable[[], None] | None = None
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -105,7 +107,10 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         self._loop = asyncio.get_running_loop()
         self._gathering = Gathering(self._loop, self._write)
         transport.set_write_buffer_limits(high=0)
-        self.peer = self.prepare(transport.get_extra_info("socket"))
+        opened = transport.get_extra_info("socket")
+        self.peer = self.prepare(opened)
+        if self._tls is None:
+            self._aside.begin(opened.fileno())
         if self._tls is None:
             self._ready.set()
         else:
@@ -187,6 +192,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._aside.end()
         if isinstance(exc, ConnectionError):
             self._take_rest()
         if not self._has_end:
@@ -248,14 +254,28 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         return True
 
     def _has_room(self, size: int) -> bool:
-        unsent = self._transport.get_write_buffer_size() + self._gathering.size_bytes
+        unsent = self._transport.get_write_buffer_size() + self._gathering.size_bytes + len(self._aside.rest)
         return not unsent or unsent + size <= UNSENT_BYTES_MAX
 
     def _write(self, parts: Parts) -> None:
         if self._transport.is_closing():
             return
-        for part in parts if self._tls is None else self._tls.seal(parts, BUFFER_BYTES):
-            self._transport.write(part)
+        with self._aside.lock:
+            if self._aside.rest:
+                self._transport.write(self._aside.take_rest())
+            for part in parts if self._tls is None else self._tls.seal(parts, BUFFER_BYTES):
+                self._transport.write(part)
+
+    def send_aside(self, frame: Frame) -> bool:
+        parts = encode_frame(frame, self._limits)
+        if len(parts) > 1 or self._is_closed or self._has_end or self._to_send:
+            return False
+        return self._aside.write(parts[0], self._transport, self._send_rest)
+
+    def _send_rest(self) -> None:
+        """From any thread: of a frame that was sent aside the system took a part."""
+        with suppress(RuntimeError):  # the loop is gone, and its connections with it
+            self._loop.call_soon_threadsafe(self._write, [])
 
     async def receive(self) -> Frame | None:
         while True:
@@ -286,6 +306,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._wake()
             if self._ended is None and self._ready.is_set():
                 self._gathering.send()
+                self._write([])
                 if self._tls is not None and not self._has_end:
                     self._transport.write(self._tls.end())
                 self.begin_end()

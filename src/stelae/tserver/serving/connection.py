@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable
+from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.service import messages as m
@@ -21,6 +22,7 @@ from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.jobs import HeldPins, begin_task, wait_in_turn
 from stelae.tserver.serving.news import News
 from stelae.tserver.serving.outbox import Outbox
+from stelae.tserver.serving.reading import OVER, RequestReader
 from stelae.tserver.serving.requests import OpenRequest, OpenRequests
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
@@ -28,9 +30,6 @@ from stelae.wire.messages import end_frame, error_frame
 
 if TYPE_CHECKING:
     from stelae.tserver.serving.service import StoreService
-
-_OVER = (ProtocolError, Unavailable, Closed, TimeoutError)
-"""What ends a connection, and nothing else."""
 
 SMALL_BYTES = 64 * 1024
 """A write of so many bytes is checked and let in faster than a thread is woken for it."""
@@ -47,10 +46,10 @@ class ServedConnection:
         """Done when the last write that came has been given to the backend."""
         self._pins = HeldPins(service.limits.pins_max)
         self._outbox = Outbox(connection)
-        self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
-        self._is_refused = False
-        """It has asked what cannot be answered: nothing more is heard."""
+        self._answered: deque[OpenRequest] = deque()
+        """Writes that were answered by another thread, and are still counted as under way here."""
+        self._reader = RequestReader(connection, self._requests, self._outbox, self._take, self._refuse)
 
     async def run(self) -> None:
         door, is_in = self._service.door, False
@@ -65,27 +64,22 @@ class ServedConnection:
 
     async def _serve(self) -> None:
         if not self._is_leaving:
-            self._reading = asyncio.create_task(self._read())
-            self._connection.hear(self._hear)
-            await asyncio.wait((self._reading,))
-        if self._is_refused:
-            await self._outbox.wait_empty()
+            await self._reader.run()
         if self._is_leaving:
             await self._requests.finish(self._service.limits.close_s)
 
     def leave(self) -> None:
         """Ask no more; `run` ends when what is under way is answered, or has had its time."""
         self._is_leaving = True
-        if self._reading is not None:
-            self._reading.cancel()
+        self._forget_answered()
+        if self._reader.has_begun:
+            self._reader.stop()
         else:
             self._service.afterwards(self._connection.close())
 
     async def end(self) -> None:
-        self._connection.hear(None)
+        self._reader.stop()
         tasks = self._requests.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
         self._outbox.close()
         if self._pins:
             self._service.afterwards(self._free_pins())
@@ -93,52 +87,23 @@ class ServedConnection:
             self._pins.close()
         if tasks:
             await asyncio.wait(tasks)
-        with suppress(*_OVER):
+        with suppress(*OVER):
             await self._connection.close()
 
     # -- requests
 
-    def _hear(self) -> None:
-        """Requests have come: as long as there is room for them, no task is woken for them."""
-        while not self._is_over and self._requests.has_room.is_set() and self._outbox.is_empty:
-            frame = self._connection.take()
-            if frame is None:
-                return
-            self._take_or_refuse(frame)
-
-    @property
-    def _is_over(self) -> bool:
-        """Nothing more is taken."""
-        return self._is_leaving or self._is_refused
-
-    async def _read(self) -> None:
-        """What nobody heard, and the end."""
-        with suppress(*_OVER):
-            while not self._is_over:
-                if not self._requests.has_room.is_set():
-                    await self._requests.has_room.wait()
-                if not self._outbox.is_empty:
-                    await self._outbox.wait_empty()
-                frame = self._connection.take()
-                if frame is None:
-                    frame = await self._connection.receive()
-                if frame is None:
-                    return
-                self._take_or_refuse(frame)
-
-    def _take_or_refuse(self, frame: Frame) -> None:
-        try:
-            self._take(frame)
-        except ProtocolError as error:
-            self._is_refused = True
-            self._outbox.put(self._error_frame(frame.request_id, error))
-            if self._reading is not None:
-                self._reading.cancel()
+    def _refuse(self, request: RequestId, error: ProtocolError) -> None:
+        self._outbox.put(self._error_frame(request, error))
 
     def _take(self, frame: Frame) -> None:
         """Answer what needs no waiting, and begin with the rest. ProtocolError: what cannot be answered, and ends the
         connection."""
+        if self._answered:
+            self._forget_answered()
         known = self._requests.get(frame.request_id)
+        if known is not None and known.is_answered:  # whoever answered it has not said so yet
+            self._requests.remove(known)
+            known = None
         match frame.kind:
             case FrameKind.REQUEST if known is None:
                 try:
@@ -187,11 +152,45 @@ class ServedConnection:
         except Exception as error:  # noqa: BLE001 - as for other requests
             future = Future()
             future.set_exception(error)
-        future.add_done_callback(lambda done: self._service.decided.bring((self, request, done)))
+        self._service.undecided[request] = None
+        future.add_done_callback(partial(self._decide, request))
         return True
 
-    def answer_write(self, request: OpenRequest, decided: Future[Txn]) -> None:
-        """A write that was let in is durable, or is not."""
+    def _decide(self, request: OpenRequest, decided: Future[Txn]) -> None:
+        """From any thread. A write that was alone is answered right here, and the loop sleeps on; what came together is
+        answered together, by the loop."""
+        service = self._service
+        is_alone = len(service.undecided) == 1
+        service.undecided.pop(request, None)
+        if (
+            is_alone
+            and self._requests.has_room.is_set()
+            and not self._is_leaving
+            and self._answer_aside(request, decided)
+        ):
+            self._answered.append(request)
+            if self._is_leaving:  # whoever waits for the last answer may have looked before this one was there
+                service.decided.bring((self, request, None))
+        else:
+            service.decided.bring((self, request, decided))
+
+    def _answer_aside(self, request: OpenRequest, decided: Future[Txn]) -> bool:
+        if decided.exception() is not None or self._doubt() is not None:
+            return False
+        request.is_answered = True  # before it is sent: its id may be another's as soon as it is received
+        frame = answer_frame(request.id, WRITE.result.encode(decided.result()))
+        request.is_answered = self._connection.send_aside(frame)
+        return request.is_answered
+
+    def _forget_answered(self) -> None:
+        while self._answered:
+            self._requests.remove(self._answered.popleft())
+
+    def answer_write(self, request: OpenRequest, decided: Future[Txn] | None) -> None:
+        """A write that was let in is durable, or is not. None: it is answered."""
+        if decided is None:
+            self._forget_answered()
+            return
         error: Exception | None
         try:
             txn, error = decided.result(), self._doubt()
@@ -220,7 +219,7 @@ class ServedConnection:
 
     async def _answer(self, request: OpenRequest, work: _Work) -> None:
         """Every request ends with one frame that says so, while there is a connection."""
-        with suppress(*_OVER):
+        with suppress(*OVER):
             try:
                 last = await work()
                 await self._connection.send(end_frame(request.id) if last is None else last)
