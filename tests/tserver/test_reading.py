@@ -12,6 +12,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.scans import ScanAsk
+from stelae.tserver.reading import now
 from tests.tserver.stores import Place, row
 
 
@@ -226,3 +227,10 @@ def test_a_scan_of_a_closed_store_says_so() -> None:
     place.close()
     with pytest.raises(Closed):
         next(batches)
+
+
+def test_the_newest_snapshot_is_as_late_as_what_was_heard_of(place: Place) -> None:
+    shard, wall_ms = place.server.shard, 0
+    heard = Txn(now(shard, wall_ms) + 1_000)
+    assert now(shard, wall_ms, heard) == heard
+    assert now(shard, wall_ms) == heard

@@ -38,6 +38,7 @@ from stelae.storage.log.futures import all_done, settled_all
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
 from stelae.storage.memory.insertion import insert
+from stelae.storage.memory.memory import Memory
 from stelae.storage.outcomes import Outcomes
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
 from stelae.storage.replicas.replica import Replica
@@ -276,6 +277,12 @@ class Shard(Outcomes):
             self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
         self._wake()
 
+    def forget_memory(self, memory: Memory) -> None:
+        """A memory that lies in files now: as `recount_memory`, without looking at all others."""
+        with self.lock:
+            self._in_memory_bytes = max(0, self._in_memory_bytes - memory.size_bytes)
+        self._wake()
+
     def drain(self, until: TimeLeft | None = None) -> None:
         """Write and sync what was let in before; what others let in meanwhile is left to them. If another thread is at
         it, wait for that, no longer than `until`."""
@@ -308,17 +315,21 @@ class Shard(Outcomes):
         own, of_all = state.commits.visible, self.commits.visible
         return max(of_all, own)
 
-    def ready(self, at: Txn) -> Future[None] | None:
+    def ready(self, at: Txn, table: TableId | None = None) -> Future[None] | None:
         """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go
-        ahead. Blocks that come later get a later txn. Unavailable if the clock may not answer so far ahead yet."""
+        ahead. Blocks that come later get a later txn. Unavailable if the clock may not answer so far ahead yet.
+        `table`: only this one is read, and what waits for other replicas of others need not be waited for."""
         if at <= self.commits.visible:
             return None
         with self.lock:
             self.clock.reach(at)
             last = self.wal.last_undecided(at)
-            pending = [entry.future for entry in self.commits.waiting() if entry.record.txn <= at]
-            if last is None and not pending:
+            waiting = [entry for entry in self.commits.waiting() if entry.record.txn <= at]
+            if last is None and not waiting:
                 self.commits.publish(at)
+                return None
+            pending = [entry.future for entry in waiting if table in (None, entry.record.table)]
+            if last is None and not pending:
                 return None
         return settled_all(pending if last is None else [*pending, last])
 
@@ -336,6 +347,11 @@ class Shard(Outcomes):
 
     def check_snapshot(self, table: TableId, at: Txn) -> None:
         self.horizons.check_snapshot(table, at)
+
+    def check_readable(self, state: TabletState, at: Txn) -> None:
+        """SnapshotTooOld if this state of a tablet may lack history that the snapshot needs."""
+        if at < state.purged_below or at < self.horizons.horizon(state.table):
+            self.horizons.check_snapshot(state.table, at, state.purged_below)
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         return self.wal.segments()

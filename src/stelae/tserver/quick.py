@@ -35,7 +35,7 @@ class QuickReader:
         self._reader = reader
         self._clock = clock
         self._check_open = check_open
-        self._check_snapshot = shard.check_snapshot
+        self._check_readable = shard.check_readable
         self._unsettled = shard.unsettled
         self._fragments = shard.fragments
         self._commits = shard.commits
@@ -85,6 +85,7 @@ class QuickReader:
                 state = self._map.at(table, ordered[begin])
                 stop = state.rows.stop
                 end = len(ordered) if stop is None else bisect_left(ordered, stop, begin)
+                self._check_readable(state, txn)
                 asking = Asking(txn, state.floor_at(txn), read_us)
                 if state.schema.version != version:
                     break
@@ -121,7 +122,7 @@ class QuickReader:
         if found is None:
             return None
         self._check_open()
-        self._check_snapshot(table, at)  # of a state that was taken before, as in `_asking`
+        self._check_readable(state, at)  # of a state that was taken before, as in `_asking`
         stop = state.rows.stop
         goes_on = stop is not None and (rows.stop is None or rows.stop > stop)
         return None if goes_on and len(found[0]) < count else found

@@ -8,7 +8,7 @@ finds out whether it has happened (`changes`): after its snapshot is chosen, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TypeVar
@@ -25,7 +25,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
 )
-from stelae.model.hybrid import micros_of, pack, show_txn
+from stelae.model.hybrid import TXN_MIN, micros_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -108,6 +108,7 @@ class TableReader:
                 row = rows[place]
                 if state is None or reader is None or (stop is not None and row >= stop):
                     state = self._shard.state_at(table, row)
+                    self._shard.check_readable(state, txn)
                     stop = state.rows.stop
                     asking = Asking(txn, state.floor_at(txn), read_us)
                     reader = reader_for(state, self._fragments, columns)
@@ -141,7 +142,7 @@ class TableReader:
         if at is None:
             now, read_us = shard.visible_in(state), Micros(self._clock.wall_ms() * 1_000)
         else:
-            shard.check_snapshot(state.table, at)
+            shard.check_readable(state, at)
             now, read_us = at, micros_of(at)
         return Asking(now, state.floor_at(now) if state.floors else _NO_FLOOR, read_us, time)
 
@@ -206,8 +207,10 @@ class TableReader:
             now(self._shard, self._clock.wall_ms())
         with ExitStack() as held:
             with self._shard.lock:
-                txn = self._shard.visible if at is None else at
+                txn = self._commits.newest if at is None else at
                 held.enter_context(self._shard.pinned(txn, table))
+            if txn > self._commits.visible:
+                wait_decided(self._shard, txn, deadline, table)
             if self._unsettled:
                 self._settle(table, txn, deadline)
             yield txn
@@ -222,7 +225,7 @@ class TableReader:
                 f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then is not "
                 "known yet; leave at= out for the newest, or wait"
             )
-        wait_decided(shard, at, deadline)
+        wait_decided(shard, at, deadline, table)
         if self._unsettled:
             self._settle(table, at, deadline)
 
@@ -273,13 +276,20 @@ def _history(reader: RowReader, row: Row, asking: Asking, limit: int) -> dict[st
     return reader.history(row, asking, limit)
 
 
-def now(shard: Shard, wall_ms: int) -> Txn:
-    """The newest snapshot: as late as the clock says, if nothing is on its way, since what is purged by its age is gone
-    then."""
-    wall, commits = pack(wall_ms), shard.commits
+def now(shard: Shard, wall_ms: int, heard: Txn = TXN_MIN) -> Txn:
+    """The newest snapshot, with all that anybody was told is done: as late as the clock says, if nothing is on its way,
+    since what is purged by its age is gone then. `heard`: the greatest time that others have named, one of which may
+    lead a tablet by now that was led here when whoever asks looked for it."""
+    wall, commits = max(pack(wall_ms), heard), shard.commits
     if wall > commits.visible:
         shard.ready(wall)
-    return commits.visible
+    return commits.newest
+
+
+def check_readable(shard: Shard, tables: Collection[TableId], at: Txn) -> None:
+    """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
+    if tables:
+        shard.check_snapshot(min(tables, key=shard.horizon), at)
 
 
 def lost_file(error: NotFound) -> StelaeError:

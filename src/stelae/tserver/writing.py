@@ -281,9 +281,9 @@ def _of_the_future(max_txn: Txn, ahead_ms: int) -> str:
     )
 
 
-def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None) -> None:
-    """Until all at or below the txn is on disk, or has failed."""
-    decided = shard.ready(txn)
+def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None, table: TableId | None = None) -> None:
+    """Until all at or below the txn is on disk, or has failed; of one table, or of all."""
+    decided = shard.ready(txn, table)
     if decided is None:
         return
     shard.drain(deadline)

@@ -112,6 +112,12 @@ class CommitTracker:
         """Those that anything waits for."""
 
     @property
+    def newest(self) -> Txn:
+        """At or above all that anybody was told is done. Where tablets have other replicas, a commit of one may be
+        decided before an older one of another: then this lies above `visible`, and whoever reads at it waits first."""
+        return max(self.visible, self._decided)
+
+    @property
     def is_changing(self) -> bool:
         """A change that states hold already is undecided."""
         return self._changes > 0

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Epoch, GroupId, Index, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
@@ -39,7 +40,8 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 class TabletConfig(msgspec.Struct, frozen=True):
     """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
     hold the tablet's own records; those before log format 2 had none. `done`: the numbered writes that were let in and
-    decided."""
+    decided. `purged_below`: a snapshot before it cannot be read, since a compaction may have dropped what it needs; of
+    configs before there was one, the store knows by its horizons."""
 
     version: int
     tablet: TabletId
@@ -55,6 +57,7 @@ class TabletConfig(msgspec.Struct, frozen=True):
     log: str
     stable: Index = Index(0)
     done: SavedDone | UnsetType = UNSET
+    purged_below: Txn = TXN_MIN
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -94,6 +97,7 @@ def config_of(state: TabletState, log: str = "", undecided: Collection[Txn] = ()
         log="" if has_left else log,
         stable=state.stable,
         done=state.commits.done.saved(undecided) or UNSET,
+        purged_below=state.purged_below,
     )
 
 
@@ -140,6 +144,7 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         resize=config.resize,
         stable=config.stable,
         commits=TabletCommits(config.stable, done=done_of(config.done or NOTHING_DONE)),
+        purged_below=config.purged_below,
     )
     return restored(state, _loaded(config.groups))
 

@@ -94,7 +94,7 @@ def open_shard(
     last = log.last_txn
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
-        last = max((last, *(txn for _, txn in state.flushed)))
+        last = max((last, state.purged_below, *(txn for _, txn in state.flushed)))
     clock.resume(last)
     shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading, replicas)
     with shard.lock:
