@@ -68,7 +68,7 @@ def _now_by_ones_own_clock() -> AbstractContextManager[Any]:
     right = ClusterPins.pin
 
     def pin(self: ClusterPins, at: Txn | None, table: TableId | None, deadline: Deadline) -> ClusterPin:
-        own = deadline._clock.wall_ms()  # type: ignore[attr-defined]
+        own = deadline._clock.wall_ms()
         return right(self, pack(own) if at is None else at, table, deadline)
 
     return mock.patch.object(ClusterPins, "pin", pin)

@@ -12,11 +12,11 @@ from threading import Thread
 import stelae
 from stelae.adapters.liveness import ProcessMark
 from stelae.adapters.ownership import read_owner
-from stelae.model.errors import UnknownOutcome
 from tests.clusters import RealCluster, kill, real_cluster, run_stelae, until
 from tests.effort import HANG_S
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
+COUNTER = 500
 
 
 @contextmanager
@@ -35,11 +35,13 @@ def process_of(cluster: RealCluster, server: str) -> ProcessMark:
 
 
 class Writer:
-    """Writes rows one after the other, in a thread; knows which were acknowledged, and which may have happened."""
+    """Writes rows one after the other, and counts them in a row of the same tablet, in a thread; knows which were
+    acknowledged. Whatever is killed, it is told of no unknown outcome."""
 
     def __init__(self, cluster: RealCluster, first: int) -> None:
         self.acknowledged: list[int] = []
-        self.unknown: list[int] = []
+        self.counts: list[int] = []
+        self.error: BaseException | None = None
         self._cluster = cluster
         self._first = first
         self._is_over = False
@@ -49,18 +51,21 @@ class Writer:
     def _write(self) -> None:
         with self._cluster.connect() as db:
             table, row = db.table("t"), self._first
-            while not self._is_over:
-                try:
+            try:
+                while not self._is_over:
                     table.put({"k": row, "v": row})
+                    self.counts.append(table.increment(COUNTER, {"v": 1})["v"])
                     self.acknowledged.append(row)
-                except UnknownOutcome:
-                    self.unknown.append(row)
-                row += 1
+                    row += 1
+            except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+                self.error = error
 
     def wait_for(self, count: int) -> None:
         """Until so many more rows are acknowledged."""
         upto = len(self.acknowledged) + count
-        until(lambda: len(self.acknowledged) >= upto)
+        until(lambda: len(self.acknowledged) >= upto or self.error is not None)
+        if self.error is not None:
+            raise self.error
 
     def end(self) -> None:
         self._is_over = True
@@ -72,7 +77,9 @@ def check_rows(table: stelae.Table, writer: Writer) -> None:
     found = {row["k"]: row["v"] for row in table.scan(stelae.col("k") >= 1_000)}
     assert all(row == value for row, value in found.items())
     assert set(writer.acknowledged) <= found.keys(), "an acknowledged row is lost"
-    assert found.keys() <= {*writer.acknowledged, *writer.unknown}
+    assert found.keys() == set(writer.acknowledged)
+    assert writer.counts == list(range(1, len(writer.counts) + 1)), "an increment was lost or done twice"
+    assert table.get(COUNTER) == {"k": COUNTER, "v": len(writer.counts)}
 
 
 def test_another_shard_leads_when_one_is_killed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import stelae
 from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.schema import ColumnsGroup
 from stelae.sim.world import WorldSettings
 from tests.cluster.processes import MASTERS, SHARDS
 from tests.cluster.scripted import LEASE_S, SOON, Stage, play
@@ -58,8 +59,8 @@ def compact(db: stelae.Database) -> bool:
 
 def add_column(name: str) -> Callable[[stelae.Database], bool]:
     def add(db: stelae.Database) -> bool:
-        (group,) = db.table("t").schema.groups
-        if name not in {column.name for column in group.columns}:
+        groups = [group for group in db.table("t").schema.groups if isinstance(group, ColumnsGroup)]
+        if name not in {column.name for group in groups for column in group.columns}:
             db.alter_table("t", add={"g": {name: "int64"}})
         return True
 
@@ -294,7 +295,8 @@ async def others_change_meanwhile(stage: Stage) -> None:
         db.create_namespace("more", if_not_exists=True)
         made = db.create_table("more.u", key={"k": "string"}, groups=groups, if_not_exists=True)
         made.put({"k": "a", "v": 1})
-        return not db.drop_table("more.u")
+        db.drop_table("more.u")
+        return True
 
     await stage.until(make)
     process.resume()

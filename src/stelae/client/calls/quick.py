@@ -12,9 +12,9 @@ from stelae.client.arguments.keys import txn_of
 from stelae.client.calls.aio_session import AsyncSession
 from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.order import Turn, span_of_row
-from stelae.client.calls.steps import Steps
+from stelae.client.calls.steps import Steps, Write
 from stelae.client.calls.views import TableView
-from stelae.model.errors import InvalidArgument, NotCached, Retryable, SnapshotTooOld, StaleSchema
+from stelae.model.errors import InvalidArgument, NotCached, Retryable, SnapshotTooOld, StaleSchema, UnknownOutcome
 from stelae.model.ids import Row, SchemaVersion, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.service.backend import Backend, RowsOnLoop, Values
@@ -113,11 +113,13 @@ async def put_on_loop(
     if order.has_turns and not order.is_free(table, span):
         return await session.run(steps(), deadline)
     turn = order.take(table, span)
-    held = _HeldTurn(turn)
+    held, numbering = _HeldTurn(turn), session.session.begin_numbering()
     try:
-        begun = rows.begin_write(table, block, deadline, held.leave)
+        sent = Write(table, (block,))
+        numbering.number(sent)
+        begun = rows.begin_write(table, sent.blocks[0], deadline, held.leave)
         if begun is None:
-            return await session.run(steps(), deadline, turn=held.give())
+            return await session.run(steps(), deadline, turn=held.give(), numbering=numbering)
         try:
             return await begun.result()
         except asyncio.CancelledError:
@@ -125,13 +127,15 @@ async def put_on_loop(
                 held.is_left = True
             raise
         except StaleSchema:
-            return await session.run(steps(), deadline, turn=held.give())
-        except Retryable as error:
-            return await session.run(steps(), deadline, failed=error, turn=held.give())
+            return await session.run(steps(), deadline, turn=held.give(), numbering=numbering)
+        except (Retryable, UnknownOutcome) as error:
+            again = numbering.judge(sent, error)
+            return await session.run(steps(), deadline, failed=again, turn=held.give(), numbering=numbering)
         except MISTAKES as error:
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
     finally:
         held.end()
+        numbering.end()
 
 
 class _HeldTurn:

@@ -6,11 +6,12 @@ version it was saved with; the caller alters it, version by version, to the sche
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
@@ -19,6 +20,7 @@ from stelae.model.ids import Epoch, GroupId, Index, SchemaVersion, TableId, Tabl
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
 from stelae.storage.log.commits import TabletCommits
+from stelae.storage.log.done import NOTHING_DONE, SavedDone, done_of
 from stelae.storage.tablet.parts import FamilySet, Naming
 from stelae.storage.tablet.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
 
@@ -37,9 +39,14 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 class TabletConfig(msgspec.Struct, frozen=True):
     """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
+<<<<<<< HEAD
     hold the tablet's own records; those before log format 2 had none. `purged_below`: a snapshot before it cannot be
     read, since a compaction may have dropped what it needs; of configs before there was one, the store knows by its
     horizons."""
+=======
+    hold the tablet's own records; those before log format 2 had none. `done`: the numbered writes that were let in and
+    decided."""
+>>>>>>> main
 
     version: int
     tablet: TabletId
@@ -54,7 +61,11 @@ class TabletConfig(msgspec.Struct, frozen=True):
     resize: int
     log: str
     stable: Index = Index(0)
+<<<<<<< HEAD
     purged_below: Txn = TXN_MIN
+=======
+    done: SavedDone | UnsetType = UNSET
+>>>>>>> main
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -75,9 +86,9 @@ class ConfigStore(Protocol):
         ...
 
 
-def config_of(state: TabletState, log: str = "") -> TabletConfig:
+def config_of(state: TabletState, log: str = "", undecided: Collection[Txn] = ()) -> TabletConfig:
     """`log`: that of the server that has the tablet. Once it takes no more writes and has all in files, no log holds
-    anything of it, and its config names none."""
+    anything of it, and its config names none. `undecided`: what may still be taken back."""
     has_left = state.is_frozen and all(memory.is_empty for memory in state.memories)
     return TabletConfig(
         version=CONFIG_VERSION,
@@ -93,7 +104,11 @@ def config_of(state: TabletState, log: str = "") -> TabletConfig:
         resize=state.resize,
         log="" if has_left else log,
         stable=state.stable,
+<<<<<<< HEAD
         purged_below=state.purged_below,
+=======
+        done=state.commits.done.saved(undecided) or UNSET,
+>>>>>>> main
     )
 
 
@@ -139,8 +154,12 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         epoch=config.epoch,
         resize=config.resize,
         stable=config.stable,
+<<<<<<< HEAD
         commits=TabletCommits(config.stable),
         purged_below=config.purged_below,
+=======
+        commits=TabletCommits(config.stable, done=done_of(config.done or NOTHING_DONE)),
+>>>>>>> main
     )
     return restored(state, _loaded(config.groups))
 

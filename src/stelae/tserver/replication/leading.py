@@ -121,7 +121,7 @@ class Leading:
         with shard.lock:
             shard.commits.has_quorums = True
             quorum = Quorum(replica.last.index, dict.fromkeys(others, Index(0)), self._wake)
-            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum)
+            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum, state.commits.done)
             state = replace(state, epoch=Epoch(lead.epoch), commits=commits)
             led = Led(lead, self._me, replica, quorum, state, others)
             self.led[lead.tablet] = led
