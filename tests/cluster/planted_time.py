@@ -21,7 +21,7 @@ from stelae.registry.leases.shard import shard_lease_of
 from stelae.registry.senders import Sender
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
-from stelae.storage import shard as storage
+from stelae.storage import outcomes
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig, config_of
 from stelae.storage.tablet.state import TabletState
@@ -43,10 +43,10 @@ class PlantedInStory:
 
 
 def _purged_is_not_saved() -> AbstractContextManager[Any]:
-    def config(state: TabletState, log: str = "") -> TabletConfig:
-        return msgspec.structs.replace(config_of(state, log), purged_below=TXN_MIN)
+    def config(state: TabletState, *about: Any) -> TabletConfig:
+        return msgspec.structs.replace(config_of(state, *about), purged_below=TXN_MIN)
 
-    return mock.patch.object(storage, "config_of", config)
+    return mock.patch.object(outcomes, "config_of", config)
 
 
 def _purged_is_not_looked_at() -> AbstractContextManager[Any]:

@@ -38,6 +38,7 @@ from stelae.storage.log.futures import all_done, settled_all
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
 from stelae.storage.memory.insertion import insert
+from stelae.storage.memory.memory import Memory
 from stelae.storage.outcomes import Outcomes
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
 from stelae.storage.replicas.replica import Replica
@@ -276,28 +277,12 @@ class Shard(Outcomes):
             self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
         self._wake()
 
-<<<<<<< HEAD
     def forget_memory(self, memory: Memory) -> None:
         """A memory that lies in files now: as `recount_memory`, without looking at all others."""
         with self.lock:
             self._in_memory_bytes = max(0, self._in_memory_bytes - memory.size_bytes)
         self._wake()
 
-    def _wake(self) -> None:
-        """There may be room now."""
-        with self.lock:
-            waiting, self._room = self._room, []
-        for future in waiting:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
-
-    def memories(self) -> list[Memory]:
-        """All that is not in files yet, each once."""
-        with self.lock:
-            return list({id(m): m for state in self._map.states.values() for m in state.memories}.values())
-
-=======
->>>>>>> main
     def drain(self, until: TimeLeft | None = None) -> None:
         """Write and sync what was let in before; what others let in meanwhile is left to them. If another thread is at
         it, wait for that, no longer than `until`."""

@@ -39,14 +39,9 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 class TabletConfig(msgspec.Struct, frozen=True):
     """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
-<<<<<<< HEAD
     hold the tablet's own records; those before log format 2 had none. `purged_below`: a snapshot before it cannot be
     read, since a compaction may have dropped what it needs; of configs before there was one, the store knows by its
-    horizons."""
-=======
-    hold the tablet's own records; those before log format 2 had none. `done`: the numbered writes that were let in and
-    decided."""
->>>>>>> main
+    horizons. `done`: the numbered writes that were let in and decided."""
 
     version: int
     tablet: TabletId
@@ -61,11 +56,8 @@ class TabletConfig(msgspec.Struct, frozen=True):
     resize: int
     log: str
     stable: Index = Index(0)
-<<<<<<< HEAD
     purged_below: Txn = TXN_MIN
-=======
     done: SavedDone | UnsetType = UNSET
->>>>>>> main
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -104,11 +96,8 @@ def config_of(state: TabletState, log: str = "", undecided: Collection[Txn] = ()
         resize=state.resize,
         log="" if has_left else log,
         stable=state.stable,
-<<<<<<< HEAD
         purged_below=state.purged_below,
-=======
         done=state.commits.done.saved(undecided) or UNSET,
->>>>>>> main
     )
 
 
@@ -154,12 +143,8 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         epoch=config.epoch,
         resize=config.resize,
         stable=config.stable,
-<<<<<<< HEAD
-        commits=TabletCommits(config.stable),
-        purged_below=config.purged_below,
-=======
         commits=TabletCommits(config.stable, done=done_of(config.done or NOTHING_DONE)),
->>>>>>> main
+        purged_below=config.purged_below,
     )
     return restored(state, _loaded(config.groups))
 
