@@ -39,9 +39,9 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 class TabletConfig(msgspec.Struct, frozen=True):
     """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
-    hold the tablet's own records; those before log format 2 had none. `purged_below`: a snapshot before it cannot be
-    read, since a compaction may have dropped what it needs; of configs before there was one, the store knows by its
-    horizons. `done`: the numbered writes that were let in and decided."""
+    hold the tablet's own records; those before log format 2 had none. `done`: the numbered writes that were let in and
+    decided. `purged_below`: a snapshot before it cannot be read, since a compaction may have dropped what it needs; of
+    configs before there was one, the store knows by its horizons."""
 
     version: int
     tablet: TabletId
@@ -56,8 +56,8 @@ class TabletConfig(msgspec.Struct, frozen=True):
     resize: int
     log: str
     stable: Index = Index(0)
-    purged_below: Txn = TXN_MIN
     done: SavedDone | UnsetType = UNSET
+    purged_below: Txn = TXN_MIN
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -96,8 +96,8 @@ def config_of(state: TabletState, log: str = "", undecided: Collection[Txn] = ()
         resize=state.resize,
         log="" if has_left else log,
         stable=state.stable,
-        purged_below=state.purged_below,
         done=state.commits.done.saved(undecided) or UNSET,
+        purged_below=state.purged_below,
     )
 
 
