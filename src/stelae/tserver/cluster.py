@@ -30,6 +30,7 @@ from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, Files
 from stelae.registry.incarnations import ShardFence, ShardLife, read_lives, register_shard
 from stelae.registry.masters.heartbeats import Registration
 from stelae.registry.replication.appending import REPLICATION_OPERATIONS, AppendAnswer, AppendPart
+from stelae.registry.replication.comparing import REPLICA_IMAGES
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline, left_of
@@ -38,6 +39,7 @@ from stelae.service.reports import CheckReport, Progress
 from stelae.service.table import SHARD_OPERATIONS
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile
+from stelae.storage.replicas.comparing import ReplicaImage, image_of
 from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
@@ -52,7 +54,13 @@ from stelae.tserver.telling.counts import EventCounts
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
 
-OPERATIONS = {**SHARD_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL, **REPLICATION_OPERATIONS}
+OPERATIONS = {
+    **SHARD_OPERATIONS,
+    INFO.name: INFO,
+    **SHARD_CONTROL,
+    **REPLICATION_OPERATIONS,
+    REPLICA_IMAGES.name: REPLICA_IMAGES,
+}
 """What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
 master, and a schema is never newer than the tablets that are read by it."""
 
@@ -143,7 +151,10 @@ class ClusterShard:
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
         """The master is waited for until the deadline; what is here takes as long as it takes."""
-        return self.server.check(partial(self._look_at_rest, deadline), progress)
+        return self.server.check(partial(self._look_at_rest, deadline), progress, self._ask_images)
+
+    def _ask_images(self, member: str, tablets: Sequence[TabletId]) -> Sequence[ReplicaImage | None]:
+        return self._run(self._parts.streams.ask_images(member, tablets))
 
     def _look_at_rest(self, deadline: Deadline | None, look: Callable[[Catalog, TabletsRecorded], None]) -> None:
         """Until the master has changed nothing while it was looked. Each look has the caller's time anew."""
@@ -191,6 +202,19 @@ class ClusterShard:
             if log != self._parts.fence.log:
                 return AppendAnswer()
             return self._hosting.host(table, tablet, epoch, kept, deadline)
+
+    def replica_images(
+        self,
+        log: str,
+        tablets: Sequence[TabletId],
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it never waits
+    ) -> tuple[ReplicaImage | None, ...]:
+        """What is here of tablets, for their leader, which compares."""
+        with self.server.visits.visit(), self.server.shard.lock:
+            replicas = self.server.shard.replicas if log == self._parts.fence.log else {}
+            found = (replicas.get(TabletId(tablet)) for tablet in tablets)
+            return tuple(None if replica is None else image_of(replica) for replica in found)
 
     @property
     def _hosting(self) -> Hosting:

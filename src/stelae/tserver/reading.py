@@ -8,7 +8,7 @@ finds out whether it has happened (`changes`): after its snapshot is chosen, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TypeVar
@@ -284,6 +284,12 @@ def now(shard: Shard, wall_ms: int, heard: Txn = TXN_MIN) -> Txn:
     if wall > commits.visible:
         shard.ready(wall)
     return commits.newest
+
+
+def check_readable(shard: Shard, tables: Collection[TableId], at: Txn) -> None:
+    """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
+    if tables:
+        shard.check_snapshot(min(tables, key=shard.horizon), at)
 
 
 def lost_file(error: NotFound) -> StelaeError:

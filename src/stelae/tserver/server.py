@@ -43,8 +43,9 @@ from stelae.tserver.jobs.tickets import Tickets
 from stelae.tserver.keeper import Keeper, patience
 from stelae.tserver.lives import Life
 from stelae.tserver.quick import QuickReader
-from stelae.tserver.reading import TableReader, now
+from stelae.tserver.reading import TableReader, check_readable, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
+from stelae.tserver.replication.comparing import AskImages
 from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.telling.troubles import FLUSH, Troubles
@@ -84,7 +85,9 @@ class TabletServer:
         if not settings.is_alone:
             me, lives, schemas_of = settings.replica, found.lives, tables.schemas_of
             wake = lambda: self.wakes.streams()  # noqa: E731, PLW0108 - set later
-            self.hosting = Hosting(me, shard, upkeep, lives, schemas_of, wake, self._expect_pins)
+            self.hosting = Hosting(
+                me, shard, upkeep, lives, schemas_of, wake, lambda table: self.keeper.expect_pins(table)
+            )
         self.control = TabletControl(
             shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away, self.hosting
         )
@@ -128,7 +131,7 @@ class TabletServer:
         the loop's. `visits`: those of a store that the server is part of. `proved` is called when all that was found
         has proved good, before anything is changed. `listener` hears what happens from then on."""
         tell = Listeners(listener)
-        found = recover_shard(ports, tables, settings, tell, proved or _nothing)
+        found = recover_shard(ports, tables, settings, tell, proved or (lambda: None))
         try:
             visits = visits or Visits(settings.place, tables.info)
             return TabletServer(ports, tables, master, settings, found, visits, tell)
@@ -151,9 +154,6 @@ class TabletServer:
 
     def report(self, table: TableId | None = None) -> TabletReport:
         return self.control.report(table)
-
-    def _expect_pins(self, table: TableId) -> None:
-        self.keeper.expect_pins(table)
 
     def life(self, tablet: TabletId) -> Life:
         return self.control.life(tablet)
@@ -330,14 +330,8 @@ class TabletServer:
         self.visits.check()
         with self.shard.lock:
             if at is not None:
-                self._check_readable(at)
+                check_readable(self.shard, self._tables.ids(), at)
             return self.shard.pin(self.now(deadline=deadline) if at is None else at)
-
-    def _check_readable(self, at: Txn) -> None:
-        """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
-        tables = self._tables.ids()
-        if tables:
-            self.shard.check_snapshot(min(tables, key=self.shard.horizon), at)
 
     # -- upkeep by hand: as long as it takes
 
@@ -370,13 +364,15 @@ class TabletServer:
         self.visits.check()
         return self._by_hand.metrics()
 
-    def check(self, tables_at_rest: AtRest, progress: Progress | None = None) -> CheckReport:
-        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded."""
+    def check(
+        self, tables_at_rest: AtRest, progress: Progress | None = None, ask_images: AskImages | None = None
+    ) -> CheckReport:
+        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded, `ask_images` what
+        others have of the tablets that are led here."""
         with self.visits.visit():
-            logs, away = self._ports.logs, self.control.away
+            known = (self.shard, self.upkeep, self._ports.logs, self._tables, self.life, tables_at_rest)
             server = None if self._is_alone else self.name
-            check = StoreCheck(self.shard, self.upkeep, logs, self._tables, self.life, tables_at_rest, away, server)
-            return check.run(progress)
+            return StoreCheck(*known, self.control.away, server, self.hosting, ask_images).run(progress)
 
     # -- the end
 
@@ -401,7 +397,3 @@ class TabletServer:
                 self._is_closed = True
                 self.visits.end()
                 self.shard.abandon()
-
-
-def _nothing() -> None:
-    return

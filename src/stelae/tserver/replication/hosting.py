@@ -19,6 +19,7 @@ from stelae.registry.control import (
     NewReplica,
     NewTablet,
     ReportedReplica,
+    ResignTablets,
     SplitTablet,
 )
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
@@ -55,7 +56,7 @@ class Hosting:
         self._following = Following(shard)
         self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
 
-    def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas) -> None:
+    def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas | ResignTablets) -> None:
         match request:
             case HostTablets(tablets):
                 self._host_new(tablets)
@@ -66,6 +67,8 @@ class Hosting:
                 self.leading.lead(leads)
             case AddReplicas(others):
                 self.leading.add(others)
+            case ResignTablets(tablets, is_forced):
+                self.leading.resign(tablets, is_forced=is_forced)
 
     def _host_new(self, tablets: Sequence[NewTablet]) -> None:
         for each in tablets:
