@@ -85,7 +85,7 @@ class TabletServer:
         if not settings.is_alone:
             me, lives, schemas_of = settings.replica, found.lives, tables.schemas_of
             wake = lambda: self.wakes.streams()  # noqa: E731, PLW0108 - set later
-            expect_pins = lambda table: self.keeper.expect_pins(table)  # noqa: E731, PLW0108 - made later
+            expect_pins = lambda table: self.keeper.expect_pins(table)  # noqa: E731, PLW0108 - likewise
             self.hosting = Hosting(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
         self.control = TabletControl(
             shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away, self.hosting
