@@ -13,7 +13,7 @@ import msgspec
 from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
 from stelae.client.remote.cluster.seen import SeenTime
 from stelae.master.master import Master
-from stelae.master.replication import replication
+from stelae.master.replication import elections
 from stelae.model.errors import StelaeError
 from stelae.model.hybrid import TXN_MIN, pack
 from stelae.model.ids import TableId, Txn
@@ -21,11 +21,10 @@ from stelae.registry.leases.shard import shard_lease_of
 from stelae.registry.senders import Sender
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
-from stelae.storage import shard as storage
+from stelae.storage import outcomes
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig, config_of
 from stelae.storage.tablet.state import TabletState
-from stelae.tserver.cluster import ClusterShard
 from stelae.tserver.keeper import Keeper
 
 
@@ -43,10 +42,10 @@ class PlantedInStory:
 
 
 def _purged_is_not_saved() -> AbstractContextManager[Any]:
-    def config(state: TabletState, log: str = "") -> TabletConfig:
-        return msgspec.structs.replace(config_of(state, log), purged_below=TXN_MIN)
+    def config(state: TabletState, *about: Any) -> TabletConfig:
+        return msgspec.structs.replace(config_of(state, *about), purged_below=TXN_MIN)
 
-    return mock.patch.object(storage, "config_of", config)
+    return mock.patch.object(outcomes, "config_of", config)
 
 
 def _purged_is_not_looked_at() -> AbstractContextManager[Any]:
@@ -68,7 +67,7 @@ def _now_by_ones_own_clock() -> AbstractContextManager[Any]:
     right = ClusterPins.pin
 
     def pin(self: ClusterPins, at: Txn | None, table: TableId | None, deadline: Deadline) -> ClusterPin:
-        own = deadline._clock.wall_ms()  # type: ignore[attr-defined]
+        own = deadline._clock.wall_ms()
         return right(self, pack(own) if at is None else at, table, deadline)
 
     return mock.patch.object(ClusterPins, "pin", pin)
@@ -94,7 +93,7 @@ def _the_bound_is_not_taken_over() -> AbstractContextManager[Any]:
     def lease_of(entry: Any) -> Any:
         return msgspec.structs.replace(shard_lease_of(entry), bound=0)
 
-    return mock.patch.object(replication, "shard_lease_of", lease_of)
+    return mock.patch.object(elections, "shard_lease_of", lease_of)
 
 
 def _altered_when_most_have_followed() -> AbstractContextManager[Any]:
@@ -107,10 +106,6 @@ def _altered_when_most_have_followed() -> AbstractContextManager[Any]:
             return
 
     return mock.patch.object(Master, "_ask_all", ask)
-
-
-def _the_catalog_is_not_waited_for() -> AbstractContextManager[Any]:
-    return mock.patch.object(ClusterShard, "_wait_for_catalog", lambda self, *_: self.catalog.latest)
 
 
 PLANTED_IN_TIME = [
@@ -185,13 +180,5 @@ PLANTED_IN_TIME = [
         0,
         3,
         _altered_when_most_have_followed,
-    ),
-    PlantedInStory(
-        "catalog-is-not-waited-for",
-        "a shard does what it is asked with the catalog that it has",
-        "led by who was behind the catalog",
-        0,
-        40,
-        _the_catalog_is_not_waited_for,
     ),
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import stelae
 from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.schema import ColumnsGroup
 from stelae.sim.world import WorldSettings
 from tests.cluster.processes import MASTERS, SHARDS
 from tests.cluster.scripted import LEASE_S, SOON, Stage, play
@@ -58,8 +59,8 @@ def compact(db: stelae.Database) -> bool:
 
 def add_column(name: str) -> Callable[[stelae.Database], bool]:
     def add(db: stelae.Database) -> bool:
-        (group,) = db.table("t").schema.groups
-        if name not in {column.name for column in group.columns}:
+        groups = [group for group in db.table("t").schema.groups if isinstance(group, ColumnsGroup)]
+        if name not in {column.name for group in groups for column in group.columns}:
             db.alter_table("t", add={"g": {name: "int64"}})
         return True
 
@@ -74,14 +75,12 @@ def refused(read: Callable[[], object]) -> None:
     raise AssertionError(f"the snapshot was purged, and is read: {found}")
 
 
-async def follow(stage: Stage, *, returns: bool = False) -> None:
-    """Kill the leader of the table's first tablet, for good unless it `returns`; until another leads."""
+async def follow(stage: Stage) -> str:
+    """Kill the leader of the table's first tablet, and keep it down, until another leads; who it was."""
     first = await stage.leader()
-    if returns:
-        stage.world.kill(first)
-    else:
-        stage.world.keep_down(first)
+    stage.world.keep_down(first)
     await stage.until(lambda db: db.table("t").tablets()[0].server.partition("/")[0] != first)
+    return first
 
 
 async def above_what_was_read(stage: Stage) -> None:
@@ -184,7 +183,7 @@ async def held_through_a_change_of_leaders(stage: Stage) -> None:
     await stage.do(lambda db: held.append(db.table("t").scan()), "reader")
     for row in ROWS:
         await stage.do(put(row, 2))
-    await follow(stage)
+    stage.world.let_up(await follow(stage))  # what is erased now is asked of all
     await stage.until(compact)
     found = await stage.do(lambda _: {row["k"]: row["v"] for row in held[0]}, "reader")
     assert found == dict.fromkeys(ROWS, 1)
@@ -294,7 +293,8 @@ async def others_change_meanwhile(stage: Stage) -> None:
         db.create_namespace("more", if_not_exists=True)
         made = db.create_table("more.u", key={"k": "string"}, groups=groups, if_not_exists=True)
         made.put({"k": "a", "v": 1})
-        return not db.drop_table("more.u")
+        db.drop_table("more.u")
+        return True
 
     await stage.until(make)
     process.resume()

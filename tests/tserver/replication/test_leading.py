@@ -29,6 +29,8 @@ class Leader:
         kept = ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config_bytes(), ())
         Following(self.engine.shard).host(TABLE, TABLET, 0, kept)
         shard, upkeep = self.engine.shard, self.engine.upkeep
+        with shard.lock:
+            shard.install([], list(shard.tablets()))  # it would have the same rows
         self.leading = Leading(
             "me", shard, upkeep, TabletLives(), lambda _: self.schemas, lambda: None, self.expected.append
         )
