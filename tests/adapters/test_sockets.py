@@ -462,3 +462,36 @@ def test_where_more_wait_than_are_let_in(directory: Path) -> None:
             taken.extend(connector.connect(5) for _ in range(100))
         for each in taken:
             each.close()
+
+
+def test_a_thread_and_the_loop_send_on_one_connection(tmp_path: Path) -> None:
+    """While the peer reads now and then: frames are whole, those of each in their order, none twice, none lost."""
+
+    async def both(here: Connection, there: Connection) -> None:
+        aside: list[Frame] = []
+
+        def send() -> None:
+            for number in range(3_000):
+                each = frame(2 * number, bytes(number % 9_000))
+                if here.send_aside(each):
+                    aside.append(each)
+
+        sending = asyncio.create_task(asyncio.to_thread(send))
+        own, found = [], []
+        while not sending.done():
+            own.append(frame(2 * len(own) + 1, bytes(len(own) % 9_000)))
+            await here.send(own[-1])
+            while len(own) % 40 == 0 and (come := there.take()) is not None:
+                found.append(come)
+            await asyncio.sleep(0)
+        await sending
+        while len(found) < len(own) + len(aside):
+            come = await there.receive()
+            assert come is not None
+            found.append(come)
+        assert aside
+        assert [each for each in found if each.request_id % 2] == own
+        assert [each for each in found if not each.request_id % 2] == aside
+        assert there.take() is None
+
+    talk(tmp_path, both)

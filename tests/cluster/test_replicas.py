@@ -15,11 +15,11 @@ from stelae.adapters.liveness import ProcessMark, send_signal, wait_for_end
 from stelae.adapters.ownership import read_owner
 from stelae.launch.access import Access
 from stelae.launch.looking import ClusterMasters
-from stelae.model.errors import UnknownOutcome
 from tests.clusters import RealCluster, kill, real_cluster, refusal, run_stelae, until
 from tests.effort import HANG_S
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
+COUNTER = 500
 
 
 @contextmanager
@@ -44,12 +44,14 @@ def node_process(cluster: RealCluster, node: str) -> ProcessMark:
 
 
 class Writer:
-    """Writes rows one after the other, in a thread, and reads each back; knows which were acknowledged, and which may
-    have happened. `error`: what it ended with, if that is not expected."""
+    """Writes rows one after the other, in a thread, and reads each back; knows which were acknowledged. Whatever is
+    killed, it is told of no unknown outcome. `counter`: a row in which it counts them. `error`: what it ended with, if
+    that is not expected."""
 
-    def __init__(self, cluster: RealCluster, first: int) -> None:
+    def __init__(self, cluster: RealCluster, first: int, counter: int | None = None) -> None:
         self.acknowledged: list[int] = []
-        self.unknown: list[int] = []
+        self.counts: list[int] = []
+        self._counter = counter
         self.error: BaseException | None = None
         self._cluster = cluster
         self._first = first
@@ -62,22 +64,21 @@ class Writer:
             with self._cluster.connect() as db:
                 table, row = db.table("t"), self._first
                 while not self._is_over:
-                    try:
-                        table.put({"k": row, "v": row})
-                        self.acknowledged.append(row)
-                    except UnknownOutcome:
-                        self.unknown.append(row)
-                    else:
-                        assert table.get(row) == {"k": row, "v": row}, "an older read after an acknowledged write"
+                    table.put({"k": row, "v": row})
+                    assert table.get(row) == {"k": row, "v": row}, "an older read after an acknowledged write"
+                    if self._counter is not None:
+                        self.counts.append(table.increment(self._counter, {"v": 1})["v"])
+                    self.acknowledged.append(row)
                     row += 1
-        except BaseException as error:  # noqa: BLE001 - for the test
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
             self.error = error
 
     def wait_for(self, count: int) -> None:
         """Until so many more rows are acknowledged."""
         upto = len(self.acknowledged) + count
         until(lambda: len(self.acknowledged) >= upto or self.error is not None)
-        assert self.error is None, self.error
+        if self.error is not None:
+            raise self.error
 
     def end(self) -> None:
         self._is_over = True
@@ -90,12 +91,14 @@ def check_rows(table: stelae.Table, writer: Writer) -> None:
     found = {row["k"]: row["v"] for row in table.scan(stelae.col("k") >= 1_000)}
     assert all(row == value for row, value in found.items())
     assert set(writer.acknowledged) <= found.keys(), "an acknowledged row is lost"
-    assert found.keys() <= {*writer.acknowledged, *writer.unknown}
+    assert found.keys() == set(writer.acknowledged)
+    assert writer.counts == list(range(1, len(writer.counts) + 1)), "an increment was lost or done twice"
+    assert table.get(COUNTER) == {"k": COUNTER, "v": len(writer.counts)}
 
 
 def test_another_shard_leads_when_one_is_killed(tmp_path: Path) -> None:
     with three_nodes(tmp_path) as (cluster, db, table):
-        writer = Writer(cluster, 1_000)
+        writer = Writer(cluster, 1_000, COUNTER)
         writer.wait_for(20)
         leader = table.tablets()[-1]
         assert len(leader.replicas) == 2
@@ -158,7 +161,6 @@ def test_nodes_are_restarted_one_after_the_other_and_no_call_fails(tmp_path: Pat
         for writer in writers:
             writer.wait_for(5)
             writer.end()
-            assert not writer.unknown, "a call was told that its outcome is unknown"
         found = {row["k"] for row in table.scan()}
         assert found == {*writers[0].acknowledged, *writers[1].acknowledged}
         assert "can be stopped: " in run_stelae("node", "drain", "node-1", "--cluster", cluster.address).stdout

@@ -192,6 +192,74 @@ def test_frames_that_need_not_wait_are_sent_and_taken_at_once(world: TalkWorld) 
     talk(world, both)
 
 
+def test_whoever_hears_of_frames_can_take_them_and_answer(world: TalkWorld) -> None:
+    async def both(here: Connection, there: Connection) -> None:
+        heard: list[Frame] = []
+
+        def answer() -> None:
+            while (come := there.take()) is not None:
+                heard.append(come)
+                assert there.send_now(come)
+
+        there.hear(answer)
+        sent = [frame(number, bytes(10 * number)) for number in range(40)]
+        for each in sent:
+            await here.send(each)
+        assert await some(here, len(sent)) == sent == heard
+        there.hear(None)
+        await here.send(frame(99))
+        assert await there.receive() == frame(99)
+        assert heard == sent
+
+    talk(world, both)
+
+
+def test_what_is_heard_of_and_not_taken_is_received(world: TalkWorld) -> None:
+    """In the order it came, whoever takes it; and so is the end."""
+
+    async def both(here: Connection, there: Connection) -> None:
+        found: list[Frame] = []
+
+        def take_even() -> None:
+            if len(found) % 2 == 0 and (come := there.take()) is not None:
+                found.append(come)
+
+        there.hear(take_even)
+
+        async def receive() -> None:
+            while (come := await there.receive()) is not None:
+                found.append(come)
+
+        receiving = asyncio.create_task(receive())
+        sent = [frame(number, bytes(300 * number)) for number in range(100)]
+        for each in sent:
+            await here.send(each)
+        closing = asyncio.create_task(here.close())
+        await receiving
+        await closing
+        assert found == sent
+
+    talk(world, both)
+
+
+def test_frames_that_are_sent_aside_arrive_whole_or_were_refused(world: TalkWorld) -> None:
+    async def both(here: Connection, there: Connection) -> None:
+        body, sent = bytes(10_000), 0
+        while here.send_aside(frame(sent, body)):
+            sent += 1
+            assert sent * len(body) <= UNTAKEN_BYTES_MAX
+        assert await some(there, sent) == [frame(number, body) for number in range(sent)]
+        await here.send(frame(7))
+        assert await there.receive() == frame(7)
+        is_sent = here.send_aside(frame(8))
+        assert is_sent == bool(sent)  # not with TLS
+        await here.close()
+        assert not here.send_aside(frame(9))
+        assert await rest(there) == [frame(8)] * is_sent
+
+    talk(world, both)
+
+
 def test_whoever_cannot_wait_does_not_overtake_those_who_do(world: TalkWorld) -> None:
     async def both(here: Connection, there: Connection) -> None:
         body, sent = bytes(100_000), 0

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from heapq import heappop, heappush
 from threading import TIMEOUT_MAX, Condition, Event, Lock, Thread, current_thread
 from typing import TypeVar
@@ -86,6 +87,26 @@ class LoopThread:
         await asyncio.gather(*others, return_exceptions=True)
 
 
+class _Call:
+    """To a thread that looks when it is called: however often before it looks, it looks once. An Event does the same in
+    three times the steps, and each write that comes alone takes one."""
+
+    __slots__ = ("_is_silent",)
+
+    def __init__(self) -> None:
+        self._is_silent = Lock()
+        self._is_silent.acquire()
+
+    def give(self) -> None:
+        if self._is_silent.locked():
+            with suppress(RuntimeError):  # somebody else called at the same moment
+                self._is_silent.release()
+
+    def wait(self, seconds: float | None) -> None:
+        """Until there is a call, which is answered by that, or for so long."""
+        self._is_silent.acquire(timeout=-1 if seconds is None else seconds)
+
+
 class StepThread:
     """Takes a step when it is woken, and more while the step says that there are; also every `period_s`, if given. A
     step that fails is tried again after a while, ever less often: what it does is not lost by it. The first failure of
@@ -99,28 +120,26 @@ class StepThread:
         self._ended = Event()
         self._step = step
         self._period_s = period_s
-        self._woken = Event()
+        self._call = _Call()
         self._failed: type[Exception] | None = None
         self._retry_s = _RETRY_S_MIN
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        if not self._woken.is_set():
-            self._woken.set()
+        self._call.give()
 
     def close(self) -> None:
         """The step under way is the last one. Closing twice is no error."""
 
         self._ended.set()
-        self._woken.set()
+        self._call.give()
         if current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self._woken.wait(self._period_s)
-            self._woken.clear()
+            self._call.wait(self._period_s)
             if self._ended.is_set():
                 return
             try:
@@ -135,7 +154,7 @@ class StepThread:
                 self._tell(error)
                 self._ended.wait(self._retry_s)
                 self._retry_s = min(2 * self._retry_s, _RETRY_S_MAX)
-                self._woken.set()
+                self._call.give()
 
     def _tell(self, error: Exception) -> None:
         if type(error) is not self._failed:

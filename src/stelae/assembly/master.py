@@ -30,7 +30,7 @@ from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.registry.wires.finding import ShardFinder
-from stelae.tserver.counts import note_failure
+from stelae.tserver.telling.counts import note_failure
 from stelae.tserver.visits import Visits
 
 

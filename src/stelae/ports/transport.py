@@ -19,7 +19,7 @@ What arrives, and what that says:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import IntEnum
 from typing import NewType, Protocol
 
@@ -87,6 +87,12 @@ class Connection(Protocol):
         """As `send`, if it need not wait, not for those who send already either; whether the frame is on its way."""
         ...
 
+    def send_aside(self, frame: Frame) -> bool:
+        """As `send_now`, from any thread: the loop need not be woken. False if it is the loop's to do, because others
+        are on their way or the connection has ended: nothing was sent then. Its place among frames that the loop sends
+        meanwhile is any."""
+        ...
+
     async def receive(self) -> Frame | None:
         """The next frame; None, now and ever after, when the peer closed and everything it sent was received.
 
@@ -98,6 +104,12 @@ class Connection(Protocol):
     def take(self) -> Frame | None:
         """The next frame, if it has arrived already. None says nothing else: whether the connection has ended, and how,
         is told by `receive`."""
+        ...
+
+    def hear(self, come: Callable[[], None] | None) -> None:
+        """Have `come` called, on the loop, whenever frames have arrived: so they can be taken (`take`) without a task
+        that is woken for them. What is left then, and the end, is for `receive`; a task that waits there already may
+        also be the first. None: nobody is called any more."""
         ...
 
     async def close(self) -> None:

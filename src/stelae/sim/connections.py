@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -105,6 +106,8 @@ class Way:
         self.room = asyncio.Event()
         """Something was received, or the sender has closed, or heard that its peer is gone."""
         self.delivered = asyncio.Event()
+        self.come: tuple[Callable[[], None], Context] | None = None
+        """Who is told of frames that arrived, and where: in the process that receives."""
 
     @property
     def is_quiet(self) -> bool:
@@ -222,6 +225,9 @@ class Way:
                 self.end = end
                 self.delivered.set()
                 self.opposite.room.set()
+        if self._arrived and self.come is not None:
+            come, context = self.come
+            self._network.loop.call_soon(come, context=context)
         self.news.set()
 
 
@@ -260,6 +266,12 @@ class SimConnection:
         self._out.put(data)
         return True
 
+    def send_aside(self, frame: Frame) -> bool:
+        try:
+            return self.send_now(frame)
+        except (Closed, Unavailable):
+            return False
+
     async def receive(self) -> Frame | None:
         while True:
             if self._is_closed:
@@ -276,6 +288,9 @@ class SimConnection:
 
     def take(self) -> Frame | None:
         return None if self._is_closed else self._back.take()
+
+    def hear(self, come: Callable[[], None] | None) -> None:
+        self._back.come = None if come is None else (come, copy_context())
 
     async def close(self) -> None:
         self.shut()

@@ -27,7 +27,7 @@ from stelae.registry.catalog.service import CatalogService
 from stelae.registry.changes.asking import ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
-from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
+from stelae.registry.incarnations import ShardFence, ShardLife, read_lives, register_shard
 from stelae.registry.masters.heartbeats import Registration
 from stelae.registry.replication.appending import REPLICATION_OPERATIONS, AppendAnswer, AppendPart
 from stelae.registry.replication.comparing import REPLICA_IMAGES
@@ -42,7 +42,6 @@ from stelae.service.tickets import LoadedFile
 from stelae.storage.replicas.comparing import ReplicaImage, image_of
 from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
-from stelae.tserver.counts import EventCounts
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.links import RemoteMasterLink
@@ -50,6 +49,7 @@ from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
+from stelae.tserver.telling.counts import EventCounts
 
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
@@ -299,7 +299,16 @@ class ClusterShard:
         if self._parts.lease.is_deposed:
             self.abandon()
         else:
-            self._end(lambda: self.server.close(compaction_due(self.catalog, self._parts.loop)), in_order=True)
+            self._end(lambda: self.server.close(self._choose_compaction()), in_order=True)
+
+    def _choose_compaction(self) -> Callable[[], None] | None:
+        """What puts the versions of the catalog together, if this shard is the only one: the logs of others may name
+        schemas that nobody would know any more."""
+        try:
+            is_alone = len(self._run(read_lives(self._parts.metastore))) == 1
+        except Unavailable:
+            return None
+        return compaction_due(self.catalog, self._parts.loop) if is_alone else None
 
     def abandon(self) -> None:
         """End without putting anything in order."""

@@ -305,7 +305,8 @@ class TabletControl:
             self._upkeep.forget(tablets)
             return
         with self._shard.lock:
-            here = [tablet for tablet in tablets if tablet in self._shard.tablets()]
+            known = self._shard.tablets()
+            here = [tablet for tablet in tablets if tablet in known]
             self._shard.install([], here)
         self._away |= {tablet: self._configs.saved(tablet) for tablet in here}
 

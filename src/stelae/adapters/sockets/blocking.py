@@ -3,6 +3,9 @@
 A connection is used by one caller at a time and may be closed by any: closing shuts the socket down, which ends waiting
 at once, and the descriptor goes back to the system when nobody is inside any more. In a forked child connections may
 only be closed, and that leaves the parent's as they are.
+
+The socket itself never blocks: who has to wait waits for it to be ready, which takes fewer calls of the system than a
+timeout of the socket's own.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ class BlockingStream:
         is_reset_an_end: bool = False,
     ) -> None:
         self._socket = opened
+        opened.setblocking(False)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(opened, select.POLLIN)
+        self._writable.register(opened, select.POLLOUT)
         self._limits = limits
         self._tls = tls
         self._is_reset_an_end = is_reset_an_end
@@ -110,12 +117,7 @@ class BlockingStream:
             return False
         if self._frames or self._decoder.pending_bytes or (self._tls is not None and self._tls.held_bytes):
             return False
-        poll = select.poll()
-        try:
-            poll.register(self._socket, select.POLLIN)
-            return not poll.poll(0)
-        except (OSError, ValueError):  # closed meanwhile
-            return False
+        return not self._readable.poll(0) and not self._is_closed
 
     def close(self) -> None:
         is_first, self._is_closed = not self._is_closed, True
@@ -150,22 +152,36 @@ class BlockingStream:
                 self._reap()
 
     def _send_all(self, data: bytes | memoryview) -> None:
-        self._wait_no_longer()
-        self._socket.sendall(data)
+        self._left_ms()
+        left = data if type(data) is bytes else memoryview(data).cast("B")
+        while sent := self._send_some(left):
+            if sent == len(left):
+                return
+            left = memoryview(left)[sent:]
+
+    def _send_some(self, data: bytes | memoryview) -> int:
+        """Wait until some of it is taken; return how many bytes: 0 only if there are none."""
+        while True:
+            try:
+                return self._socket.send(data)
+            except BlockingIOError:
+                self._wait(self._writable)
 
     def _receive_some(self) -> int:
         """Wait for bytes; return how many are in the buffer: 0 if the peer has closed."""
-        self._wait_no_longer()
-        try:
-            return self._socket.recv_into(self._buffer)
-        except ConnectionResetError:
-            if self._is_reset_an_end:
-                return 0
-            raise
+        while True:
+            self._wait(self._readable)
+            try:
+                return self._socket.recv_into(self._buffer)
+            except BlockingIOError:
+                continue  # somebody thought that there was something
+            except ConnectionResetError:
+                if self._is_reset_an_end:
+                    return 0
+                raise
 
     def _hear_refusal(self) -> None:
         """A peer that does not let this side in ends the connection, too: raise what it said before."""
-        self._socket.settimeout(0)
         with suppress(OSError):
             while self._fault is None and (size := self._socket.recv_into(self._buffer)):
                 self._take(size)
@@ -209,15 +225,19 @@ class BlockingStream:
             if looks_like_tls(self._first):
                 raise PermissionDenied(NOT_TOLD)
 
-    def _wait_no_longer(self) -> None:
-        """The next call of the socket has what is left of the time: a peer that sends byte by byte gains none."""
+    def _wait(self, ready: select.poll) -> None:
+        """Until the socket can be used, or the time is up: a peer that sends byte by byte gains none."""
+        if not ready.poll(self._left_ms()):
+            raise TimeoutError
+
+    def _left_ms(self) -> float | None:
+        """TimeoutError if nothing is left."""
         if self._until_s is None:
-            self._socket.settimeout(None)
-            return
+            return None
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
-        self._socket.settimeout(left_s)
+        return left_s * 1_000
 
     def _say_end(self, tls: TlsSession) -> None:
         """Tell the peer that nothing is missing, if nobody is inside, nothing is, and the system takes it at once."""
@@ -225,7 +245,6 @@ class BlockingStream:
             try:
                 if tls.is_ready and self._is_whole:
                     with suppress(OSError):
-                        self._socket.settimeout(0)
                         self._socket.send(tls.end())
             finally:
                 self._busy.release()

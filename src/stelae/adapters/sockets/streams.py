@@ -5,9 +5,7 @@ byte once. A connection stops reading while `UNREAD_BYTES_MAX` of frames, or `UN
 received. What is sent waits in the loop's own buffer: a frame enters if it fits `UNSENT_BYTES_MAX` with what is there,
 or alone. An idle connection is a descriptor and a few small objects; no task waits for it here.
 
-To give bytes to the system, and to wake whoever waits for them, costs more than to make a frame. So small frames that
-are sent in one turn of the loop are gathered and given to it together. A frame that comes alone does not wait for
-others: the first of a turn goes at once, unless there were more of them in the last turn that had any.
+Small frames that are sent at about the same time go to the system together (`gathering`).
 
 With TLS (`tls`) the same bytes are sealed and opened between decoder and socket; the handshake is carried out as its
 bytes come, and frames are sent once it is done. A connection whose handshake fails ends like any other: `receive` says
@@ -25,6 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from stelae.adapters.sockets.aside import AsideWriter
+from stelae.adapters.sockets.gathering import Gathering, Parts
 from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, REFUSAL, TlsSession, looks_like_tls
 from stelae.model.errors import Closed, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
@@ -38,8 +38,6 @@ CLOSE_S = 5.0
 CONNECT_S = 10.0
 BUFFER_BYTES = 256 * 1024
 """What is read at once, and what is sealed at once."""
-GATHERED_BYTES_MAX = 64 * 1024
-"""What is gathered of one turn of the loop before it is sent; larger frames go by themselves."""
 
 
 class StreamConnection(asyncio.BufferedProtocol, ABC):
@@ -73,12 +71,9 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         self._sending = asyncio.Lock()
         self._to_send = 0
         """How many tasks wait to send, or are at it: whoever comes then waits behind them."""
-        self._gathered: list[bytes | memoryview] = []
-        self._gathered_bytes = 0
-        self._sent_in_turn = 0
-        """How many frames were sent in this turn of the loop; 0: none, and its end is not waited for."""
-        self._is_busy = False
-        """The last turn that had frames had more than one."""
+        self._gathering: Gathering
+        self._aside = AsideWriter()
+        self._come: Callable[[], None] | None = None
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._ready = asyncio.Event()
@@ -110,8 +105,12 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         # A loop makes streams of its own kind: not every one's are asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        self._gathering = Gathering(self._loop, self._write)
         transport.set_write_buffer_limits(high=0)
-        self.peer = self.prepare(transport.get_extra_info("socket"))
+        opened = transport.get_extra_info("socket")
+        self.peer = self.prepare(opened)
+        if self._tls is None:
+            self._aside.begin(opened.fileno())
         if self._tls is None:
             self._ready.set()
         else:
@@ -125,6 +124,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closed or self._has_end:
             return  # read so that the peer can go on to the end, and not wanted any more
+        self._gathering.note_come()
         if self._tls is None:
             if len(self._first) < FIRST_BYTES:
                 self._first += self._buffer[: min(nbytes, FIRST_BYTES)]
@@ -135,6 +135,8 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._take_plain(self._buffer[:nbytes])
         else:
             self._take_sealed(self._tls, self._buffer[:nbytes])
+        if self._frames:
+            self._tell_of_frames()
 
     def _take_sealed(self, tls: TlsSession, data: memoryview) -> None:
         try:
@@ -164,10 +166,15 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         if fault is not None:
             self._end(ProtocolError(f"{self.peer}: {fault}"))
             self._abort()
-        elif not self._is_paused and self._is_full() and not self._transport.is_closing():
-            self._is_paused = True
-            self._transport.pause_reading()
-        if frames:
+
+    def _tell_of_frames(self) -> None:
+        """Have them taken here and now, as far as somebody does; whoever waits in `receive` gets the others."""
+        if self._come is not None:
+            self._gathering.hear(self._come)
+        if self._frames:
+            if not self._is_paused and self._is_full() and not self._transport.is_closing():
+                self._is_paused = True
+                self._transport.pause_reading()
             self._wake()
 
     def eof_received(self) -> None:
@@ -185,6 +192,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._aside.end()
         if isinstance(exc, ConnectionError):
             self._take_rest()
         if not self._has_end:
@@ -226,11 +234,11 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
                     await self._ready.wait()
                     self._check_open()
                 if not self._has_room(size):
-                    self._send_gathered()
+                    self._gathering.send()
                     if not self._has_room(size):
                         await self._emptied.wait()
                         self._check_open()
-                self._put(parts, size)
+                self._gathering.put(parts, size)
         finally:
             self._to_send -= 1
 
@@ -238,46 +246,36 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         parts = encode_frame(frame, self._limits)
         return self._put_now(parts, _size_of(parts))
 
-    def _put_now(self, parts: list[bytes | memoryview], size: int) -> bool:
+    def _put_now(self, parts: Parts, size: int) -> bool:
         self._check_open()
         if self._to_send or not self._ready.is_set() or not self._has_room(size):
             return False
-        self._put(parts, size)
+        self._gathering.put(parts, size)
         return True
 
     def _has_room(self, size: int) -> bool:
-        unsent = self._transport.get_write_buffer_size() + self._gathered_bytes
+        unsent = self._transport.get_write_buffer_size() + self._gathering.size_bytes + len(self._aside.rest)
         return not unsent or unsent + size <= UNSENT_BYTES_MAX
 
-    def _put(self, parts: list[bytes | memoryview], size: int) -> None:
-        """Send a frame now, or at the end of this turn of the loop."""
-        self._sent_in_turn += 1
-        is_first = self._sent_in_turn == 1
-        if is_first:
-            self._loop.call_soon(self._end_turn)
-        if self._gathered_bytes + size > GATHERED_BYTES_MAX:
-            self._send_gathered()
-            self._write(parts)
-        elif is_first and not self._is_busy:
-            self._write(parts)
-        else:
-            self._gathered += parts
-            self._gathered_bytes += size
+    def _write(self, parts: Parts) -> None:
+        if self._transport.is_closing():
+            return
+        with self._aside.lock:
+            if self._aside.rest:
+                self._transport.write(self._aside.take_rest())
+            for part in parts if self._tls is None else self._tls.seal(parts, BUFFER_BYTES):
+                self._transport.write(part)
 
-    def _end_turn(self) -> None:
-        self._is_busy = self._sent_in_turn > 1
-        self._sent_in_turn = 0
-        self._send_gathered()
+    def send_aside(self, frame: Frame) -> bool:
+        parts = encode_frame(frame, self._limits)
+        if len(parts) > 1 or self._is_closed or self._has_end or self._to_send:
+            return False
+        return self._aside.write(parts[0], self._transport, self._send_rest)
 
-    def _send_gathered(self) -> None:
-        if self._gathered:
-            gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
-            if not self._transport.is_closing():
-                self._write([b"".join(gathered)])
-
-    def _write(self, parts: list[bytes | memoryview]) -> None:
-        for part in parts if self._tls is None else self._tls.seal(parts, BUFFER_BYTES):
-            self._transport.write(part)
+    def _send_rest(self) -> None:
+        """From any thread: of a frame that was sent aside the system took a part."""
+        with suppress(RuntimeError):  # the loop is gone, and its connections with it
+            self._loop.call_soon_threadsafe(self._write, [])
 
     async def receive(self) -> Frame | None:
         while True:
@@ -298,13 +296,17 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def take(self) -> Frame | None:
         return self._take() if self._frames and not self._is_closed else None
 
+    def hear(self, come: Callable[[], None] | None) -> None:
+        self._come = come
+
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self._frames.clear()
             self._wake()
             if self._ended is None and self._ready.is_set():
-                self._send_gathered()
+                self._gathering.send()
+                self._write([])
                 if self._tls is not None and not self._has_end:
                     self._transport.write(self._tls.end())
                 self.begin_end()
@@ -388,5 +390,5 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._waiting.set_result(None)
 
 
-def _size_of(parts: list[bytes | memoryview]) -> int:
+def _size_of(parts: Parts) -> int:
     return len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])

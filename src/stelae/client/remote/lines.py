@@ -94,9 +94,14 @@ class Line:
         return self._connection.is_quiet()
 
     @property
+    def is_done(self) -> bool:
+        """No answer is still to come, and nothing is known of the connection that speaks against it."""
+        return not self._open and not self.is_broken
+
+    @property
     def is_fit(self) -> bool:
         """Whether somebody else may ask on it: no answer is still to come, and the connection stands."""
-        return not self._open and not self.is_broken and self.is_quiet
+        return self.is_done and self.is_quiet
 
     def greet(self, introduction: Introduction, deadline: Deadline) -> None:
         """PermissionDenied, in words, if one side does not let the other in."""
@@ -255,8 +260,8 @@ class Lines:
         with self._change:
             if line not in self._lines:
                 return
-            if line.is_fit and not self._is_closed:
-                self._idle.append(line)
+            if line.is_done and not self._is_closed:
+                self._idle.append(line)  # whoever takes it looks whether it stands
             else:
                 self._forget(line)
             self._change.notify()

@@ -34,6 +34,7 @@ class Wire:
         self.is_stale = False
         """Whoever is at the other end has said that another one is to be asked."""
         self._reading = asyncio.create_task(self._read())
+        connection.hear(self._hear)
 
     async def receive(self, operation: Operation[Any, R], message: Request, body: Bytes, deadline: Deadline) -> R:
         """What comes of a request; one that is given up is forgotten here."""
@@ -104,7 +105,16 @@ class Wire:
         except (Unavailable, Closed) as error:  # nothing was asked
             raise ConnectionLost(f"{self._name}: {error}") from error
 
+    def _hear(self) -> None:
+        """Answers have come: no task is woken for them."""
+        try:
+            while (frame := self._connection.take()) is not None:
+                self._take(frame)
+        except StelaeError as error:
+            self._break(_end_of(error))
+
     async def _read(self) -> None:
+        """What came before anybody heard it, and the end."""
         error: StelaeError
         try:
             while True:
@@ -117,10 +127,8 @@ class Wire:
             error = ConnectionLost(f"{self._name}: it closed the connection before it answered")
         except Closed:
             error = ConnectionLost(f"{self._name}: this side closed the connection")
-        except ProtocolError as failed:
-            error = failed
         except StelaeError as failed:
-            error = failed if isinstance(failed, ConnectionLost) else ConnectionLost(str(failed))
+            error = _end_of(failed)
         self._break(error)
 
     def _take(self, frame: Frame) -> None:
@@ -195,3 +203,8 @@ class Wire:
         self._break(error)
         self._reading.cancel()
         await asyncio.wait((self._reading, *self._ending))
+
+
+def _end_of(error: StelaeError) -> StelaeError:
+    """What those who wait are told of the end of their connection."""
+    return error if isinstance(error, ProtocolError | ConnectionLost) else ConnectionLost(str(error))

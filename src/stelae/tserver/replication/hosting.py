@@ -38,7 +38,7 @@ from stelae.tserver.replication.leading import Leading, tell_deposed
 
 
 class Hosting:
-    """Safe for threads. `me`, `wake`: see `Leading`."""
+    """Safe for threads. `me`, `wake`, `expect_pins`: see `Leading`."""
 
     def __init__(
         self,
@@ -48,12 +48,13 @@ class Hosting:
         lives: TabletLives,
         schemas_of: SchemasOf,
         wake: Callable[[], None],
+        expect_pins: Callable[[TableId], None],
     ) -> None:
         self._shard = shard
         self._upkeep = upkeep
         self._schemas_of = schemas_of
         self._following = Following(shard)
-        self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake)
+        self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
 
     def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas | ResignTablets) -> None:
         match request:

@@ -22,19 +22,23 @@ import msgspec
 from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.records import LogKind
 from stelae.model.errors import NotFound, Unavailable
-from stelae.model.ids import Epoch, Index, TabletId, Txn
+from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.replication.members import MembersNow
 from stelae.storage.log.commits import Quorum, TabletCommits
 from stelae.storage.replicas.replica import Replica
 from stelae.storage.shard import Shard
-from stelae.storage.tablet.opening import SchemasOf, replayed
+from stelae.storage.tablet.opening import SchemasOf, replayed, since
+from stelae.storage.tablet.state import TabletState, altered
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.lives import Life, TabletEvent, TabletLives
 from stelae.tserver.replication.led import Led, Member
 
 OPEN_WAIT_S = 5.0
 """So long is waited for the other members of a tablet that was taken over; after that it opens when they have come."""
+
+_FIRST = 1
+"""The epoch of a tablet that nobody led before."""
 
 RESIGN_WAIT_S = 3.0
 """So long is waited for writes under way in a tablet that is to be led elsewhere; after that it is led on."""
@@ -48,7 +52,8 @@ _TOO_FEW = (
 
 class Leading:
     """Safe for threads: what is known of led tablets is changed under the shard's lock. `me`: what this server's
-    replicas are known by. `wake` is called, from any thread, when there is something to send."""
+    replicas are known by. `wake` is called, from any thread, when there is something to send; `expect_pins`, before a
+    table is read here of which others led tablets, whose snapshots may be held."""
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class Leading:
         lives: TabletLives,
         schemas_of: SchemasOf,
         wake: Callable[[], None],
+        expect_pins: Callable[[TableId], None],
     ) -> None:
         self._me = me
         self._shard = shard
@@ -65,6 +71,7 @@ class Leading:
         self._lives = lives
         self._schemas_of = schemas_of
         self._wake = wake
+        self._expect_pins = expect_pins
         self.led: dict[TabletId, Led] = {}
         self._begun: dict[TabletId, int] = {}
         """The last epoch of each tablet that this process began to lead in: nobody else ever leads in that."""
@@ -119,13 +126,13 @@ class Leading:
         shard = self._shard
         state = replayed(replica, self._schemas_of(lead.table))
         last = max((record.txn for record in replica.tail), default=Txn(0))
-        last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
+        last = max((last, state.purged_below, *state.floors, *(file.txn_max for file in state.files().values())))
         shard.clock.resume(max(last, lead.above))
         others = {name: Member(replica.last.index) for name in lead.members if name != self._me}
         with shard.lock:
             shard.commits.has_quorums = True
             quorum = Quorum(replica.last.index, dict.fromkeys(others, Index(0)), self._wake)
-            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum)
+            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum, state.commits.done)
             state = replace(state, epoch=Epoch(lead.epoch), commits=commits)
             led = Led(lead, self._me, replica, quorum, state, others)
             self.led[lead.tablet] = led
@@ -149,11 +156,23 @@ class Leading:
                     self._make_room(led)
                     if self._lives.life(led.tablet) is not Life.ACTIVE:
                         self._lives.move([led.tablet], TabletEvent.TOOK_OVER)
-                    shard.install([led.state])
+                    if led.lead.epoch > _FIRST:
+                        self._expect_pins(led.table)
+                    shard.install([self._newest(led)])
                     self._upkeep.adopt_config(shard.config(led.state))
                     led.is_open = True
             shard.recount_memory()
         opened.set_result(Txn(0))
+
+    def _newest(self, led: Led) -> TabletState:
+        """Under the newest schema: while the other members were waited for the table may have been altered, and whoever
+        altered it has been told that all is done here. Its config follows."""
+        state = led.state
+        for schema in since(self._schemas_of(led.table), state.schema.version, f"tablet {led.tablet}")[1:]:
+            state = altered(state, schema)
+        if state is not led.state:
+            self._upkeep.touch([led.tablet])
+        return state
 
     def _make_room(self, led: Led) -> None:
         """What the records say is so: a tablet that others came out of is led here no more. Under the lock."""

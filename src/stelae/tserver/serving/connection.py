@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.service import messages as m
 from stelae.service.bodies import Bytes, blocks_apart, pieces, scan_from, taken_columns
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import NEWEST, PIN, SCAN, UNPIN, WRITE, Operation
+from stelae.tserver.serving.answers import answer_frame, outcome_of
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.jobs import HeldPins, begin_task, wait_in_turn
 from stelae.tserver.serving.news import News
 from stelae.tserver.serving.outbox import Outbox
+from stelae.tserver.serving.reading import OVER, RequestReader
 from stelae.tserver.serving.requests import OpenRequest, OpenRequests
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
 from stelae.wire.faults import ProtocolError
@@ -27,9 +30,6 @@ from stelae.wire.messages import end_frame, error_frame
 
 if TYPE_CHECKING:
     from stelae.tserver.serving.service import StoreService
-
-_OVER = (ProtocolError, Unavailable, Closed, TimeoutError)
-"""What ends a connection, and nothing else."""
 
 SMALL_BYTES = 64 * 1024
 """A write of so many bytes is checked and let in faster than a thread is woken for it."""
@@ -46,8 +46,10 @@ class ServedConnection:
         """Done when the last write that came has been given to the backend."""
         self._pins = HeldPins(service.limits.pins_max)
         self._outbox = Outbox(connection)
-        self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
+        self._answered: deque[OpenRequest] = deque()
+        """Writes that were answered by another thread, and are still counted as under way here."""
+        self._reader = RequestReader(connection, self._requests, self._outbox, self._take, self._refuse)
 
     async def run(self) -> None:
         door, is_in = self._service.door, False
@@ -62,23 +64,22 @@ class ServedConnection:
 
     async def _serve(self) -> None:
         if not self._is_leaving:
-            self._reading = asyncio.create_task(self._read())
-            await asyncio.wait((self._reading,))
+            await self._reader.run()
         if self._is_leaving:
             await self._requests.finish(self._service.limits.close_s)
 
     def leave(self) -> None:
         """Ask no more; `run` ends when what is under way is answered, or has had its time."""
         self._is_leaving = True
-        if self._reading is not None:
-            self._reading.cancel()
+        self._forget_answered()
+        if self._reader.has_begun:
+            self._reader.stop()
         else:
             self._service.afterwards(self._connection.close())
 
     async def end(self) -> None:
+        self._reader.stop()
         tasks = self._requests.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
         self._outbox.close()
         if self._pins:
             self._service.afterwards(self._free_pins())
@@ -86,33 +87,23 @@ class ServedConnection:
             self._pins.close()
         if tasks:
             await asyncio.wait(tasks)
-        with suppress(*_OVER):
+        with suppress(*OVER):
             await self._connection.close()
 
     # -- requests
 
-    async def _read(self) -> None:
-        with suppress(*_OVER):
-            while True:
-                if not self._requests.has_room.is_set():
-                    await self._requests.has_room.wait()
-                if not self._outbox.is_empty:
-                    await self._outbox.wait_empty()
-                frame = self._connection.take()
-                if frame is None:
-                    frame = await self._connection.receive()
-                if frame is None:
-                    return
-                try:
-                    self._take(frame)
-                except ProtocolError as error:
-                    await self._send_error(frame.request_id, error)
-                    return
+    def _refuse(self, request: RequestId, error: ProtocolError) -> None:
+        self._outbox.put(self._error_frame(request, error))
 
     def _take(self, frame: Frame) -> None:
         """Answer what needs no waiting, and begin with the rest. ProtocolError: what cannot be answered, and ends the
         connection."""
+        if self._answered:
+            self._forget_answered()
         known = self._requests.get(frame.request_id)
+        if known is not None and known.is_answered:  # whoever answered it has not said so yet
+            self._requests.remove(known)
+            known = None
         match frame.kind:
             case FrameKind.REQUEST if known is None:
                 try:
@@ -161,18 +152,52 @@ class ServedConnection:
         except Exception as error:  # noqa: BLE001 - as for other requests
             future = Future()
             future.set_exception(error)
-        future.add_done_callback(lambda done: self._service.decided.bring((self, request, done)))
+        self._service.undecided[request] = None
+        future.add_done_callback(partial(self._decide, request))
         return True
 
-    def answer_write(self, request: OpenRequest, decided: Future[Txn]) -> None:
-        """A write that was let in is durable, or is not."""
+    def _decide(self, request: OpenRequest, decided: Future[Txn]) -> None:
+        """From any thread. A write that was alone is answered right here, and the loop sleeps on; what came together is
+        answered together, by the loop."""
+        service = self._service
+        is_alone = len(service.undecided) == 1
+        service.undecided.pop(request, None)
+        if (
+            is_alone
+            and self._requests.has_room.is_set()
+            and not self._is_leaving
+            and self._answer_aside(request, decided)
+        ):
+            self._answered.append(request)
+            if self._is_leaving:  # whoever waits for the last answer may have looked before this one was there
+                service.decided.bring((self, request, None))
+        else:
+            service.decided.bring((self, request, decided))
+
+    def _answer_aside(self, request: OpenRequest, decided: Future[Txn]) -> bool:
+        if decided.exception() is not None or self._doubt() is not None:
+            return False
+        request.is_answered = True  # before it is sent: its id may be another's as soon as it is received
+        frame = answer_frame(request.id, WRITE.result.encode(decided.result()))
+        request.is_answered = self._connection.send_aside(frame)
+        return request.is_answered
+
+    def _forget_answered(self) -> None:
+        while self._answered:
+            self._requests.remove(self._answered.popleft())
+
+    def answer_write(self, request: OpenRequest, decided: Future[Txn] | None) -> None:
+        """A write that was let in is durable, or is not. None: it is answered."""
+        if decided is None:
+            self._forget_answered()
+            return
         error: Exception | None
         try:
             txn, error = decided.result(), self._doubt()
         except Exception as failed:  # noqa: BLE001 - as for other requests
             txn, error = Txn(0), failed
         if error is None:
-            frame = _answer_frame(request.id, WRITE.result.encode(txn))
+            frame = answer_frame(request.id, WRITE.result.encode(txn))
         else:
             frame = self._error_frame(request.id, error)
         self._outbox.put(frame, partial(self._requests.remove, request))
@@ -194,7 +219,7 @@ class ServedConnection:
 
     async def _answer(self, request: OpenRequest, work: _Work) -> None:
         """Every request ends with one frame that says so, while there is a connection."""
-        with suppress(*_OVER):
+        with suppress(*OVER):
             try:
                 last = await work()
                 await self._connection.send(end_frame(request.id) if last is None else last)
@@ -220,7 +245,7 @@ class ServedConnection:
     async def _send_result(self, request: OpenRequest, data: Bytes) -> Frame | None:
         """The last frame of an answer; what is too large for one frame is sent in pieces before it."""
         if len(data) <= ANSWER_BYTES_MAX:
-            return _answer_frame(request.id, data)
+            return answer_frame(request.id, data)
         for piece in pieces(data):
             await self._connection.send(WRITE.method.answer(request.id, m.Item(m.ItemKind.PIECE), piece))
         return None
@@ -240,7 +265,7 @@ class ServedConnection:
             return True
         if len(data) > ANSWER_BYTES_MAX:
             return False
-        self._outbox.put(_answer_frame(frame.request_id, data))
+        self._outbox.put(answer_frame(frame.request_id, data))
         return True
 
     async def _carry_out(
@@ -279,7 +304,7 @@ class ServedConnection:
         doubt = self._doubt()
         if doubt is not None:
             raise doubt
-        return _answer_frame(request.id, WRITE.result.encode(txn))
+        return answer_frame(request.id, WRITE.result.encode(txn))
 
     def _doubt(self) -> StelaeError | None:
         """What a writer is told instead of the txn of its durable write, if nothing may be acknowledged now."""
@@ -289,7 +314,8 @@ class ServedConnection:
     def _submit(self, asked: m.WriteMessage, body: Bytes, deadline: Deadline | None) -> Future[Txn]:
         store, table = self._service.backend, TableId(asked.table)
         schema = store.info(table, deadline=deadline).schema
-        blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
+        given = zip(blocks_apart(asked.sizes, body), asked.numbers(), strict=True)
+        blocks = [read_block(schema, block, once=once) for block, once in given]
         max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
         submitted: Future[Txn] = store.submit(table, blocks, max_txn, must_show=asked.must_show, deadline=deadline)
         return submitted
@@ -301,11 +327,11 @@ class ServedConnection:
             number, pin = self._pins.add(lambda: self._service.backend.pin(at, deadline=request.deadline))
             return PIN.result.encode((number, pin.txn))
 
-        return _answer_frame(request.id, await self._service.jobs.run(pin, request.deadline))
+        return answer_frame(request.id, await self._service.jobs.run(pin, request.deadline))
 
     async def _unpin(self, request: OpenRequest, asked: m.UnpinMessage) -> Frame:
         await self._service.jobs.run(lambda: self._pins.free(asked.pin))
-        return _answer_frame(request.id, b"")
+        return answer_frame(request.id, b"")
 
     async def _free_pins(self) -> None:
         await self._service.jobs.run_surely(self._pins.close)
@@ -360,28 +386,12 @@ class ServedConnection:
             while not request.stop.done() or (self._is_leaving and not operation.is_repeatable):
                 item = await news.wait()
                 if item is None and work.done():
-                    return await self._send_result(request, _result_of(work, operation))
+                    return await self._send_result(request, outcome_of(work, operation))
                 sign = m.Item(m.ItemKind.PROGRESS) if item is None else item
                 await self._connection.send(operation.method.answer(request.id, sign))
         finally:
             work.cancel()
         return self._stopped(request)
-
-
-def _result_of(work: asyncio.Task[Bytes], operation: Operation[Any, Any]) -> Bytes:
-    """What a store that was closed in the middle leaves open, its caller is not told to repeat."""
-    try:
-        return work.result()
-    except Closed as error:
-        if operation.is_repeatable:
-            raise
-        raise UnknownOutcome(
-            f"{operation.name} may or may not have happened: the store was closed meanwhile: {error}"
-        ) from error
-
-
-def _answer_frame(request: RequestId, body: Bytes) -> Frame:
-    return Frame(FrameKind.ANSWER, request, "", b"", body)
 
 
 def _tell_nobody(_: int, __: int) -> None:

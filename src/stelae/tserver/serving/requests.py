@@ -12,13 +12,15 @@ class OpenRequest:
     """One under way. `task`: what carries it out; None for a write that the store has been given, which is answered
     when the store says so."""
 
-    __slots__ = ("_is_ended", "_stop", "deadline", "id", "size_bytes", "task")
+    __slots__ = ("_is_ended", "_stop", "deadline", "id", "is_answered", "size_bytes", "task")
 
     def __init__(self, frame: Frame, deadline: Deadline | None) -> None:
         self.id = frame.request_id
         self.deadline = deadline
         self.size_bytes = len(frame.message) + len(frame.body)
         self.task: asyncio.Task[None] | None = None
+        self.is_answered = False
+        """Its answer is sent, though it may be counted as under way for a while."""
         self._stop: asyncio.Future[None] | None = None
         self._is_ended = False
 

@@ -102,8 +102,12 @@ class StoreService:
         self.door = Door(introduce(hello), limits, self.faults, clock, tell)
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
-        self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn]]] = Bundle(self._call_soon, _answer)
+        self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn] | None]] = Bundle(
+            self._call_soon, _answer
+        )
         """Writes that became durable, or did not, on their way to their connections."""
+        self.undecided: dict[OpenRequest, None] = {}
+        """Writes that the store was given by the loop itself, and that are not decided."""
         self._loop: asyncio.AbstractEventLoop
         self._listener: Listener | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -164,6 +168,6 @@ class StoreService:
         task.add_done_callback(self._served.pop)
 
 
-def _answer(decided: tuple[ServedConnection, OpenRequest, Future[Txn]]) -> None:
+def _answer(decided: tuple[ServedConnection, OpenRequest, Future[Txn] | None]) -> None:
     connection, request, outcome = decided
     connection.answer_write(request, outcome)
