@@ -35,7 +35,7 @@ def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_
     assert outcomes["put ok"], outcomes
 
 
-REPLICATED_SEEDS = 24
+REPLICATED_SEEDS = 12
 REPLICATED_SHARES = 3
 
 
