@@ -41,7 +41,7 @@ def main() -> None:
     said = parser.parse_args()
     shown = Table("what happened", "tablets that it led", "seconds", f"of the limit of {LIMIT_S:.0f} s")
     facts: dict[str, list[float]] = {}
-    with serve_stelae(nodes=3) as server, stelae.connect(server.address, timeout_s=PATIENCE_S) as db:
+    with serve_stelae(nodes=3) as server, stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
         db.create_zone("copies", replicas=3, min_replicas=2)
         splits = [10 * number for number in range(1, said.tablets)]
         groups = [stelae.columns("g", {"v": "int64"})]

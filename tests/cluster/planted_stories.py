@@ -11,7 +11,7 @@ from unittest import mock
 import msgspec
 
 from stelae.catalog.objects import Zone
-from stelae.master.replication import elections, replication
+from stelae.master.replication import choosing, elections, replication
 from stelae.master.replication.elections import Elections, Vacant
 from stelae.model.ids import Epoch, Index, Txn
 from stelae.registry.leases.held import Standstill
@@ -34,19 +34,6 @@ class PlantedInStory:
     words: str
     story: str
     patch: Plant
-
-
-def _what_was_sent_is_there() -> AbstractContextManager[Any]:
-    """What a leader has sent counts as acknowledged."""
-    right = Streams._send
-
-    def send(self: Streams, leading: Leading, name: str) -> None:
-        right(self, leading, name)
-        for led in list(leading.led.values()):
-            if name in led.others and name in led.quorum.others:
-                self._shard.acknowledge(led.tablet, led.quorum, name, led.quorum.here)
-
-    return mock.patch.object(Streams, "_send", send)
 
 
 def _a_drop_without_an_answer_has_happened() -> AbstractContextManager[Any]:
@@ -155,7 +142,7 @@ def _no_fewest() -> Any:
         zone = right(*args)
         return None if zone is None else Zone(zone.id, zone.name, zone.replicas, 1)
 
-    right = replication.zone_of
+    right = choosing.zone_of
     with ExitStack() as patched:
         for module in (replication, elections):
             patched.enter_context(mock.patch.object(module, "zone_of", alone))
@@ -193,7 +180,6 @@ PLANTED_IN_STORIES = [
         _ONLY_ALL,
         by_seed._the_late_are_dropped_by_the_leader_alone,
     ),
-    PlantedInStory("sent-is-there", "what was sent counts as acknowledged", _ONLY_ALL, _what_was_sent_is_there),
     PlantedInStory(
         "unanswered-drop",
         "a drop that nobody has answered counts as done",

@@ -107,7 +107,7 @@ class Stage:
 
     def put_later(self, row: str, value: int, *, by: str = PROGRAM) -> asyncio.Future[int]:
         """What is acknowledged is remembered, for `judge`."""
-        answer = self.ask(lambda db: db.table("t").put({"k": row, "v": value}), by=by)
+        answer: asyncio.Future[int] = self.ask(lambda db: int(db.table("t").put({"k": row, "v": value})), by=by)
         answer.add_done_callback(partial(self._note, row, value))
         return answer
 

@@ -38,7 +38,7 @@ def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_
     assert writes < 100 or unknown < writes / 10, "who is patient is rarely told that nobody knows"
 
 
-REPLICATED_SEEDS = 24
+REPLICATED_SEEDS = 12
 REPLICATED_SHARES = 3
 
 

@@ -70,9 +70,8 @@ class EmbeddedStore:
         self.split, self.join = desk.split, desk.join
         self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
         self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
-        self.history, self.scan = server.history, server.scan
-        self.few, self.many, self.values = server.few, server.many, server.values
-        self.now, self.pin = server.now, server.pin
+        self.few, self.many, self.values, self.history = server.few, server.many, server.values, server.history
+        self.scan, self.now, self.pin = server.scan, server.now, server.pin
         self.truncate, self.flush, self.compact = server.truncate, server.flush, server.compact
         self.tablets, self.stats = server.tablets, server.stats
         self.hold, self.renew, self.release = server.hold, server.renew, server.release

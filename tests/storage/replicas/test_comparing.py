@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.format.log.records import LogRecord, checksum_of
-from stelae.model.ids import Index, Txn
+from stelae.model.ids import Epoch, Index, Txn
 from stelae.storage.replicas.comparing import find_differences, image_of
 from stelae.storage.replicas.replica import Replica
 from tests.storage.replicas.records import block, config, replica_of
@@ -52,7 +52,7 @@ def test_whatever_of_a_record_is_not_the_same_is_found(data: st.DataObject) -> N
     elif what == "txn":
         new = old._replace(txn=Txn(old.txn + 1))
     else:
-        new = old._replace(epoch=old.epoch + 1)
+        new = old._replace(epoch=Epoch(old.epoch + 1))
     other = replica_of(*given_[:at], new, *given_[at + 1 :])
     (words,) = differences(replica_of(*given_), other, len(given_))
     assert words == f"record {old.index} (epoch {old.epoch}) is not the same there"

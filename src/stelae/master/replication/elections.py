@@ -39,6 +39,7 @@ ANSWER_S = 3.0
 """So long is waited for what the members of a tablet say of their replicas."""
 RESIGN_S = 8.0
 """So long for a leader to give tablets up."""
+REACHED_S = 3.0
 _TOGETHER_MAX = 64
 """So many tablets are handed over at once: they are not served meanwhile."""
 
@@ -75,6 +76,8 @@ class Elections:
         self._tell = tell
         self._lead = lead
         self._sight = ShardSight()
+        self._reached: dict[tuple[TabletId, int], float] = {}
+        """Since when a member is reached from here that the tablet's leader, in that epoch, does not reach."""
 
     async def look(self) -> Sequence[Entry]:
         """See which shards renew their leases. All keys of shards."""
@@ -120,8 +123,9 @@ class Elections:
         await self._resign(able, lives, drained, is_forced=False)
 
     async def give_up(self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str]) -> None:
-        """Have others lead what their leaders cannot lead, because they do not reach the other members. It must be
-        known that a master reaches one of these; writes under way may count or not."""
+        """Have others lead what their leaders cannot lead, because they do not reach the other members. A master must
+        have reached one of these for a while: one that has just come back is soon reached by its leader, too. Writes
+        under way may count or not."""
         others = sorted({name for record in records for name in record.replicas if self._may_lead(name, lives)})
         answers = await self._ask_members(others)
         able = [
@@ -131,6 +135,9 @@ class Elections:
                 record.tablet in answers.get(name, {}) for name in record.replicas if server_of(name) != record.server
             )
         ]
+        now_s, before = self._clock.monotonic_s(), self._reached
+        self._reached = {(each.tablet, each.epoch): before.get((each.tablet, each.epoch), now_s) for each in able}
+        able = [each for each in able if now_s - self._reached[each.tablet, each.epoch] >= REACHED_S]
         await self._resign(able, lives, drained, is_forced=True)
 
     def _may_lead(self, replica: str, lives: Lives) -> bool:

@@ -52,6 +52,8 @@ from stelae.registry.replication.members import MembersNow, MembersWanted, repli
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.deadlines import Deadline
 
+WISHED_S = 2.0
+"""So long does a wish count that is not repeated."""
 LEAD_S = 8.0
 """So long is waited for shards that are to lead tablets: longer than they wait for the other members."""
 
@@ -79,8 +81,8 @@ class Replication:
         self._changing = asyncio.Lock()
         self._entries: Sequence[Entry] = ()
         """All keys of shards, as they were last read."""
-        self._stuck: dict[TabletId, int] = {}
-        """Tablets whose leaders wish that others lead them, and in which epoch they lead."""
+        self._stuck: dict[TabletId, tuple[int, float]] = {}
+        """Tablets whose leaders wish that others lead them: in which epoch they lead, and when they last said so."""
         self._resizing: set[TabletId] = set()
         """Tablets that are becoming others: nobody is asked to lead them meanwhile."""
         self._making: set[TabletId] = set()
@@ -254,9 +256,7 @@ class Replication:
             await self._elections.elect(await self._elections.find_vacant(self._running(), lives), lives, drained)
             leaving = [record for record in self._running() if record.server in drained]
             await self._elections.hand_over(leaving, lives, drained)
-            stuck, self._stuck = self._stuck, {}
-            unreached = [record for record in self._running() if stuck.get(record.tablet) == record.epoch]
-            await self._elections.give_up(unreached, lives, drained)
+            await self._elections.give_up(self._unreached(), lives, drained)
             await self._remind(lives, drained)
             await self._heal(lives, drained)
         if self._leftovers.is_due(self._clock.monotonic_s()):
@@ -285,6 +285,12 @@ class Replication:
         """Until whoever was chosen to lead was asked to, and has answered or not."""
         async with self._changing:
             return
+
+    def _unreached(self) -> list[TabletRecord]:
+        """What is led by shards that have just said that they do not reach the other members."""
+        now_s = self._clock.monotonic_s()
+        self._stuck = {tablet: each for tablet, each in self._stuck.items() if now_s - each[1] < WISHED_S}
+        return [record for record in self._running() if self._stuck.get(record.tablet, (0, 0))[0] == record.epoch]
 
     def _running(self) -> list[TabletRecord]:
         tables = self._catalog.latest.tables
@@ -356,7 +362,7 @@ class Replication:
         if (record.server, record.epoch) != (server_of(wanted.leader), wanted.epoch) or zone is None:
             return MembersNow(wanted.tablet, refusal=f"{record.server} leads it, in epoch {record.epoch}")
         if wanted.resigns:
-            self._stuck[record.tablet] = record.epoch
+            self._stuck[record.tablet] = (record.epoch, self._clock.monotonic_s())
             return MembersNow(wanted.tablet, refusal="another member is to lead it, if one can be reached")
         if record.version == wanted.version + 1 and set(record.replicas) == set(wanted.members):
             return MembersNow(wanted.tablet, record.version, record.replicas)

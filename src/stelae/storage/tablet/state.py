@@ -349,11 +349,8 @@ def _rejoined(refs: Iterable[Ref]) -> list[Ref]:
     for ref in refs:
         for at, earlier in enumerate(result):
             same = earlier.source is ref.source or (earlier.file is not None and earlier.file == ref.file)
-            if (
-                same
-                and (earlier.part, earlier.naming) == (ref.part, ref.naming)
-                and earlier.rows.stop == ref.rows.start
-            ):
+            alike = (earlier.part, earlier.naming) == (ref.part, ref.naming)
+            if same and alike and earlier.rows.stop == ref.rows.start:
                 result[at] = replace(earlier, rows=earlier.rows.join(ref.rows))
                 break
         else:
