@@ -57,6 +57,8 @@ from stelae.tserver.writing import TableWriter
 class TabletServer:
     """A `TabletService`. Safe for threads."""
 
+    keeper: Keeper
+
     def __init__(
         self,
         ports: ServerPorts,
