@@ -13,11 +13,9 @@ import msgspec
 from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
 from stelae.client.remote.cluster.seen import SeenTime
 from stelae.master.master import Master
-from stelae.master.replication import elections
 from stelae.model.errors import StelaeError
 from stelae.model.hybrid import TXN_MIN, pack
 from stelae.model.ids import TableId, Txn
-from stelae.registry.leases.shard import shard_lease_of
 from stelae.registry.senders import Sender
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
@@ -89,13 +87,6 @@ def _clocks_are_not_heard() -> AbstractContextManager[Any]:
     return mock.patch.object(Sender, "hear", hear)
 
 
-def _the_bound_is_not_taken_over() -> AbstractContextManager[Any]:
-    def lease_of(entry: Any) -> Any:
-        return msgspec.structs.replace(shard_lease_of(entry), bound=0)
-
-    return mock.patch.object(elections, "shard_lease_of", lease_of)
-
-
 def _altered_when_most_have_followed() -> AbstractContextManager[Any]:
     right = Master._ask_all
 
@@ -164,14 +155,6 @@ PLANTED_IN_TIME = [
         0,
         20,
         _clocks_are_not_heard,
-    ),
-    PlantedInStory(
-        "bound-is-not-taken-over",
-        "a leader begins above its own log, not above what the one before may have answered",
-        "above what a leader answered that is back",
-        0,
-        60,
-        _the_bound_is_not_taken_over,
     ),
     PlantedInStory(
         "altered-by-most",

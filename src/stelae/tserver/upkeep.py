@@ -96,7 +96,9 @@ class TableUpkeep:
         else:
             for state in states:
                 self._compact_tablet(state.tablet, count)
-        upkeep.save()
+        # What is to be gone is gone when the configs that other replicas have name it no more.
+        copied = [state.tablet for state in self._shard.of_table(table) if state.tablet in self._shard.replicas]
+        upkeep.save(copied if erase_now else ())
         upkeep.collect_files(for_good=erase_now)
         if erase_now:
             self.empty_log()
