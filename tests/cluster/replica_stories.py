@@ -197,9 +197,8 @@ async def t12_what_an_older_leader_sends_late_changes_nothing(stage: Stage) -> N
     stage.world.start(leader).resume()
     await asyncio.sleep(2.0)
     second = stage.leader
-    stage.world.keep_down(second)
-    await stage.until(lambda: stage.leader not in ("", second))
-    await _heal(stage)
+    (third,) = [name for name in SHARDS if name not in (leader, second)]
+    await _only_one_left(stage, third, [second])
     await _settle(answer)
     await stage.judge()
 
