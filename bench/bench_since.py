@@ -2,10 +2,10 @@
 
     bench_since.py [--since REV[,REV...]] [--turns 7] [--rows 20000] [--only get,put]
 
-Processes of both take turns on the same machine. Each makes a store in memory (`/dev/shm` where there is one), so that what
-the code itself takes is not hidden behind the disk; of each process the best of many short rounds counts. Shown are the
-time before divided by the time after (above 1: faster now), of the best process and as the median of pairs, in processor
-time of the whole process. `--since` is any commit of this repository; it is checked out beside this one.
+Processes of both take turns on the same machine. Each makes a store in memory (`/dev/shm` where there is one), so that
+what the code itself takes is not hidden behind the disk; of each process the best of many short rounds counts. Shown
+are the time before divided by the time after (above 1: faster now), of the best process and as the median of pairs, in
+processor time of the whole process. `--since` is any commit of this repository; it is checked out beside this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ WHAT = ("put", "put_many", "get", "get_many", "scan of 10", "scan as rows", "sca
 
 def best_of(run: Callable[[], object], times: int, seconds: float) -> float:
     """Processor time of one run, the best of rounds of so many runs, as long as there is time."""
-    found, end = [], time.perf_counter() + seconds
+    found: list[float] = []
+    end = time.perf_counter() + seconds
     run()
     gc.collect()
     gc.disable()

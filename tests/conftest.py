@@ -9,6 +9,7 @@ STELAE_PROFILE chooses how hard properties are tried:
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -59,23 +60,37 @@ def pytest_configure() -> None:
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_settings")))
 
 
-_GROUP = "@spark"
+def _shares_set_up(item: pytest.Item) -> bool:
+    known = getattr(item, "_fixtureinfo", None)
+    return known is not None and any(found[-1].scope == "module" for found in known.name2fixturedefs.values() if found)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Whatever needs Spark runs on one worker: a second JVM would cost more than it saves."""
+    """Whatever needs Spark runs on one worker: a second JVM would cost more than it saves. So do tests that share what
+    their module sets up once: each worker would set it up."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif not item.get_closest_marker("xdist_group") and _shares_set_up(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     yield
     # xdist 3.8 writes the group where pytest before 9.2 had the id of a test; the scheduler looks at the id.
     for item in items if hasattr(config, "workerinput") and config.getvalue("loadgroup") else ():
         known: Any = getattr(item, "_id", None)
-        if known is not None and item.get_closest_marker("spark") and not item.nodeid.endswith(_GROUP):
-            item._id = type(known).parse(item.nodeid + _GROUP)
+        marker = item.get_closest_marker("xdist_group")
+        group = "" if marker is None else f"@{marker.args[0]}"
+        if known is not None and not item.nodeid.endswith(group):
+            item._id = type(known).parse(item.nodeid + group)
+
+
+def pytest_collection_finish() -> None:
+    """What there is before the first test stays to the end: the collector of cycles need not look at it again and
+    again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

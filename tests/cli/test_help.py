@@ -22,7 +22,9 @@ def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 VERBS = sorted(verbs(typer.main.get_command(app)))
 WITHOUT_STORE = [
-    *((verb,) for verb in ("bench", "demo", "inspect", "up", "down", "master", "node")),
+    *((verb,) for verb in ("bench", "demo", "inspect", "up", "down", "master")),
+    ("node", "run"),
+    ("node", "drain"),
     ("cluster", "show"),
     ("topology", "remove"),
 ]
@@ -31,7 +33,7 @@ WITHOUT_STORE = [
 def test_all_verbs_are_there() -> None:
     assert {" ".join(verb) for verb in VERBS} >= {
         *("get", "put", "erase", "scan", "import", "check", "bench", "inspect", "demo"),
-        *("up", "down", "master", "node", "cluster show", "topology remove"),
+        *("up", "down", "master", "node run", "node drain", "cluster show", "topology remove"),
         *(f"table {verb}" for verb in ("list", "create", "describe", "alter", "drop", "recall", "truncate")),
         *(f"namespace {verb}" for verb in ("list", "create", "drop")),
         *(f"zone {verb}" for verb in ("list", "create", "alter", "drop")),

@@ -27,6 +27,7 @@ from stelae.model.errors import (
 )
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.mutation import Put
+from stelae.model.once import Once
 from stelae.model.predicate.selectors import Selectors
 from stelae.service.backend import Values, WriteUnderWay
 from stelae.service.blocks import OrderedBlock
@@ -165,6 +166,7 @@ class SendingRows(Rows):
         super().__init__()
         self.sent: list[SentWrite] = []
         self.log: list[str] = []
+        self.numbers: list[Once | None] = []
         self.can_send = True
 
     def begin_write(
@@ -173,6 +175,7 @@ class SendingRows(Rows):
         if not self.can_send:
             return None
         self.log.append(f"sent {value_of(block)}")
+        self.numbers.append(block.once)
         self.sent.append(SentWrite(ended))
         return self.sent[-1]
 
@@ -180,6 +183,7 @@ class SendingRows(Rows):
         self, table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, deadline: Deadline
     ) -> Txn:
         self.log.append(f"written {value_of(blocks[0])}")
+        self.numbers.append(blocks[0].once)
         return Txn(4)
 
 
@@ -265,19 +269,29 @@ def test_a_write_that_was_refused_is_repeated_before_those_behind_it(error: Stel
     asyncio.run(play())
 
 
-def test_what_may_have_happened_is_not_repeated() -> None:
+def test_what_may_have_happened_is_sent_again_with_its_number_and_before_what_comes_next() -> None:
     async def play() -> None:
         with sending() as (table, rows):
             lost = asyncio.create_task(table.put({"id": "a", "age": 1}))
             await settle()
+            behind = asyncio.create_task(table.put({"id": "a", "age": 2}))
+            await settle()
             rows.sent[0].answer(UnknownOutcome("nobody knows"))
-            with pytest.raises(UnknownOutcome):
-                await lost
+            assert [await lost, await behind] == [4, 4]
+            assert rows.log == ["sent 1", "written 1", "written 2"]
+            first, again, other = rows.numbers
+            assert first is not None
+            assert again is not None
+            assert (first.client, first.sequence, first.age_ms) == (again.client, again.sequence, 0)
+            assert again.age_ms > 0
+            assert other is not None
+            assert (other.client, other.sequence) != (first.client, first.sequence)
+            assert other.age_ms == 0
             mistaken = asyncio.create_task(table.put({"id": "a", "age": 2}))
             await settle()
             rows.sent[1].answer(InvalidArgument("no"))
             with pytest.raises(InvalidArgument):
                 await mistaken
-            assert rows.log == ["sent 1", "sent 2"]
+            assert rows.log[3:] == ["sent 2"]
 
     asyncio.run(play())

@@ -27,6 +27,8 @@ DRIVERS = 2
 READERS = 2
 FAULTS = 8
 GAP_S = 1.2
+PAUSE_S = 0.2
+CALLS_QUICK = 40
 PROGRESS_S = 300.0
 STEPS_MAX = 400_000
 LATE = (Retryable, UnknownOutcome)
@@ -97,15 +99,20 @@ class _Run:
             return await self.changing.truncate(self._leading)
         return await self.changing.load(number, self._leading, replaces=kind == "overwrite")
 
+    async def _pause(self, tried: int) -> None:
+        """Between calls of a program: longer after many, because a run in which somebody is waited for is long."""
+        await asyncio.sleep(self._rng.fraction() * PAUSE_S * (1 + tried // CALLS_QUICK))
+
     async def _read(self) -> None:
-        rng = self._rng
+        rng, tried = self._rng, 0
         while self._drivers_left:
+            tried += 1
             with suppress(*LATE, InvalidArgument):
                 now = await self.changing.now()
                 behind_ms = (0, 0, rng.below(1_500), -rng.below(300))[rng.below(4)]
                 at = Txn(max(TXN_MIN, now - pack(behind_ms))) if behind_ms >= 0 else Txn(now + pack(-behind_ms))
                 await self.changing.look(at, ("scan", "many", "newest")[rng.below(3)])
-            await asyncio.sleep(rng.fraction() * 0.2)
+            await self._pause(tried)
 
     async def _swap(self) -> None:
         """Keys of loads that are under way, or will be."""
@@ -116,7 +123,7 @@ class _Run:
             tried += 1
             with suppress(*LATE):
                 await self.changing.swap(key, 1_000)
-            await asyncio.sleep(self._rng.fraction() * 0.2)
+            await self._pause(tried)
 
     async def _split(self) -> None:
         for at in (10, 75):

@@ -26,6 +26,7 @@ from stelae.model.errors import (
 from tests.histories.checker import NEVER, Call, is_linearizable
 
 T = TypeVar("T")
+WRITES = ("put", "erase", "absent", "swap", "add")
 Rows = tuple[tuple[str, Any], ...]
 
 
@@ -138,6 +139,27 @@ class History:
     def keep_snapshot(self, txn: int, rows: Rows) -> None:
         before = self.snapshots.setdefault(txn, rows)
         assert before == rows, f"the snapshot {txn} has changed: {before} were {rows}"
+
+    def see_versions(self, row: str, versions: list[Any], *, is_counter: bool) -> None:
+        """All that is left of a row's values, newest first: each was written once. A counter has grown one by one, as
+        often as that was acknowledged, and more often only if nobody knows."""
+        values = [value for value in versions if value is not None]
+        assert len(set(values)) == len(values), f"row {row}: a value was written twice: {versions}"
+        if is_counter:
+            assert values == sorted(values, reverse=True), f"row {row} did not grow one by one: {versions}"
+            adds = [each.kind for each in self.asked if each.f == "add" and each.row == row]
+            least, most = adds.count("ok"), adds.count("ok") + adds.count("info")
+            newest = values[0] if values else 0
+            assert least <= newest <= most, f"row {row} is {newest}, of {least} to {most} increments"
+
+    @property
+    def unknown(self) -> int:
+        """Of how many writes nobody knows the outcome."""
+        return sum(self.outcomes[f"{f} info"] for f in WRITES)
+
+    @property
+    def writes(self) -> int:
+        return sum(self.outcomes[f"{f} {kind}"] for f in WRITES for kind in ("ok", "fail", "info", "none"))
 
     def check(self) -> None:
         by_row: dict[str, list[Asked]] = defaultdict(list)

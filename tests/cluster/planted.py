@@ -18,7 +18,6 @@ from stelae.master.alignment import Alignment
 from stelae.model.ids import TabletId
 from stelae.ports.transport import Connection
 from stelae.service.deadlines import Deadline
-from stelae.service.operations import Operation
 from stelae.storage.log.replay import LogRun
 from stelae.storage.log.segments import WalSegments
 from stelae.storage.read.points.conditions import UndecidedConflict, check_unchanged
@@ -103,10 +102,6 @@ def _condition_overlooks_undecided() -> AbstractContextManager[Any]:
     return mock.patch("stelae.storage.shard.check_unchanged", check)
 
 
-def _lost_answer_is_repeated() -> AbstractContextManager[Any]:
-    return mock.patch.object(Operation, "lost", lambda _, error: error)
-
-
 def _line_is_lent_with_answers_to_come() -> AbstractContextManager[Any]:
     return mock.patch.object(Line, "is_done", property(lambda self: not self.is_broken))
 
@@ -168,13 +163,6 @@ PLANTED = [
         0,
         20,
         _condition_overlooks_undecided,
-    ),
-    Planted(
-        "lost-answer-is-repeated",
-        "a write whose answer was lost is sent again, as if it had not happened",
-        7,
-        60,
-        _lost_answer_is_repeated,
     ),
     Planted(
         "line-is-lent",

@@ -65,9 +65,9 @@ def _forgotten_early() -> AbstractContextManager[Any]:
 
 
 PLANTED_CHANGES = [
-    Planted("read-on-without-floor", "whoever is in doubt reads on", 23, 100, _read_on_without_floor),
+    Planted("read-on-without-floor", "whoever is in doubt reads on", 54, 400, _read_on_without_floor),
     Planted("not-above-the-floor", "a change happens below what readers were promised", 0, 100, _not_above_the_floor),
-    Planted("not-above-prepared", "a change happens before it was prepared", 10, 100, _not_above_what_was_prepared),
-    Planted("answered-before-saved", "it is prepared, and no config says so", 11, 100, _answered_before_saved),
-    Planted("forgotten-early", "a record is deleted though a server has it prepared", 15, 100, _forgotten_early),
+    Planted("not-above-prepared", "a change happens before it was prepared", 29, 400, _not_above_what_was_prepared),
+    Planted("answered-before-saved", "it is prepared, and no config says so", 29, 100, _answered_before_saved),
+    Planted("forgotten-early", "a record is deleted though a server has it prepared", 19, 100, _forgotten_early),
 ]

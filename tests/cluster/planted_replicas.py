@@ -9,10 +9,11 @@ from unittest import mock
 
 import msgspec
 
-from stelae.master.replication import replication
-from stelae.master.replication.replication import Replication
+from stelae.master.replication import elections
+from stelae.master.replication.elections import Elections
 from stelae.model.ids import Index
 from stelae.registry.control import ReportedReplica
+from stelae.registry.leases.shard import lease_key
 from stelae.registry.tablet_records import TabletRecord
 from stelae.storage.log.commits import Quorum
 from stelae.tserver.replication.led import Led
@@ -32,7 +33,7 @@ def _acknowledged_by_most() -> AbstractContextManager[Any]:
 
 def _the_shortest_leads() -> AbstractContextManager[Any]:
     def choose(
-        record: TabletRecord, answers: Mapping[str, ReportedReplica], least: int
+        record: TabletRecord, answers: Mapping[str, ReportedReplica], least: int, *_: object
     ) -> tuple[str, tuple[str, ...]] | None:
         found = {each: answers[each] for each in record.replicas if each in answers}
         if not found:
@@ -40,17 +41,19 @@ def _the_shortest_leads() -> AbstractContextManager[Any]:
         left = tuple(found)
         return min(found, key=lambda each: found[each].last), left if len(left) >= least else record.replicas
 
-    return mock.patch.object(replication, "choose_leader", choose)
+    return mock.patch.object(elections, "choose_leader", choose)
 
 
 def _silence_is_not_fenced() -> AbstractContextManager[Any]:
     """Whoever was not heard of for a moment is followed at once."""
 
-    async def is_over(self: Replication, life: Any, incarnation: int) -> bool:
-        heard = self._descriptors.of(life.name)
-        return heard is None or heard.incarnation > incarnation or self._clock.monotonic_s() - heard.heard_s > 1.5
+    async def is_over(self: Elections, life: Any, incarnation: int) -> bool:
+        seen = self._sight.seen.get(lease_key(life.node, life.number))
+        if life.incarnation > incarnation or seen is None:
+            return life.incarnation > incarnation
+        return seen.standstill.is_over(self._clock.monotonic_s(), 0.3 * seen.duration_s)
 
-    return mock.patch.object(Replication, "_is_over", is_over)
+    return mock.patch.object(Elections, "_is_over", is_over)
 
 
 def _the_late_are_dropped_by_the_leader_alone() -> AbstractContextManager[Any]:
@@ -78,16 +81,16 @@ def _new_members_count_before_they_have_all() -> AbstractContextManager[Any]:
 
 def _restarted_leaders_keep_their_epoch() -> AbstractContextManager[Any]:
     """A leader that was started again goes on in the epoch that it led in before."""
-    right = Replication._elect
+    right = Elections.elect
 
-    async def elect(self: Replication, vacant: Any, lives: Any) -> None:
+    async def elect(self: Elections, vacant: Any, lives: Any, drained: Any = ()) -> None:
         same = [each for each in vacant if lives[each.record.server].incarnation != each.record.incarnation]
         for each in same:
             record = msgspec.structs.replace(each.record, incarnation=lives[each.record.server].incarnation)
             await self._records.write([record])
-        await right(self, [each for each in vacant if each not in same], lives)
+        await right(self, [each for each in vacant if each not in same], lives, drained)
 
-    return mock.patch.object(Replication, "_elect", elect)
+    return mock.patch.object(Elections, "elect", elect)
 
 
 PLANTED_IN_REPLICAS = [

@@ -26,6 +26,7 @@ from stelae.client.remote.finding import AnyConnector, FoundConnector
 from stelae.client.remote.takeover import AttachedStore, attach_patiently
 from stelae.launch.processes import MASTER_TEND_S
 from stelae.launch.steps import start_shard_steps
+from stelae.master.cluster import ClusterMaster
 from stelae.master.settings import MasterSettings
 from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
@@ -45,6 +46,7 @@ from stelae.storage.files.handles import OPEN_FILES
 from stelae.storage.log.wal import WalSettings
 from stelae.storage.shard import ShardSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
+from stelae.tserver.cluster import ClusterShard
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from tests.sim.one_core import on_one_core
 
@@ -113,8 +115,11 @@ def process_ports(ports: sim.ProcessPorts) -> ProcessPorts:
     return ProcessPorts(ports.metastore, ports.clock, ports.rng, BlockingLoop(loop), transport.connect, serving)
 
 
-async def run_master(ports: sim.ProcessPorts) -> None:
-    await run_in_thread(ports.loop, _serve_master, ports)
+async def run_master(ports: sim.ProcessPorts, seen: dict[str, ClusterMaster] | None = None) -> None:
+    """`seen`: where the master is put that serves now, by its process's name."""
+    master = await run_in_thread(ports.loop, _serve_master, ports)
+    if seen is not None:
+        seen[ports.name] = master
     await asyncio.Event().wait()
 
 
@@ -127,7 +132,7 @@ def _draw_lease_s(rng: Rng) -> float:
     return float(LEASE_S_MIN * (LEASE_S_MAX / LEASE_S_MIN) ** rng.fraction())
 
 
-def _serve_master(ports: sim.ProcessPorts) -> None:
+def _serve_master(ports: sim.ProcessPorts) -> ClusterMaster:
     own, lease_s = process_ports(ports), _draw_lease_s(ports.rng)
     settings = ClusterMasterSettings(
         ports.name,
@@ -144,14 +149,18 @@ def _serve_master(ports: sim.ProcessPorts) -> None:
         return False
 
     StepThread("stelae-tend", tend, MASTER_TEND_S)
+    return master
 
 
-async def run_shard(ports: sim.ProcessPorts) -> None:
+async def run_shard(ports: sim.ProcessPorts, seen: dict[str, ClusterShard] | None = None) -> None:
+    """`seen`: as for `run_master`."""
+    over, known = asyncio.Event(), {} if seen is None else seen
+    known.pop(ports.name, None)
     try:
-        await run_in_thread(ports.loop, _serve_shard, ports)
+        known[ports.name] = await run_in_thread(ports.loop, _serve_shard, ports, over.set)
     except Corruption as error:
         raise AssertionError(f"the shard does not come up, and no byte of it was touched: {error}") from error
-    await asyncio.Event().wait()
+    await over.wait()  # another begins to be the shard, or the shard was fenced: it is started again, as nodes do
 
 
 def _draw_settings(rng: Rng) -> ShardSettings:
@@ -162,16 +171,17 @@ def _draw_settings(rng: Rng) -> ShardSettings:
     return ShardSettings(cache_bytes=2**20, log=log, serializer=serializer)
 
 
-def _serve_shard(ports: sim.ProcessPorts) -> None:
+def _serve_shard(ports: sim.ProcessPorts, deposed: Callable[[], None]) -> ClusterShard:
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
     identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-{ports.disk.wipes}-of-{ports.name}")
     settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng), lease_s=_draw_lease_s(ports.rng))
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
-    shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle)
+    shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle, deposed=deposed)
     start_shard_steps(shard)
     port = 1 + ports.rng.below(60_000)  # another one in each life, as the system chooses
     shard.serve(own.loop.run(ports.transport.listen(Address(f"{ports.name}:{port}"))))
+    return shard
 
 
 class Connected:

@@ -36,10 +36,15 @@ def _say_nothing(_: object) -> None:
 
 
 def run_cluster(
-    seed: int, trace_lines_max: int = 0, *, replicas: int = 1, kinds: Sequence[str] = SAFE
+    seed: int,
+    trace_lines_max: int = 0,
+    *,
+    replicas: int = 1,
+    is_eager: bool = False,
+    kinds: Sequence[str] = SAFE,
 ) -> WorldRun[History]:
     """Raises what is wrong, with the story and the command that repeats it."""
-    cluster = Cluster(replicas)
+    cluster = Cluster(replicas, is_eager)
     with simulated_threads(SimRng(seed)):
         return run_world(
             lambda world: cluster.disturbed(world, kinds),

@@ -31,7 +31,7 @@ from tests.cluster.planted import Planted
 from tests.cluster.planted_changes import PLANTED_CHANGES
 from tests.cluster.processes import simulated_threads
 from tests.cluster.simulated import silent_remains
-from tests.effort import tries
+from tests.effort import long_run, tries
 from tests.sim.seeds import repeat, seeds
 from tests.tserver.boxes import row
 
@@ -375,6 +375,9 @@ def test_whoever_crashes_at_whatever_step_of_a_load_it_happens_once_and_whole(wh
 
 SEEDS = 60
 SHARES = 4
+PLANTED_SEEDS_MAX = 100
+"""Bugs that take more seeds are looked for in a soak alone."""
+
 FOUND = (AssertionError, Corruption, SimDeadlock, SimOverrun, SimUnhandled)
 """What is wrong with what was seen, or with a server; who cannot go on; an error that nobody took."""
 
@@ -400,7 +403,13 @@ def _first_found(planted: Planted, tried: range) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("planted", PLANTED_CHANGES, ids=lambda planted: planted.name)
+@pytest.mark.parametrize(
+    "planted",
+    [
+        pytest.param(each, id=each.name, marks=long_run if each.seeds_max > PLANTED_SEEDS_MAX else ())
+        for each in PLANTED_CHANGES
+    ],
+)
 def test_a_bug_that_is_planted_in_changes_is_found(planted: Planted) -> None:
     """From the seed on that found it first, up to the bound: code that was changed since draws other numbers."""
     found = _first_found(planted, range(planted.seed, planted.seeds_max))

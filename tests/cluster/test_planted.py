@@ -6,12 +6,13 @@ import pytest
 
 from stelae.sim.loop import SimDeadlock, SimOverrun, SimUnhandled
 from tests.cluster.planted import PLANTED, Planted
+from tests.cluster.planted_once import PLANTED_IN_FILES, PLANTED_IN_ONCE
 from tests.cluster.planted_replicas import PLANTED_IN_REPLICAS
 from tests.cluster.planted_shards import PLANTED_IN_SHARDS
 from tests.cluster.simulated import run_cluster, silent_remains
 from tests.effort import long_run
 
-ALL = [*PLANTED, *PLANTED_IN_SHARDS, *PLANTED_IN_REPLICAS]
+ALL = [*PLANTED, *PLANTED_IN_SHARDS, *PLANTED_IN_ONCE, *PLANTED_IN_FILES, *PLANTED_IN_REPLICAS]
 FOUND = (AssertionError, SimDeadlock, SimOverrun, SimUnhandled)
 """What is wrong with a history or a thread; who cannot go on, or goes round in circles; an error that nobody took."""
 
@@ -22,10 +23,11 @@ minutes."""
 
 def _first_found(planted: Planted, seeds: range) -> int | None:
     replicas = 3 if planted in PLANTED_IN_REPLICAS else 1
+    is_eager = planted in PLANTED_IN_FILES
     with silent_remains(), planted.patch():
         for seed in seeds:
             try:
-                run_cluster(seed, replicas=replicas)
+                run_cluster(seed, replicas=replicas, is_eager=is_eager)
             except FOUND:
                 return seed
     return None

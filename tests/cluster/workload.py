@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 import stelae
 from stelae.launch.steps import TEND_S
-from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.errors import InvalidArgument, Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.ids import Row
 from stelae.model.schema import ColumnsGroup
 from stelae.sim.links import USUAL_DELAYS
 from stelae.sim.metastore import NO_FAULTS
@@ -56,9 +57,11 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
 
 @dataclass
 class Cluster:
-    """`replicas`: how many of each tablet, of which all but one must be there for a write."""
+    """`replicas`: how many of each tablet, of which all but one must be there for a write. `is_eager`: programs flush
+    the table again and again, so that what was written lies in files, and the log is short."""
 
     replicas: int = 1
+    is_eager: bool = False
     history: History = field(default_factory=History)
     _busy: dict[str, int] = field(default_factory=dict)
     _handles: WeakKeyDictionary[stelae.Database, stelae.Table] = field(default_factory=WeakKeyDictionary)
@@ -202,6 +205,9 @@ class Cluster:
         table = self._table(ports, db)
         row = ROWS[rng.below(len(ROWS))]
         value = history.value()
+        if self.is_eager:
+            with suppress(Retryable, UnknownOutcome):
+                table.flush()
         match rng.below(16):
             case 0 | 1 | 2:
                 history.record(who, "put", {row: value}, lambda: table.put({"k": row, "v": value}))
@@ -265,18 +271,32 @@ class Cluster:
                 name = f"x{len(history.columns)}"
                 job = partial(db.alter_table, "t", add={"g": {name: "int64"}})
                 history.change(history.columns, name, is_there=True, job=job)
-            case 4:
+            case 4 if rng.below(2):
                 db.table("t").split("fhpt"[rng.below(4)])
+            case 4:
+                self._join(ports, db)
             case _:
                 db.table("t").compact()
         history.see(history.tables, db.tables(), "table")
         history.see(history.columns, _columns(db), "column")
+
+    @staticmethod
+    def _join(ports: ProcessPorts, db: stelae.Database) -> None:
+        """Two tablets, unless they are of two shards."""
+        table = db.table("t")
+        starts = [Row(each.start) for each in table.tablets()][1:]
+        if starts:
+            at = starts[ports.rng.below(len(starts))]
+            with suppress(InvalidArgument):
+                db.session.ask(lambda backend, until: backend.join(table._id, at, deadline=until))
 
     def _judge(self, ports: ProcessPorts, db: stelae.Database) -> None:
         """All is healed: everything must go well."""
         history, table = self.history, db.table("t")
         for row in (*ROWS, *COUNTERS):
             assert history.record(ports.name, "get", {row: None}, partial(_get, table, row)) is not None
+            versions = [each.value for each in table.history(row, columns=["v"]).get("v", [])]
+            history.see_versions(row, versions, is_counter=row in COUNTERS)
         rows = _scan(table)
         assert history.record(ports.name, "get", dict.fromkeys(ROWS), lambda: (dict(rows), None)) is not None
         for txn in list(history.snapshots):

@@ -30,6 +30,7 @@ from stelae.registry.control import (
     LoadTable,
     ProveTable,
     ReportedTablet,
+    ResignTablets,
     SplitTablet,
     TabletReport,
     UnloadTable,
@@ -106,7 +107,7 @@ class ScriptedServer:
                 old = self.tablets.pop(tablet)
                 low, high = old.rows.split(at)
                 made = [self.fresh(left, old.table, low), self.fresh(right, old.table, high)]
-            case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas():
+            case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas() | ResignTablets():
                 raise AssertionError("a server that is alone is not asked for replicas")
             case JoinTablets(left, right, into):
                 both = self.tablets.pop(left), self.tablets.pop(right)

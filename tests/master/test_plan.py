@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.catalog.commands.tables import CreateTable, DropTable, TableName
+from stelae.catalog.commands.tables import CreateTable, DropTable, ForgetTable, TableName
 from stelae.catalog.decide import Command
 from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
@@ -23,22 +23,29 @@ from tests.effort import examples
 from tests.master.servers import SCHEMA
 
 NOW_MS = 1_000_000
-UNKNOWN = TableId(999)
+NEVER_HEARD_OF = TableId(999)
 
 
-def catalog_of(names: list[str], dropped: list[str]) -> Catalog:
+def catalog_of(names: list[str], dropped: list[str], forgotten: str) -> tuple[Catalog, TableId]:
+    """And the id of the table that was forgotten."""
     catalog = empty_catalog()
-    commands: list[Command] = [
-        *(CreateTable(TableName.parse(name), SCHEMA) for name in (*names, *dropped)),
-        *(DropTable(TableName.parse(name)) for name in dropped),
-    ]
-    for number, command in enumerate(commands, 1):
-        update = Update(CatalogVersion(number), Txn(pack(NOW_MS) + number), b"", "", command.decide(catalog))
-        catalog = apply_update(catalog, update)
-    return catalog
+
+    def carry_out(*commands: Command) -> None:
+        nonlocal catalog
+        for command in commands:
+            number = catalog.version + 1
+            update = Update(CatalogVersion(number), Txn(pack(NOW_MS) + number), b"", "", command.decide(catalog))
+            catalog = apply_update(catalog, update)
+
+    carry_out(CreateTable(TableName.parse(forgotten), SCHEMA))
+    (gone,) = catalog.tables
+    carry_out(DropTable(TableName.parse(forgotten)), ForgetTable(gone))
+    carry_out(*(CreateTable(TableName.parse(name), SCHEMA) for name in (*names, *dropped)))
+    carry_out(*(DropTable(TableName.parse(name)) for name in dropped))
+    return catalog, gone
 
 
-CATALOG = catalog_of(["a", "b"], ["c"])
+CATALOG, UNKNOWN = catalog_of(["a", "b"], ["c"], "d")
 LIVE, DROPPED = sorted(CATALOG.tables), sorted(CATALOG.dropped)
 
 
@@ -184,6 +191,13 @@ def test_who_is_behind() -> None:
     tablets = (reported(20, LIVE[0], rows[0]), reported(21, LIVE[1], rows[0]), reported(22, DROPPED[0], rows[0]))
     newest = {LIVE[0]: SchemaVersion(1), LIVE[1]: SchemaVersion(2)}
     assert behind(TabletReport("s1", tablets), newest) == (LIVE[1],)
+
+
+def test_nothing_is_done_about_tablets_of_a_table_that_was_never_heard_of() -> None:
+    """T47: the catalog of whoever asks may be the one that is behind."""
+    rows = cut_ranges([])[0]
+    report = TabletReport("s1", (reported(77, NEVER_HEARD_OF, rows),), is_full=True)
+    assert corrections([], report, CATALOG, NOW_MS) == Corrections()
 
 
 def test_grace() -> None:

@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 from stelae.catalog.commands.spaces import AlterZone
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
-from stelae.master.replication.choosing import choose_leader, node_of, place_replicas
+from stelae.master.replication.choosing import choose_leader, place_replicas
+from stelae.master.replication.elections import Vacant, find_resigned
+from stelae.master.replication.leftovers import LEFT_S, Leftovers, find_leftovers
+from stelae.master.replication.racks import Racks, node_of
 from stelae.master.replication.replication import Replication
 from stelae.master.servers import OneServer
 from stelae.model.errors import Unavailable
 from stelae.model.events import tell_nobody
-from stelae.model.ids import TableId, TabletId
+from stelae.model.ids import TableId, TabletId, Txn
 from stelae.model.ranges import ALL_ROWS
-from stelae.registry.control import ReportedReplica
+from stelae.registry.control import ReportedReplica, TabletReport
 from stelae.registry.replication.members import MembersNow, MembersWanted, server_of
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, holds_alone, read_tablets
 from tests.master.servers import Office
@@ -83,6 +86,53 @@ def test_too_few_nodes_are_named() -> None:
         place_replicas(1, 3, ["n1/0", "n1/1", "n2/0", "n2/1"], ())
 
 
+# -- racks
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", "d", ""]), min_size=1, max_size=8),
+    st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4, unique=True),
+    st.integers(1, 4),
+    st.integers(0, 12),
+)
+def test_replicas_are_on_the_racks_of_their_zone_as_evenly_as_it_goes(
+    standing: list[str], wanted: list[str], replicas: int, count: int
+) -> None:
+    """`standing`: the rack of each node."""
+    servers = [f"n{node}/{shard}" for node in range(len(standing)) for shard in range(2)]
+    known = {server: rack for server in servers if (rack := standing[int(node_of(server)[1:])])}
+    racks = Racks(tuple(wanted), known)
+    nodes_on = Counter(standing)
+    most = -(-replicas // len(wanted)) if wanted else replicas
+    room = sum(min(most, nodes_on[rack]) for rack in wanted) if wanted else len(standing)
+    if room < replicas:
+        with pytest.raises(Unavailable, match="on the racks" if wanted else "each on another node"):
+            place_replicas(count, replicas, servers, (), racks=racks)
+        return
+    for members in place_replicas(count, replicas, servers, (), racks=racks):
+        assert len({node_of(server) for server in members}) == len(members) == replicas
+        on = Counter(known.get(server, "") for server in members)
+        if wanted:
+            assert set(on) <= set(wanted)
+            assert max(on.values()) <= most
+        elif "" not in standing:
+            assert len(on) == min(replicas, len(nodes_on)), "other racks first"
+
+
+def test_what_lacks_is_said_with_what_to_do() -> None:
+    racks = Racks(("a", "b", "c"), {"n1/0": "a", "n2/0": "a", "n3/0": "b"})
+    with pytest.raises(Unavailable, match=r"2 nodes on 'a', 1 node on 'b', 0 nodes on 'c'.*stelae node --rack c"):
+        place_replicas(1, 3, ["n1/0", "n2/0", "n3/0"], (), racks=racks)
+    with pytest.raises(Unavailable, match="1 replica on the racks c"):
+        Racks(("c",), {"n1/0": "a"}).check(1, ["n1/0"])
+
+
+def test_a_replica_that_lacks_comes_to_the_rack_that_has_none() -> None:
+    racks = Racks(("a", "b", "c"), {"n1/0": "a", "n2/0": "b", "n3/0": "c", "n4/0": "a", "n5/0": "z"})
+    assert racks.free(3, ["n1/0", "n2/0", "n3/0", "n4/0", "n5/0"], ["n1/0", "n2/0"]) == ["n3/0"]
+    assert racks.free(3, ["n1/0", "n2/0", "n4/0", "n5/0"], ["n1/0", "n2/0"]) == []
+
+
 # -- electing
 
 
@@ -119,6 +169,37 @@ def test_nobody_leads_where_no_member_answers() -> None:
 
 def test_a_stranger_is_not_elected() -> None:
     assert choose_leader(record_of(A, B), {A: said(1, 1), D: said(9, 9)}, 1) == (A, (A,))
+
+
+def test_a_drained_server_leads_only_if_it_has_more_than_the_others() -> None:
+    record = record_of(A, B, C)
+    equal = {A: said(4, 2), B: said(4, 2), C: said(4, 2)}
+    assert choose_leader(record, equal, 2, {"n1/0"}, {"n2/0": 3, "n3/0": 1}) == (C, (A, B, C))
+    assert choose_leader(record, equal, 2, {"n1/0", "n2/0", "n3/0"}) == (A, (A, B, C))
+    assert choose_leader(record, {A: said(4, 3), B: said(4, 2)}, 2, {"n1/0"}) == (A, (A, B))
+
+
+def test_who_has_resigned_is_followed_by_any_that_has_what_was_acknowledged() -> None:
+    record = record_of(A, B, C)
+    gone = msgspec.structs.replace(said(4, 9), resigned=4, committed=6)
+    assert choose_leader(record, {A: gone, B: said(4, 7), C: said(4, 6)}, 2) == (B, (A, B, C))
+    assert choose_leader(record, {A: gone, B: said(4, 7), C: said(4, 6)}, 2, {"n2/0"}) == (C, (A, B, C))
+    assert choose_leader(record, {A: gone, B: said(4, 5), C: said(4, 4)}, 2) == (A, (A, B, C)), "they lack something"
+    before = msgspec.structs.replace(gone, resigned=3)
+    assert choose_leader(record, {A: before, B: said(4, 7)}, 2) == (A, (A, B)), "it led in another epoch then"
+
+
+def test_a_follower_begins_above_the_clock_of_who_resigned() -> None:
+    record = record_of(A, B, above=Txn(50))
+    gone = msgspec.structs.replace(said(4, 9), resigned=4)
+    assert find_resigned([record], [TabletReport("n1/0", (), replicas=(gone,), clock=Txn(70))]) == [
+        Vacant(record, Txn(70))
+    ]
+    assert find_resigned([record], [TabletReport("n1/0", (), replicas=(gone,), clock=Txn(7))]) == [
+        Vacant(record, Txn(50))
+    ]
+    assert not find_resigned([record], [TabletReport("n2/0", (), replicas=(gone,))]), "not who leads it"
+    assert not find_resigned([record], [TabletReport("n1/0", (), replicas=(said(4, 9),))])
 
 
 # -- what leaders wish
@@ -220,3 +301,34 @@ def test_a_server_whose_tablets_others_have_too_has_nothing_alone() -> None:
     assert not holds_alone([record_of(A, B)], "n2/0")
     assert holds_alone([record_of(A, B), alone], "n1/0")
     assert not holds_alone([alone], "n2/0")
+
+
+# -- leftovers
+
+
+def test_a_replica_that_no_record_names_is_left_over_if_its_id_was_given_out(wishes: Wishes) -> None:
+    catalog, record = wishes.office.catalog.latest, wishes.record
+    reported = [msgspec.structs.replace(said(1, 1), tablet=TabletId(tablet)) for tablet in (19, 20, 21, 30)]
+
+    def find(replica: str, busy: tuple[int, ...] = (), records: tuple[TabletRecord, ...] = (record,)) -> set[int]:
+        known = {each.tablet: each for each in records}
+        return set(find_leftovers(replica, reported, known, TabletId(25), catalog, {TabletId(each) for each in busy}))
+
+    assert find(A) == {19, 21}, "30 was never given out, as far as is known: it may be of a later time"
+    assert find(A, busy=(21,)) == {19}
+    assert find(D) == {19, 20, 21}, "all its replicas are elsewhere"
+    fewer = msgspec.structs.replace(record, replicas=(A, B))
+    assert find(D, records=(fewer,)) == {19, 21}, "it lacks one, and this may become it"
+    led = [msgspec.structs.replace(each, led=4) for each in reported]
+    assert not find_leftovers(A, led, {}, TabletId(25), catalog)
+    assert not find_leftovers(A, reported, {}, None, catalog)
+
+
+def test_what_is_left_over_goes_after_a_while_and_not_before() -> None:
+    left, tablets = Leftovers(), {TabletId(19), TabletId(21)}
+    assert left.is_due(0.0)
+    assert left.note({"n1/0": tablets, "n2/0": set()}, 0.0) == {}
+    assert not left.is_due(1.0)
+    assert left.note({"n2/0": set()}, 30.0) == {}, "n1 did not answer: nothing new is known of it"
+    assert left.note({"n1/0": {TabletId(19)}, "n2/0": {TabletId(19)}}, LEFT_S) == {"n1/0": {TabletId(19)}}
+    assert left.note({"n1/0": tablets}, LEFT_S + 1.0) == {"n1/0": {TabletId(19)}}, "the other was gone meanwhile"

@@ -13,6 +13,7 @@ from stelae.service.backend import Backend
 from stelae.service.operations import PIN, SCAN, UNPIN, WRITE
 from stelae.service.read_only import read_only
 from stelae.service.table import OPERATIONS, TABLE_OPERATIONS, TABLET_OPERATIONS
+from stelae.wire.faults import MessageRefused
 from tests.client.asked import ASKED, BLOCKS, TABLE
 from tests.client.fake_backend import FakeBackend, table_info
 from tests.client.samples import USERS
@@ -73,3 +74,22 @@ def test_a_read_only_store_is_a_store() -> None:
         store.submit(TABLE, BLOCKS)
     missing = {name for name in dir(Backend) if not name.startswith("_")} - set(dir(store)) - set(vars(store))
     assert missing == set()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.WriteMessage(1, None, (3, 4), client=7, sequences=(1,)),
+        m.WriteMessage(1, None, (3,), client=7),
+        m.WriteMessage(1, None, (3,), sequences=(1,)),
+    ],
+)
+def test_each_block_of_a_write_has_a_number_or_none_has(message: m.WriteMessage) -> None:
+    with pytest.raises(MessageRefused, match="numbers"):
+        message.numbers()
+
+
+def test_the_numbers_of_blocks() -> None:
+    assert list(m.WriteMessage(1, None, (3, 4)).numbers()) == [None, None]
+    numbers = m.WriteMessage(1, None, (3, 4), client=7, sequences=(5, 9), age_ms=2).numbers()
+    assert [each and tuple(each) for each in numbers] == [(7, 5, 2), (7, 9, 2)]

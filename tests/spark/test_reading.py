@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -417,3 +418,23 @@ def test_only_the_columns_that_are_wanted_are_read(spark: SparkSession, db: Data
     assert "`s`" not in plan
     assert "s:string" not in plan
     assert "GreaterThan(n,4)" in plan
+
+
+def test_some_columns_are_taken_for_as_large_as_parquet_s(spark: SparkSession, db: Database, tmp_path: Path) -> None:
+    """Spark guesses by all columns of a frame how large some are. One of the files' own that nobody asked for would
+    make them look smaller, and joins would send to all tasks what is too large for that."""
+    group = stelae.columns("data", {"n": "int64", "s": "string"})
+    table = db.create_table("t", key={"id": "int64", "part": "string"}, groups=[group])
+    table.put_many([{"id": number, "part": "p", "n": number, "s": "s"} for number in range(100)])
+    frame = reading.read(spark, db, "t")
+    frame.write.parquet(str(tmp_path / "parquet"))
+    parquet = spark.read.parquet(str(tmp_path / "parquet"))
+    shares = [_size(each.select("n")) / _size(each) for each in (frame, parquet)]
+    assert shares[0] == pytest.approx(shares[1], rel=0.01)
+    files = [Path(url.removeprefix("file://")).stat().st_size for url in map(unquote, frame.inputFiles())]
+    assert _size(frame) == sum(files)
+
+
+def _size(frame: DataFrame) -> int:
+    """In bytes, as Spark's planner guesses it."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))

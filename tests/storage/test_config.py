@@ -37,6 +37,7 @@ from stelae.storage.tablet.state import (
     check_state,
     joined,
     new_tablet,
+    purged,
     replaced,
     split,
     with_floor,
@@ -76,7 +77,10 @@ def choose_state(random: Random) -> TabletState:
     """What a few changes of all kinds leave behind."""
     state = new_tablet(TabletId(1), TABLE, ALL_ROWS, choose_schema(random.choice), Txn(random.choice([0, START])))
     for number in range(random.randint(0, 9)):
-        match random.choice(["file", "file", "file", "alter", "alter", "split", "floor", "prepare", "load", "epoch"]):
+        kinds = ["file", "file", "file", "alter", "alter", "split", "floor", "prepare", "load", "epoch", "purge"]
+        match random.choice(kinds):
+            case "purge":
+                state = purged(state, Txn(START + random.randrange(9)))
             case "file":
                 group = random.choice(state.schema.groups).id
                 state = replaced(state, group, (), [choose_file(random)])
@@ -114,7 +118,7 @@ def test_what_is_saved_is_what_is_loaded(seed: int) -> None:
     assert decoded.files() == frozenset(state.files())
     loaded = check_state(state_of(decoded, state.schema))
     assert files_of(loaded) == files_of(state)
-    kept = ("tablet", "table", "rows", "flushed", "floors", "prepared", "epoch", "resize")
+    kept = ("tablet", "table", "rows", "flushed", "floors", "prepared", "epoch", "resize", "purged_below")
     assert [getattr(loaded, name) for name in kept] == [getattr(state, name) for name in kept]
     assert loaded.active.is_empty
     assert len(loaded.memories) == 1

@@ -98,6 +98,17 @@ def test_a_tablet_that_waits_holds_up_the_shard_and_no_other_tablet() -> None:
     assert (log.visible(2), log.visible(0), log.tracker.visible) == (2, 1, 2)
 
 
+def test_the_newest_snapshot_has_all_that_is_acknowledged_though_older_ones_wait() -> None:
+    log = Log()
+    log.enqueue(0)
+    alone = log.enqueue(2)
+    assert list(log.write(2)) == [alone]
+    assert (log.tracker.visible, log.tracker.newest) == (0, 2)
+    log.acknowledge(0, "b", 1)
+    log.acknowledge(0, "c", 1)
+    assert (log.tracker.visible, log.tracker.newest) == (2, 2)
+
+
 def test_what_is_queued_holds_up_what_other_replicas_have() -> None:
     log = Log()
     log.enqueue(0)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import cache
 
 
-def resolved(tree: ast.Module) -> Iterator[tuple[int, str, ast.expr]]:
-    """Each outermost use of an imported name, as (line, full dotted name, node): `t.time` after `import time as t`."""
-    meanings = _imports(tree)
+@cache
+def resolved(tree: ast.Module) -> tuple[tuple[int, str, ast.expr], ...]:
+    """Each outermost use of an imported name, as (line, full dotted name, node): `t.time` after `import time as t`.
+    Several rules ask for those of the same file."""
+    wanted = (ast.Attribute, ast.Name, ast.Import, ast.ImportFrom)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, wanted)]
+    meanings = _imports(nodes)
     inner: set[ast.expr] = set()
-    for node in ast.walk(tree):
+    found = []
+    for node in nodes:
         if isinstance(node, ast.Attribute | ast.Name) and node not in inner:
             dotted = _dotted(node, inner)
             if dotted and dotted[0] in meanings:
-                yield node.lineno, ".".join([meanings[dotted[0]], *dotted[1:]]), node
+                found.append((node.lineno, ".".join([meanings[dotted[0]], *dotted[1:]]), node))
+    return tuple(found)
 
 
-def _imports(tree: ast.Module) -> dict[str, str]:
+def _imports(nodes: Iterable[ast.AST]) -> dict[str, str]:
     meanings: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]

@@ -23,6 +23,7 @@ from stelae.sim.metastore import NO_FAULTS, MetastoreFaults, SimMetastore
 from stelae.tserver.lease import leasing
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.lease.pulse import LogPulse
+from tests.effort import long_run
 from tests.sim.seeds import repeat, seeds
 from tests.tserver.thin_shards import FENCE, HOSTS, KEY, LEASE_S, World, play
 
@@ -358,9 +359,9 @@ def _hasty() -> AbstractContextManager[Any]:
 @pytest.mark.parametrize(
     ("plant", "complaint", "seed", "seeds_max"),
     [
-        (_boundless, "lies below a snapshot that was answered", 88, 400),
+        pytest.param(_boundless, "lies below a snapshot that was answered", 88, 400, marks=long_run),
         (_unresumed, "lies below a snapshot that was answered", 0, 30),
-        (_from_receipt, "was answered after number", 94, 400),
+        pytest.param(_from_receipt, "was answered after number", 94, 400, marks=long_run),
         (_while_the_disk_hangs, "", 6, 60),
         (_unchecked, "was answered after number", 18, 100),
         (_trusting, "was answered after number", 30, 150),

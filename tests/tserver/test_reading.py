@@ -12,6 +12,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.model.predicate.plan import ScanPredicate
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.scans import ScanAsk
+from stelae.tserver.reading import now
 from tests.tserver.stores import Place, row
 
 
@@ -24,15 +25,15 @@ def place() -> Iterator[Place]:
 
 def before_the_state_is_taken(place: Place, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Once, the next time somebody looks for a row's tablet."""
-    shard, waiting = place.server.shard, [act]
-    plain = shard.state_at
+    tablets, waiting = place.server.shard.map, [act]
+    plain = tablets.at
 
-    def state_at(*args: Any) -> Any:
+    def at(*args: Any) -> Any:
         if waiting:
             waiting.pop()()
         return plain(*args)
 
-    monkeypatch.setattr(shard, "state_at", state_at)
+    monkeypatch.setattr(tablets, "at", at)
 
 
 def rewritten(place: Place, table: TableId) -> Callable[[], None]:
@@ -56,16 +57,16 @@ def test_a_row_is_never_missing_because_history_goes_under_the_read(
 
 def after_the_state_is_taken(place: Place, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Once, when somebody has looked for a row's tablet next."""
-    shard, waiting = place.server.shard, [act]
-    plain = shard.state_at
+    tablets, waiting = place.server.shard.map, [act]
+    plain = tablets.at
 
-    def state_at(*args: Any) -> Any:
+    def at(*args: Any) -> Any:
         found = plain(*args)
         if waiting:
             waiting.pop()()
         return found
 
-    monkeypatch.setattr(shard, "state_at", state_at)
+    monkeypatch.setattr(tablets, "at", at)
 
 
 CHANGES: dict[str, Callable[[Place, TableId], object]] = {
@@ -133,8 +134,8 @@ def test_a_file_that_goes_under_a_read_is_no_error(place: Place, monkeypatch: py
     shard, old = place.server.shard, place.server.shard.of_table(info.id)[0]
     place.put(info.id, 2)
     place.store.compact(info.id, erase_now=True)
-    plain, waiting = shard.state_at, [old]
-    monkeypatch.setattr(shard, "state_at", lambda *args: waiting.pop() if waiting else plain(*args))
+    plain, waiting = shard.map.at, [old]
+    monkeypatch.setattr(shard.map, "at", lambda *args: waiting.pop() if waiting else plain(*args))
     assert place.get(info.id, 1) == 1
 
 
@@ -226,3 +227,10 @@ def test_a_scan_of_a_closed_store_says_so() -> None:
     place.close()
     with pytest.raises(Closed):
         next(batches)
+
+
+def test_the_newest_snapshot_is_as_late_as_what_was_heard_of(place: Place) -> None:
+    shard, wall_ms = place.server.shard, 0
+    heard = Txn(now(shard, wall_ms) + 1_000)
+    assert now(shard, wall_ms, heard) == heard
+    assert now(shard, wall_ms) == heard

@@ -21,10 +21,10 @@ from stelae.registry.store_mark import StoreMark, mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.storage.shard import Shard
-from stelae.tserver.counts import EventCounts, note_failure
 from stelae.tserver.links import LocalMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
+from stelae.tserver.telling.counts import EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 EMBEDDED = "embedded"
@@ -70,7 +70,8 @@ class EmbeddedStore:
         self.split, self.join = desk.split, desk.join
         self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
         self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
-        self.history, self.scan, self.now, self.pin = server.history, server.scan, server.now, server.pin
+        self.few, self.many, self.values, self.history = server.few, server.many, server.values, server.history
+        self.scan, self.now, self.pin = server.scan, server.now, server.pin
         self.truncate, self.flush, self.compact = server.truncate, server.flush, server.compact
         self.tablets, self.stats = server.tablets, server.stats
         self.hold, self.renew, self.release = server.hold, server.renew, server.release

@@ -16,6 +16,7 @@ from stelae.master.links import ChangedServers, ShardServers
 from stelae.master.lookout import Lookout
 from stelae.master.master import Master
 from stelae.master.removal import Removal
+from stelae.master.replication.draining import Draining
 from stelae.master.settings import MasterSettings
 from stelae.master.terms import LeadingGate, Term, Terms
 from stelae.model.events import Listener, Listeners, tell_nobody
@@ -29,7 +30,7 @@ from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.registry.wires.finding import ShardFinder
-from stelae.tserver.counts import note_failure
+from stelae.tserver.telling.counts import note_failure
 from stelae.tserver.visits import Visits
 
 
@@ -78,7 +79,8 @@ def open_master(
         changes = TableChanges(
             guarded, changed, tables.info, clock, time, ports.rng, root, lambda table: table in tables.kept(), tell
         )
-        return Term(held, master, servers, changes, Removal(guarded, master, catalog, clock, tell))
+        removal, draining = Removal(guarded, master, catalog, clock, tell), Draining(guarded, master, catalog, clock)
+        return Term(held, master, servers, changes, removal, draining)
 
     identity = MasterIdentity(settings.id or settings.name, settings.name)
     terms = Terms(store, clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)

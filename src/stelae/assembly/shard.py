@@ -24,13 +24,13 @@ from stelae.registry.views.prefixed import PrefixedStore, local_prefix
 from stelae.registry.wires.finding import ShardFinder
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
-from stelae.tserver.counts import EventCounts, note_failure
 from stelae.tserver.lease.leasing import Leasing, resume
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
+from stelae.tserver.telling.counts import EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 

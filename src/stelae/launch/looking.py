@@ -15,6 +15,7 @@ from stelae.launch.access import Access
 from stelae.launch.attached import CLOCK
 from stelae.model.errors import Unavailable
 from stelae.ports.blocking import BlockingConnector
+from stelae.registry.masters.draining import DRAIN, DrainedServers
 from stelae.registry.masters.overview import OVERVIEW, ClusterOverview
 from stelae.registry.masters.removing import REMOVE, RemovedServers
 from stelae.service.deadlines import Deadline
@@ -47,11 +48,18 @@ class ClusterMasters:
 
     def remove(self, name: str, *, accepts_loss: bool) -> RemovedServers:
         """Have the master that leads take a node or a shard out. Unavailable if none leads."""
-        found = self.look()
-        leading = [each.address for each in found.masters if each.leads]
+        return self._ask(self._leading(), Deadline(CLOCK, self._timeout_s), REMOVE, name, accepts_loss)
+
+    def drain(self, name: str) -> DrainedServers:
+        """Have the master that leads hand over what a node or a shard leads. Unavailable if none leads, or nobody can
+        take it over."""
+        return self._ask(self._leading(), Deadline(CLOCK, self._timeout_s), DRAIN, name)
+
+    def _leading(self) -> list[str]:
+        leading = [each.address for each in self.look().masters if each.leads]
         if not leading:
             raise Unavailable("none of the cluster's masters leads now; try again")
-        return self._ask(leading, Deadline(CLOCK, self._timeout_s), REMOVE, name, accepts_loss)
+        return leading
 
     def _ask(
         self,

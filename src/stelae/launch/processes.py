@@ -99,12 +99,13 @@ class MasterOptions(ProcessOptions):
 @dataclass(frozen=True, slots=True)
 class ShardOptions(ProcessOptions):
     """`node`, `number`: of which node it is which shard; the node's name is `name`. `sharing`: so many shards share the
-    machine's memory, unless `memory_bytes` says how much this one has."""
+    machine's memory, unless `memory_bytes` says how much this one has. `rack`: where the node stands."""
 
     node: str = ""
     number: int = 0
     memory_bytes: int | None = None
     sharing: int = 1
+    rack: str = ""
 
     @property
     def role(self) -> str:
@@ -264,7 +265,7 @@ class ShardProcess(_Process):
         self._ends.callback(marks.close)
         logs = DeferredLogFiles(LocalLogFiles(directory / LOG_DIRECTORY, SEGMENT_SUFFIX, marks))
         settings = ClusterShardSettings(
-            ShardIdentity(options.node, options.name, options.number, known.log),
+            ShardIdentity(options.node, options.name, options.number, known.log, options.rack),
             url,
             shard_settings(options.memory_bytes, options.sharing),
             release=options.release,

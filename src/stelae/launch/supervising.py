@@ -32,6 +32,7 @@ from stelae.adapters.sockets.addresses import PORT_MAX, host_and_port, with_port
 from stelae.launch.identity import SHARD_FILE, NodeIdentity, read_node
 from stelae.launch.restarts import PAUSE_S_MIN, next_pause_s
 from stelae.model.errors import AlreadyExists, InvalidArgument, StelaeError, Unavailable
+from stelae.model.schema_checks import check_name
 
 SHARDS_MAX = 64
 """So many a node can run: more processes than a machine has cores for are a mistake."""
@@ -46,7 +47,7 @@ class NodeOptions:
     """`host`: where its shards serve; the system chooses the ports. `metastore`, `store`: as of `ProcessOptions`.
     `access`: the words that tell each shard what lets others in; what is in the environment it inherits. `metrics`:
     where its first shard tells its numbers; each other one does on the port behind; None: nowhere. `sharing`: so many
-    shards share the machine's memory; 0: those of this node."""
+    shards share the machine's memory; 0: those of this node. `rack`: where it stands; empty: that is not said."""
 
     name: str
     directory: Path
@@ -58,6 +59,7 @@ class NodeOptions:
     metrics: str | None = None
     sharing: int = 0
     release: str = ""
+    rack: str = ""
 
 
 class ShardWord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,6 +118,8 @@ def run_node(options: NodeOptions, tell: Callable[[tuple[ServingShard, ...]], No
     signal ends all at once. `tell` is called once, when all shards serve that can. If none can, the error of one is
     raised, unless it may pass."""
     check_shards(options.shards)
+    if options.rack:
+        check_name("--rack", options.rack)
     metrics_of(options.metrics, options.shards - 1)
     owned = Ownership.take(options.directory, options.release)
     if owned is None:
@@ -232,6 +236,7 @@ class _Supervisor:
         words += ["--dir", str(shard_directory(options.directory, number)), "--listen", f"{options.host}:0"]
         words += ["--metastore", options.metastore, "--sharing", str(options.sharing or options.shards)]
         words += [] if metrics is None else ["--metrics", metrics]
+        words += ["--rack", options.rack] if options.rack else []
         return stelae_command(*words, *options.access, *([] if options.store is None else ["--store", options.store]))
 
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import msgspec
 
@@ -106,8 +107,13 @@ class Assignment:
         unplaced = sorted((r for r in records if not r.server), key=lambda r: (r.table, r.rows.start))
         if not unplaced:
             return [*records, *copied]
-        chosen = place_tablets(len(unplaced), await self._servers.placeable(), self._records.maps.all(), silent)
-        placed = [msgspec.structs.replace(r, server=at) for r, at in zip(unplaced, chosen, strict=True)]
+        servers = await self._servers.placeable()
+        placed: list[TabletRecord] = []
+        for table, some in groupby(unplaced, lambda record: record.table):
+            mine = list(some)
+            usable = servers if self._replication is None else await self._replication.on_racks(table, servers)
+            chosen = place_tablets(len(mine), usable, (*self._records.maps.all(), *placed), silent)
+            placed += [msgspec.structs.replace(r, server=at) for r, at in zip(mine, chosen, strict=True)]
         return [*(record for record in records if record.server), *placed, *copied]
 
     async def _ask(self, creating: Sequence[TabletRecord], deadline: Deadline | None) -> _Tried:

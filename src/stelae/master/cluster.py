@@ -25,6 +25,7 @@ from stelae.ports.transport import Listener
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control_operations import MASTER_CONTROL, ClusterPlaces, ShardPlace, TableLocation, TabletsAtRest
 from stelae.registry.incarnations import read_lives
+from stelae.registry.masters.draining import DrainedServers
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
 from stelae.registry.masters.overview import ClusterOverview, Heard, collection_put_off, with_late
@@ -165,6 +166,12 @@ class ClusterMaster:
         with self._gate.visit():
             self._terms.check_tablets()
             return self._run(self._terms.current().removal.remove(name, accepts_loss=accepts_loss))
+
+    def drain_servers(self, name: str, *, deadline: Deadline | None = None) -> DrainedServers:  # noqa: ARG002 - its own
+        """Have others lead what a node, or one shard, leads, so that it can be stopped."""
+        with self._gate.visit():
+            self._terms.check_tablets()
+            return self._run(self._terms.current().draining.drain(name))
 
     def tablets_at_rest(self, *, deadline: Deadline | None = None) -> TabletsAtRest:
         self._terms.check_tablets()

@@ -37,6 +37,7 @@ from stelae.registry.control_operations import (
     FilesNeeded,
 )
 from stelae.registry.incarnations import read_lives, read_shards
+from stelae.registry.masters.draining import read_drained
 from stelae.registry.peers import Peer
 from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
@@ -226,8 +227,10 @@ class ShardServers:
                 await link.close()
 
     async def placeable(self) -> tuple[str, ...]:
-        """All but those of which the heartbeats have told no good."""
-        return self.descriptors.placeable(await self.names(), self._clock.monotonic_s())
+        """All but those of which the heartbeats have told no good, and, if there are others, those that are drained."""
+        names, drained = await self.names(), await read_drained(self._store)
+        staying = [name for name in names if name not in drained]
+        return self.descriptors.placeable(staying or names, self._clock.monotonic_s())
 
     def link(self, server: str) -> RemoteServerLink | GoneServerLink:
         link = self._links.get(server)

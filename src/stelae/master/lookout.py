@@ -14,6 +14,7 @@ from stelae.model.errors import StelaeError
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.incarnations import read_lives
+from stelae.registry.masters.draining import read_drained
 from stelae.registry.masters.guard import read_guard
 from stelae.registry.masters.lease import LEASE_KEY, lease_of
 from stelae.registry.masters.lives import MasterLife, read_masters, register_master, remove_master
@@ -63,7 +64,7 @@ class Lookout:
         asked += [(each.name, each.address) for each in lives]
         answers = await asyncio.gather(*(self._ask(name, address) for name, address in asked))
         told = dict(zip((name for name, _ in asked), answers, strict=True)) | {me: (own, "")}
-        seen = see_shards(lives, records, told, heard)
+        seen = see_shards(lives, records, told, heard, await read_drained(self._store))
         leaders = _see_masters(masters, told)
         return ClusterOverview(
             me,

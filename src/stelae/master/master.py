@@ -211,6 +211,8 @@ class Master:
                     there = found(catalog, command.table)
                     await table_turn.enter_async_context(self._change(there.id, deadline))  # with all its tablets
                     return there
+                if self.replication is not None:
+                    await self.replication.check_room(created[0].zone)
                 made, records = await self._make(command.table, commands, created[0].id, cuts, deadline)
                 with made_already(is_created):
                     await table_turn.enter_async_context(self._change(made.id, deadline))

@@ -53,7 +53,8 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
     that the report is about; those that name another server are left as they are. `report` may have the tablets of
     dropped tables too.
 
-    - A tablet of a table that is not in the catalog is deleted, its record goes: the table was forgotten.
+    - A tablet of a table that is not in the catalog any more is deleted, its record goes: the table was forgotten.
+    - A tablet of a table that the catalog has never had is left alone: it is the catalog that is behind.
     - A tablet that the server has and no record names: it was split or joined just before the end. Its record is made,
       and those of the tablets it took over from, whose rows it covers, go.
     - A tablet that is recorded as REPLACED is deleted by the server.
@@ -71,7 +72,7 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
     dropped: set[TableId] = set()
     covered: dict[TableId, list[RowRange]] = {}
     here = set()
-    for each in report.tablets:
+    for each in (tablet for tablet in report.tablets if tablet.table < catalog.next_id):
         record = known.get(each.tablet)
         if each.table not in is_known or (record is not None and record.phase is TabletPhase.REPLACED):
             unwanted[each.tablet] = None

@@ -14,6 +14,7 @@ from stelae.master.leadership import Leadership, MasterIdentity
 from stelae.master.links import ShardServers
 from stelae.master.master import Master
 from stelae.master.removal import Removal
+from stelae.master.replication.draining import Draining
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
@@ -31,13 +32,20 @@ _REPLICAS_S = 0.5
 
 class Term:
     def __init__(
-        self, held: HeldGuard, master: Master, servers: ShardServers, changes: TableChanges, removal: Removal
+        self,
+        held: HeldGuard,
+        master: Master,
+        servers: ShardServers,
+        changes: TableChanges,
+        removal: Removal,
+        draining: Draining,
     ) -> None:
         self.held = held
         self.master = master
         self.servers = servers
         self.changes = changes
         self.removal = removal
+        self.draining = draining
         self._is_over = False
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""
@@ -73,6 +81,14 @@ class Term:
             if self.master.knows_tablets and self.master.replication is not None:
                 with suppress(Retryable, UnknownOutcome):
                     await self.master.replication.tend()
+            await asyncio.sleep(_REPLICAS_S)
+
+    async def watch_leases(self) -> None:
+        """See which shards renew their leases: beside all else, since who looks too seldom may call nobody silent."""
+        while not self._is_over:
+            if self.master.replication is not None:
+                with suppress(Retryable, UnknownOutcome):
+                    await self.master.replication.watch()
             await asyncio.sleep(_REPLICAS_S)
 
     async def end(self) -> None:
@@ -182,6 +198,7 @@ class Terms:
             self._term = self._make(held)
             self._begin_work(self._term.begin())
             self._begin_work(self._term.lead_changes())
+            self._begin_work(self._term.watch_leases())
             self._begin_work(self._term.lead_replicas())
 
     def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:

@@ -3,7 +3,8 @@
 - *Nothing happened*: every error but those below. Of these, `Retryable` ones mean that the same call may succeed later
   with nothing changed: the client repeats it until its deadline. The others need the caller to change something.
 - *The outcome is unknown*: `UnknownOutcome`. The call was sent and its answer lost: it may have happened. Nobody
-  repeats it by itself, unless the operation is safe to repeat (`service.operations` says which are).
+  repeats it by itself, unless the operation is safe to repeat (`service.operations` says which are), or is a write of
+  rows, which has a number (`once`).
 
 Two belong to neither: `PartialWrite` says how many rows are durable, `InternalFault` that a process failed on a mistake
 of its own, wherever it was. Messages name the table, column, key or file, and

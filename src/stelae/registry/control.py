@@ -116,6 +116,14 @@ class AddReplicas(msgspec.Struct, frozen=True, tag=True):
     tablets: tuple[tuple[TabletId, int, str], ...]
 
 
+class ResignTablets(msgspec.Struct, frozen=True, tag=True):
+    """Lead tablets, by id and epoch, no more: another member is to. Writes under way are waited for, and a tablet where
+    they take too long is led on; if `is_forced`, nothing is waited for."""
+
+    tablets: tuple[tuple[TabletId, int], ...]
+    is_forced: bool = False
+
+
 ControlRequest: TypeAlias = (
     CreateTablets
     | AlterTable
@@ -129,6 +137,7 @@ ControlRequest: TypeAlias = (
     | HostReplicas
     | LeadTablets
     | AddReplicas
+    | ResignTablets
 )
 
 
@@ -149,7 +158,8 @@ class ReportedTablet(msgspec.Struct, frozen=True):
 class ReportedReplica(msgspec.Struct, frozen=True):
     """`promised`: the greatest epoch that it has followed. `last`: epoch and index of its last record. `led`: the epoch
     in which this server leads the tablet, 0 if it does not; `is_open`: whether it takes reads and writes. `behind`: of
-    the other members how many records each lacks."""
+    the other members how many records each lacks. `committed`: up to which index all members are known to have its
+    records. `resigned`: the epoch in which this server led it last and gave that up, 0 if it did not."""
 
     tablet: TabletId
     table: TableId
@@ -159,6 +169,8 @@ class ReportedReplica(msgspec.Struct, frozen=True):
     version: int = 0
     is_open: bool = False
     behind: tuple[tuple[str, int], ...] = ()
+    committed: int = 0
+    resigned: int = 0
 
 
 class TabletReport(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from stelae.catalog.value import CatalogVersion
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.registry.changes.asking import CHANGE
 from stelae.registry.control import ControlRequest, TabletReport
+from stelae.registry.masters.draining import DRAIN
 from stelae.registry.masters.heartbeats import HEARTBEAT
 from stelae.registry.masters.overview import OVERVIEW
 from stelae.registry.masters.removing import REMOVE
@@ -279,5 +280,16 @@ SHARD_CONTROL = {
 }
 MASTER_CONTROL = {
     each.name: each
-    for each in (SPLIT_TABLET, JOIN_TABLETS, TABLETS_AT_REST, PLACES, LOCATE, COLLECT, HEARTBEAT, OVERVIEW, REMOVE)
+    for each in (
+        SPLIT_TABLET,
+        JOIN_TABLETS,
+        TABLETS_AT_REST,
+        PLACES,
+        LOCATE,
+        COLLECT,
+        HEARTBEAT,
+        OVERVIEW,
+        REMOVE,
+        DRAIN,
+    )
 }

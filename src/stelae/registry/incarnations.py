@@ -15,6 +15,7 @@ would be without its rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -33,7 +34,8 @@ _ATTEMPTS_MAX = 5
 
 
 class ShardLife(msgspec.Struct, frozen=True):
-    """`node`, `node_name`: the node's id, and what people call it. `address`: where it serves."""
+    """`node`, `node_name`: the node's id, and what people call it. `address`: where it serves. `rack`: what it shares
+    with other nodes that may fail with it; empty: nobody has said."""
 
     node: str
     node_name: str
@@ -41,6 +43,7 @@ class ShardLife(msgspec.Struct, frozen=True):
     incarnation: int
     log: str
     address: str
+    rack: str = ""
 
     @property
     def name(self) -> str:
@@ -63,12 +66,14 @@ class RemovedShard(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ShardIdentity:
-    """`node`: the node's id, `node_name` its name. `log`: the id of the log in the shard's directory."""
+    """`node`: the node's id, `node_name` its name. `log`: the id of the log in the shard's directory. `rack`: where the
+    node stands; empty: nobody has said."""
 
     node: str
     node_name: str
     number: int
     log: str
+    rack: str = ""
 
     @property
     def name(self) -> str:
@@ -100,9 +105,13 @@ async def read_lives(store: Metastore) -> tuple[ShardLife, ...]:
 async def read_shards(store: Metastore) -> tuple[tuple[ShardLife, ...], tuple[RemovedShard, ...]]:
     """The shards of the cluster, there or away, and those that were taken out of it."""
     entries = (await store.range(SHARDS_PREFIX)).entries
-    lives = (json_of(entry, ShardLife, "the life of a shard") for entry in entries if entry.key.endswith(_LIFE))
     gone = (json_of(entry, RemovedShard, "what was removed") for entry in entries if entry.key.endswith(REMOVED))
-    return tuple(lives), tuple(gone)
+    return lives_among(entries), tuple(gone)
+
+
+def lives_among(entries: Iterable[Entry]) -> tuple[ShardLife, ...]:
+    """Of the shards of the cluster, there or away, if these are all keys of shards."""
+    return tuple(json_of(entry, ShardLife, "the life of a shard") for entry in entries if entry.key.endswith(_LIFE))
 
 
 async def check_shard(store: Metastore, shard: ShardIdentity, holds_alone: bool = True) -> None:
@@ -139,6 +148,7 @@ class ShardFence:
     incarnation: int
     is_new_log: bool = False
     """The shard had another log before: that is gone, and all that was in it lies with others."""
+    rack: str = ""
 
     @property
     def name(self) -> str:
@@ -171,7 +181,7 @@ class FencedStore(ComparedStore):
 async def begin_shard(store: Metastore, shard: ShardIdentity) -> ShardFence:
     """Begin another incarnation. The caller has the directory of the shard to itself, and has asked `check_shard`.
     AlreadyExists if another process is beginning one, too."""
-    fence = ShardFence(shard.node, shard.node_name, shard.number, shard.log, 0)
+    fence = ShardFence(shard.node, shard.node_name, shard.number, shard.log, 0, rack=shard.rack)
     for _ in range(_ATTEMPTS_MAX):
         entry, life = await store.get(fence.key), await _read_life(store, shard.node, shard.number)
         kept = await store.get(log_key(shard.node, shard.number))
@@ -188,7 +198,7 @@ async def begin_shard(store: Metastore, shard: ShardIdentity) -> ShardFence:
 async def register_shard(store: Metastore, fence: ShardFence, address: str) -> ShardLife:
     """Say where the incarnation serves. Deposed if another process has begun one since."""
     key = life_key(fence.node, fence.number)
-    life = ShardLife(fence.node, fence.node_name, fence.number, fence.incarnation, fence.log, address)
+    life = ShardLife(fence.node, fence.node_name, fence.number, fence.incarnation, fence.log, address, fence.rack)
     await FencedStore(store, fence).txn([], [PutKey(key, msgspec.json.encode(life))])
     return life
 

@@ -12,6 +12,7 @@ from stelae.format.block import Block, SmallBlock
 from stelae.format.columnar import ColumnarBlock
 from stelae.model.arrow_values import bytes_reader
 from stelae.model.ids import Row
+from stelae.model.once import Once
 
 _BINARY = pa.binary()
 
@@ -20,11 +21,12 @@ _BINARY = pa.binary()
 class OrderedBlock:
     """`rows[i]`: the row of the i-th record of a batch, or of the i-th mutation. They ascend; of a columnar put or
     erasure, each stands once. Of mutations they need not be given: an array is made of them if somebody asks. `data`:
-    the block's own bytes, where it came as bytes: then those are what is logged."""
+    the block's own bytes, where it came as bytes: then those are what is logged. `once`: its number, if it has one."""
 
     block: Block
     given_rows: pa.Array | None = None
     data: bytes | memoryview | None = None
+    once: Once | None = None
 
     @property
     def rows(self) -> pa.Array:
@@ -76,12 +78,18 @@ def blocks_behind(blocks: Sequence[OrderedBlock], count: int) -> list[OrderedBlo
     return left
 
 
+def cut_block(block: OrderedBlock, count: int) -> tuple[OrderedBlock, OrderedBlock]:
+    """Its first so many records or mutations, and the others."""
+    return _slice(block, 0, count), _slice(block, count, block.count)
+
+
 def _slice(ordered: OrderedBlock, start: int, stop: int) -> OrderedBlock:
     if start == 0 and stop == ordered.count:
         return ordered
     rows = ordered.rows.slice(start, stop - start)
+    once = None if ordered.once is None else ordered.once.behind(start)
     match ordered.block:
         case SmallBlock() as small:
-            return OrderedBlock(replace(small, mutations=small.mutations[start:stop]), rows)
+            return OrderedBlock(replace(small, mutations=small.mutations[start:stop]), rows, once=once)
         case ColumnarBlock() as columnar:
-            return OrderedBlock(replace(columnar, batch=columnar.batch.slice(start, stop - start)), rows)
+            return OrderedBlock(replace(columnar, batch=columnar.batch.slice(start, stop - start)), rows, once=once)

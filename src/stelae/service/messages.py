@@ -6,15 +6,20 @@ left; the far side passes that on as its own deadline.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Annotated, TypeAlias
 
 import msgspec
 
+from stelae.model.ids import ClientId
+from stelae.model.ids import Sequence as Number
+from stelae.model.once import Once
 from stelae.service.deadlines import SECONDS_MAX
 from stelae.service.jobs import TTL_S_MAX
 from stelae.service.spaces import SpacesAsk
 from stelae.service.tables import AlterAsk
+from stelae.wire.faults import MessageRefused
 
 BLOCKS_MAX = 1_024
 """So many blocks at most are sent in one write."""
@@ -90,7 +95,9 @@ class RecallMessage(Request, frozen=True):
 
 
 class WriteMessage(Request, frozen=True):
-    """`sizes`: of the blocks, which lie in the body one after the other."""
+    """`sizes`: of the blocks, which lie in the body one after the other. `client`, `sequences`: the number of each
+    block (`model.once`), if they have any; `age_ms`: how long ago they were first sent, if they may have been done
+    since."""
 
     table: _Number
     max_txn: _Number | None
@@ -98,6 +105,18 @@ class WriteMessage(Request, frozen=True):
         tuple[Annotated[int, msgspec.Meta(ge=0, le=2**32)], ...], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)
     ]
     must_show: bool = False
+    client: _Number = 0
+    sequences: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=BLOCKS_MAX)] = ()
+    age_ms: _Number = 0
+
+    def numbers(self) -> Sequence[Once | None]:
+        """Of each block; MessageRefused if it is said of some only."""
+        if not self.client and not self.sequences:
+            return (None,) * len(self.sizes)
+        if not self.client or len(self.sequences) != len(self.sizes):
+            raise MessageRefused(f"{len(self.sizes)} blocks have {len(self.sequences)} numbers")
+        client = ClientId(self.client)
+        return [Once(client, Number(sequence), self.age_ms) for sequence in self.sequences]
 
 
 class NewestMessage(Request, frozen=True):

@@ -11,7 +11,7 @@ and waits for what is still on its way below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from threading import RLock
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
-from stelae.format.log.positions import Position
 from stelae.format.log.records import NO_CLIENT, NO_SEQUENCE, NO_TABLET, LogKind, LogRecord, checksum_of
 from stelae.model.errors import InvalidArgument, NotFound, Overloaded, StelaeError, TabletAway, Unavailable
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Index, TableId, TabletId, Txn
 from stelae.model.limits import DEFAULT_LIMITS, Limits
+from stelae.model.once import Once
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
@@ -32,18 +32,19 @@ from stelae.ports.rng import Rng
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
-from stelae.storage.log.commits import CommitTracker, LogEntry
+from stelae.storage.log.commits import CommitTracker
+from stelae.storage.log.done import logged_number
 from stelae.storage.log.futures import all_done, settled_all
 from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.wal import TimeLeft, Wal, WalSettings
 from stelae.storage.memory.insertion import insert
 from stelae.storage.memory.memory import Memory
+from stelae.storage.outcomes import Outcomes
 from stelae.storage.read.points.conditions import check_shown, check_unchanged
-from stelae.storage.replicas.log import ReplicaLog
 from stelae.storage.replicas.replica import Replica
 from stelae.storage.tablet.admission import check_rows, check_writable
-from stelae.storage.tablet.changes import Loaded, TableChange, changed, decode_change, encode_change, taken_back
-from stelae.storage.tablet.config import ConfigStore, TabletConfig, config_of
+from stelae.storage.tablet.changes import Loaded, TableChange, changed, encode_change
+from stelae.storage.tablet.config import ConfigStore
 from stelae.storage.tablet.doubts import Doubts
 from stelae.storage.tablet.horizons import Horizons, SnapshotPin
 from stelae.storage.tablet.maps import TabletMap
@@ -75,7 +76,7 @@ class Commit:
     durable: Future[Txn]
 
 
-class Shard(ReplicaLog):
+class Shard(Outcomes):
     """Safe for threads. `drain` must be called after `apply`, by the caller or by a thread of its own."""
 
     def __init__(
@@ -145,10 +146,6 @@ class Shard(ReplicaLog):
         """How often states were installed: as long as it is the same, so are they."""
         return self._map.changes
 
-    def install(self, states: Sequence[TabletState], removed: Sequence[TabletId] = ()) -> None:
-        """Put states in the place of what they follow. The caller holds the lock."""
-        self._map.install(states, removed)
-
     def change(self, tablet: TabletId, next_state: Callable[[TabletState], TabletState]) -> TabletState:
         with self.lock:
             state = next_state(self.state(tablet))
@@ -166,11 +163,14 @@ class Shard(ReplicaLog):
         max_txn: Txn | None = None,
         must_show: bool = False,
         urgent: bool = False,
+        once: Once | None = None,
+        places: int = 0,
     ) -> Commit:
         """Let a block in that `check_block` has passed. It is in memory and queued when this returns, and shown to
-        nobody before it is durable. Conflict if a row it touches changed after `max_txn`, which is an UndecidedConflict
-        if that change may still be taken back; WouldBeHidden if it `must_show` and might not; Overloaded if there is no
-        room now (`when_room` says when to try)."""
+        nobody before it is durable. `once`: the number of so many `places` of which it is what is left to write; if
+        they are done already, their commit. Conflict if a row it touches changed after `max_txn`, which is an
+        UndecidedConflict if that change may still be taken back; WouldBeHidden if it `must_show` and might not;
+        Overloaded if there is no room now (`when_room` says when to try)."""
         data = encode_block(block) if payload is None else payload
         if len(data) > (limit := self.settings.limits.block_bytes_max):
             raise InvalidArgument(f"a block of {len(data)} bytes; at most {limit} are taken at once")
@@ -178,10 +178,14 @@ class Shard(ReplicaLog):
         while True:
             state: TabletState | None = None
             if max_txn is not None:
+                if once is not None and (found := self._find_done(tablet, once, places)) is not None:
+                    return Commit(*found)
                 state = self.state(tablet)
                 visible = self.visible_in(state)
                 check_unchanged(state, self.fragments, block, max_txn, self.horizon(state.table), visible)
             with self.lock:
+                if once is not None and (found := self._find_done(tablet, once, places)) is not None:
+                    return Commit(*found)
                 current = self.state(tablet)
                 if max_txn is not None:
                     if current is not state:
@@ -205,7 +209,8 @@ class Shard(ReplicaLog):
                 insert(active, block, txn, len(data))
                 self._in_memory_bytes += active.size_bytes - before
                 index = Index(commits.index + 1)
-                ids = (current.table, tablet, current.epoch, index, txn, NO_CLIENT, NO_SEQUENCE)
+                number = (NO_CLIENT, NO_SEQUENCE) if once is None else logged_number(once, block, places)
+                ids = (current.table, tablet, current.epoch, index, txn, *number)
                 record = LogRecord(LogKind.BLOCK, *ids, data, checksum)
                 try:
                     durable = self.wal.enqueue(record, (commits,))
@@ -213,6 +218,8 @@ class Shard(ReplicaLog):
                     active.remove({txn})
                     raise
                 commits.index = active.last_index = index
+                if once is not None:
+                    commits.done.note(once.client, once.sequence, places, txn)
                 if commits.quorum is not None:
                     self.replicas[tablet].take(record, self.wal.end)
                 return Commit(txn, durable)
@@ -270,18 +277,11 @@ class Shard(ReplicaLog):
             self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
         self._wake()
 
-    def _wake(self) -> None:
-        """There may be room now."""
+    def forget_memory(self, memory: Memory) -> None:
+        """A memory that lies in files now: as `recount_memory`, without looking at all others."""
         with self.lock:
-            waiting, self._room = self._room, []
-        for future in waiting:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
-
-    def memories(self) -> list[Memory]:
-        """All that is not in files yet, each once."""
-        with self.lock:
-            return list({id(m): m for state in self._map.states.values() for m in state.memories}.values())
+            self._in_memory_bytes = max(0, self._in_memory_bytes - memory.size_bytes)
+        self._wake()
 
     def drain(self, until: TimeLeft | None = None) -> None:
         """Write and sync what was let in before; what others let in meanwhile is left to them. If another thread is at
@@ -297,38 +297,6 @@ class Shard(ReplicaLog):
         with self.lock:
             waiting = [entry.future for entry in self.commits.waiting()]
         return Commit(self.visible, all_done([*waiting, self.wal.sync()], self.visible))
-
-    def take_durable(
-        self, group: Sequence[LogEntry], upto: Position, undecided: Collection[LogEntry]
-    ) -> Sequence[LogEntry]:
-        """From the log, under the lock."""
-        if self._room:
-            self._wake()
-        decided = self.commits.take_durable(group, upto, undecided)
-        if self.commits.orphans:
-            self._fail_orphans()
-        return decided
-
-    def take_failed(self, entries: Sequence[LogEntry], error: StelaeError) -> None:
-        """From the log, under the lock."""
-        self.refused.append(error)
-        self.commits.take_failed(entries)
-        records = [entry.record for entry in entries]
-        for record in records:
-            if record.kind is LogKind.CHANGE:
-                change = decode_change(record.payload, record.txn)
-                found = self._map.of_table(record.table)
-                states = [state for state in found if record.tablet in (NO_TABLET, state.tablet)]
-                self.install([taken_back(state, change, record.txn) for state in states])
-            self._note_refused(record)
-        txns = {record.txn for record in records}
-        for memory in self.memories():
-            memory.remove(txns)
-            state = self._map.states.get(memory.tablet)
-            if state is not None:
-                memory.last_index = min(memory.last_index, state.commits.index)
-        self._in_memory_bytes = sum(memory.size_bytes for memory in self.memories())
-        self._wake()
 
     def publish(self, txn: Txn) -> None:
         """Something that is not in the log became visible at a txn; all below it is decided."""
@@ -347,17 +315,21 @@ class Shard(ReplicaLog):
         own, of_all = state.commits.visible, self.commits.visible
         return max(of_all, own)
 
-    def ready(self, at: Txn) -> Future[None] | None:
+    def ready(self, at: Txn, table: TableId | None = None) -> Future[None] | None:
         """What a read at this txn must wait for first: until all below it is on disk or has failed. None if it can go
-        ahead. Blocks that come later get a later txn. Unavailable if the clock may not answer so far ahead yet."""
+        ahead. Blocks that come later get a later txn. Unavailable if the clock may not answer so far ahead yet.
+        `table`: only this one is read, and what waits for other replicas of others need not be waited for."""
         if at <= self.commits.visible:
             return None
         with self.lock:
             self.clock.reach(at)
             last = self.wal.last_undecided(at)
-            pending = [entry.future for entry in self.commits.waiting() if entry.record.txn <= at]
-            if last is None and not pending:
+            waiting = [entry for entry in self.commits.waiting() if entry.record.txn <= at]
+            if last is None and not waiting:
                 self.commits.publish(at)
+                return None
+            pending = [entry.future for entry in waiting if table in (None, entry.record.table)]
+            if last is None and not pending:
                 return None
         return settled_all(pending if last is None else [*pending, last])
 
@@ -376,11 +348,13 @@ class Shard(ReplicaLog):
     def check_snapshot(self, table: TableId, at: Txn) -> None:
         self.horizons.check_snapshot(table, at)
 
+    def check_readable(self, state: TabletState, at: Txn) -> None:
+        """SnapshotTooOld if this state of a tablet may lack history that the snapshot needs."""
+        if at < state.purged_below or at < self.horizons.horizon(state.table):
+            self.horizons.check_snapshot(state.table, at, state.purged_below)
+
     def segments(self) -> tuple[SegmentInfo, ...]:
         return self.wal.segments()
-
-    def config(self, state: TabletState) -> TabletConfig:
-        return config_of(state, self.name)
 
     def abandon(self) -> None:
         """As if the process had ended here: nothing more is written."""

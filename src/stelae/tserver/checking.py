@@ -5,7 +5,8 @@
 - Every file that a tablet needs, also of a table that was dropped and can be recalled, is on the store; every byte of
   it has its checksum; its records are in order, as many as it says, within the rows and times it says; its filters know
   its rows.
-- The log can be read from its first segment to its end.
+- The log can be read from its first segment to its end. What it has of replicas is what is in memory; and the other
+  members of tablets that are led here have the same records (`replication/comparing`).
 - What lies on the store and is needed by nobody is counted: it is not wrong, and goes with the next collection.
 
 Problems are told in words, one for each thing that is wrong; a store in use is checked as it is when each is looked at.
@@ -37,6 +38,8 @@ from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.lives import Life
+from stelae.tserver.replication.comparing import AskImages, OnDisk, compare_members
+from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.surroundings import Tables
 
 TabletsRecorded = Callable[[TableId], Sequence[TabletRecord]]
@@ -63,9 +66,12 @@ class StoreCheck:
         tables_at_rest: AtRest,
         away: Callable[[], Sequence[TabletConfig]],
         server: str | None = None,
+        hosting: Hosting | None = None,
+        ask_images: AskImages | None = None,
     ) -> None:
         """`away`: the configs of tablets that are not open. `server`: what this one is called, if it is not the only
-        one: then the tablets of others are theirs to look at."""
+        one: then the tablets of others are theirs to look at. `hosting`, `ask_images`: its replicas, and who asks
+        others for theirs."""
         self._shard = shard
         self._upkeep = upkeep
         self._logs = logs
@@ -74,6 +80,8 @@ class StoreCheck:
         self._tables_at_rest = tables_at_rest
         self._away = away
         self._server = server
+        self._hosting = hosting
+        self._ask_images = ask_images
         self._dropped: dict[TableId, str] = {}
         self._problems: list[Problem] = []
         self._counts: dict[str, int] = dict.fromkeys(("tables", "tablets", "fragments", "records", "bytes"), 0)
@@ -83,6 +91,9 @@ class StoreCheck:
         self._tables_at_rest(self._check_tables)
         self._check_files(progress)
         self._check_log()
+        if self._hosting is not None and self._ask_images is not None:
+            leading, ask, name_of = self._hosting.leading, self._ask_images, self._table_name
+            self._problems += compare_members(leading, self._shard, ask, name_of)
         return CheckReport(tuple(self._problems), self._counts)
 
     def _wrong(self, what: str, where: str, words: object) -> None:
@@ -162,9 +173,31 @@ class StoreCheck:
             told = f"is of table {table_of_name(name)}, of which the catalog knows nothing"
             self._wrong("fragment", name, f"{told}: was the metastore lost, or an older one put in its place?")
         if self._server is not None:
+            self._check_files_of_replicas(set(present))
             return  # which files nobody needs is known to the master alone
         needed_now = upkeep.needed_files()
         self._counts["unneeded fragments"] = sum(not upkeep.keeps(name) for name in set(present) - needed_now)
+
+    def _check_files_of_replicas(self, present: set[str]) -> None:
+        """Of tablets that are led elsewhere: there whole files are read. Here it is seen that they are there."""
+        with self._shard.lock:
+            found = {tablet: replica.files() for tablet, replica in self._shard.replicas.items()}
+        self._counts["replicas"] = len(found)
+        for tablet, names in found.items():
+            for name in sorted(names - present):
+                with self._shard.lock:
+                    replica = self._shard.replicas.get(tablet)
+                    is_needed = replica is not None and name in replica.files()
+                if is_needed and not self._is_there(name):
+                    where = f"tablet {tablet} on {self._server}: {name}"
+                    self._wrong("replica", where, "is missing: bring it back, perhaps from trash/ or a backup")
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._shard.blobs.open(name).close()
+        except NotFound:
+            return False
+        return True
 
     def _needed(self) -> dict[str, tuple[FragmentFile, str]]:
         found: dict[str, tuple[FragmentFile, str]] = {}
@@ -212,10 +245,13 @@ class StoreCheck:
 
     def _check_log(self) -> None:
         self._counts["log segments"] = self._counts["log records"] = 0
+        on_disk = OnDisk(self._shard)
         try:
             for segment in read_log(self._logs):
                 self._counts["log segments"] += 1
                 self._counts["log records"] += len(segment.records)
+                on_disk.take(segment.records)
+            self._problems += on_disk.problems()
         except NotFound:
             return  # it was collected while it was read: what is needed lies further on
         except StelaeError as error:

@@ -27,9 +27,10 @@ from stelae.registry.catalog.service import CatalogService
 from stelae.registry.changes.asking import ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
-from stelae.registry.incarnations import ShardFence, ShardLife, register_shard
+from stelae.registry.incarnations import ShardFence, ShardLife, read_lives, register_shard
 from stelae.registry.masters.heartbeats import Registration
 from stelae.registry.replication.appending import REPLICATION_OPERATIONS, AppendAnswer, AppendPart
+from stelae.registry.replication.comparing import REPLICA_IMAGES
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline, left_of
@@ -38,9 +39,9 @@ from stelae.service.reports import CheckReport, Progress
 from stelae.service.table import SHARD_OPERATIONS
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile
+from stelae.storage.replicas.comparing import ReplicaImage, image_of
 from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
-from stelae.tserver.counts import EventCounts
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.links import RemoteMasterLink
@@ -48,11 +49,18 @@ from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
+from stelae.tserver.telling.counts import EventCounts
 
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""
 
-OPERATIONS = {**SHARD_OPERATIONS, INFO.name: INFO, **SHARD_CONTROL, **REPLICATION_OPERATIONS}
+OPERATIONS = {
+    **SHARD_OPERATIONS,
+    INFO.name: INFO,
+    **SHARD_CONTROL,
+    **REPLICATION_OPERATIONS,
+    REPLICA_IMAGES.name: REPLICA_IMAGES,
+}
 """What a shard is asked. What is known of a table is asked of whoever has its rows: so reading goes on without a
 master, and a schema is never newer than the tablets that are read by it."""
 
@@ -143,7 +151,10 @@ class ClusterShard:
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
         """The master is waited for until the deadline; what is here takes as long as it takes."""
-        return self.server.check(partial(self._look_at_rest, deadline), progress)
+        return self.server.check(partial(self._look_at_rest, deadline), progress, self._ask_images)
+
+    def _ask_images(self, member: str, tablets: Sequence[TabletId]) -> Sequence[ReplicaImage | None]:
+        return self._run(self._parts.streams.ask_images(member, tablets))
 
     def _look_at_rest(self, deadline: Deadline | None, look: Callable[[Catalog, TabletsRecorded], None]) -> None:
         """Until the master has changed nothing while it was looked. Each look has the caller's time anew."""
@@ -191,6 +202,19 @@ class ClusterShard:
             if log != self._parts.fence.log:
                 return AppendAnswer()
             return self._hosting.host(table, tablet, epoch, kept, deadline)
+
+    def replica_images(
+        self,
+        log: str,
+        tablets: Sequence[TabletId],
+        *,
+        deadline: Deadline | None = None,  # noqa: ARG002 - it never waits
+    ) -> tuple[ReplicaImage | None, ...]:
+        """What is here of tablets, for their leader, which compares."""
+        with self.server.visits.visit(), self.server.shard.lock:
+            replicas = self.server.shard.replicas if log == self._parts.fence.log else {}
+            found = (replicas.get(TabletId(tablet)) for tablet in tablets)
+            return tuple(None if replica is None else image_of(replica) for replica in found)
 
     @property
     def _hosting(self) -> Hosting:
@@ -275,7 +299,16 @@ class ClusterShard:
         if self._parts.lease.is_deposed:
             self.abandon()
         else:
-            self._end(lambda: self.server.close(compaction_due(self.catalog, self._parts.loop)), in_order=True)
+            self._end(lambda: self.server.close(self._choose_compaction()), in_order=True)
+
+    def _choose_compaction(self) -> Callable[[], None] | None:
+        """What puts the versions of the catalog together, if this shard is the only one: the logs of others may name
+        schemas that nobody would know any more."""
+        try:
+            is_alone = len(self._run(read_lives(self._parts.metastore))) == 1
+        except Unavailable:
+            return None
+        return compaction_due(self.catalog, self._parts.loop) if is_alone else None
 
     def abandon(self) -> None:
         """End without putting anything in order."""

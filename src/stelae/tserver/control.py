@@ -27,6 +27,7 @@ from stelae.registry.control import (
     NewTablet,
     ProveTable,
     ReportedTablet,
+    ResignTablets,
     SplitTablet,
     TabletReport,
     UnloadTable,
@@ -124,7 +125,7 @@ class TabletControl:
                     self._hosting.drop(copied)
                 self._run(_Work(), [tablet for tablet in ids if tablet not in copied], TabletEvent.DELETE_ASKED)
                 return self._report_on(())
-            case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas():
+            case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas() | ResignTablets():
                 if self._hosting is None:
                     raise InvalidArgument("this server is alone: its tablets have one replica")
                 self._hosting.ask(request)
@@ -304,7 +305,8 @@ class TabletControl:
             self._upkeep.forget(tablets)
             return
         with self._shard.lock:
-            here = [tablet for tablet in tablets if tablet in self._shard.tablets()]
+            known = self._shard.tablets()
+            here = [tablet for tablet in tablets if tablet in known]
             self._shard.install([], here)
         self._away |= {tablet: self._configs.saved(tablet) for tablet in here}
 

@@ -68,7 +68,7 @@ def patience(clock: Clock, wait_s: float) -> Callable[[], bool]:
 
 class Keeper:
     """`rules_of` gives None for a table that is gone. `forgets`: whether history may be dropped already; after a crash
-    others are given a while to say which snapshots they hold."""
+    others are given a while to say which snapshots they hold, and `wait_for_pins` gives them one from now on."""
 
     def __init__(
         self,
@@ -79,11 +79,14 @@ class Keeper:
         save_horizon: SaveHorizon,
         resizing: Resizing,
         forgets: Callable[[], bool] = _always,
+        wait_for_pins: Callable[[], Callable[[], bool]] = lambda: _always,
     ) -> None:
         self.gives_way: Callable[[], bool] = _never
         """Whether what can wait does so, compactions and reading ahead: a job of the user's needs the machine now."""
         self._preloading = Preloading(shard)
         self._forgets = forgets
+        self._wait_for_pins = wait_for_pins
+        self._expecting: dict[TableId, Callable[[], bool]] = {}
         self._shard = shard
         self._upkeep = upkeep
         self._flushing = flushing
@@ -199,7 +202,7 @@ class Keeper:
         """Up to where history may be dropped: the retention behind now, and never past a pin. What compactions go by is
         never ahead of what is saved."""
         shard = self._shard
-        if not self._forgets():
+        if not self.forgets(table):
             return shard.horizon(table)
         visible = shard.visible
         now_ms = millis_of(visible)
@@ -213,9 +216,18 @@ class Keeper:
                 self._saved[table] = wanted
             return shard.advance_horizon(table, wanted)
 
-    @property
-    def forgets(self) -> bool:
+    def forgets(self, table: TableId) -> bool:
+        """Whether history of the table may be dropped already."""
+        if self._expecting and table in self._expecting:
+            if not self._expecting[table]():
+                return False
+            self._expecting.pop(table, None)
         return self._forgets()
+
+    def expect_pins(self, table: TableId) -> None:
+        """Tablets of the table were led by another server: its readers have a while to say here which snapshots they
+        hold."""
+        self._expecting[table] = self._wait_for_pins()
 
     # -- sizes
 

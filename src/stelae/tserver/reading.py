@@ -8,7 +8,7 @@ finds out whether it has happened (`changes`): after its snapshot is chosen, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TypeVar
@@ -25,7 +25,7 @@ from stelae.model.errors import (
     StelaeError,
     Unavailable,
 )
-from stelae.model.hybrid import micros_of, pack, show_txn
+from stelae.model.hybrid import TXN_MIN, micros_of, pack, show_txn
 from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -45,6 +45,7 @@ from stelae.tserver.writing import Settle, wait_decided
 T = TypeVar("T")
 
 _NO_FLOOR = Txn(0)
+_ANY_TIME = Micros(0)
 _RETRIES_MAX = 20
 
 
@@ -71,20 +72,24 @@ class TableReader:
         if at is not None:
             self.ready(table, at, deadline)
         changes = self._map.changes
-        state = self._shard.state_at(table, row)
+        state = self._map.at(table, row)
         if at is None and state.is_plain:  # the usual read, without a call more than it needs
             own, of_all = state.commits.visible, self._commits.visible
             visible = own if own > of_all else of_all  # noqa: FURB136 - as `visible_in`, and `max` is a call
             # Looked at after `visible`: what is prepared or changed later happens above it.
             if self._unsettled or self._map.changes != changes:
                 return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
-            asking = Asking(visible, _NO_FLOOR, Micros(self._clock.wall_ms() * 1_000))
+            read_us = _ANY_TIME if state.keeps_all else Micros(self._clock.wall_ms() * 1_000)
+            asking = Asking(visible, _NO_FLOOR, read_us)
         elif at is None:
             return self._again(table, row, columns, None, ALL_TIME, _newest, deadline)
         else:
             asking = self._asking(state, at)
         try:
-            return asking.at, reader_for(state, self._fragments, columns).newest(row, asking)
+            reader = state.readers.get(columns)
+            if not isinstance(reader, RowReader):
+                reader = reader_for(state, self._fragments, columns)
+            return asking.at, reader.newest(row, asking)
         except NotFound:
             return self._again(table, row, columns, at, ALL_TIME, _newest, deadline, state)
 
@@ -92,15 +97,19 @@ class TableReader:
         self, table: TableId, rows: Sequence[Row], columns: Selectors, at: Txn | None, deadline: Deadline | None
     ) -> tuple[Txn, list[Values | None]]:
         """All at one snapshot. Rows of one tablet share their reader."""
-        with self._pinned(table, at, deadline) as txn:
+        with self.pinned(table, at, deadline) as txn:
             read_us = Micros(self._clock.wall_ms() * 1_000) if at is None else micros_of(txn)
             found: list[Values | None] = [None] * len(rows)
             state: TabletState | None = None
             reader: RowReader | None = None
+            stop: bytes | None = None
             asking = Asking(txn, _NO_FLOOR, read_us)
-            for place, row in sorted(enumerate(rows), key=lambda each: each[1]):
-                if state is None or reader is None or row not in state.rows:
+            for place in sorted(range(len(rows)), key=rows.__getitem__):
+                row = rows[place]
+                if state is None or reader is None or (stop is not None and row >= stop):
                     state = self._shard.state_at(table, row)
+                    self._shard.check_readable(state, txn)
+                    stop = state.rows.stop
                     asking = Asking(txn, state.floor_at(txn), read_us)
                     reader = reader_for(state, self._fragments, columns)
                 try:
@@ -133,7 +142,7 @@ class TableReader:
         if at is None:
             now, read_us = shard.visible_in(state), Micros(self._clock.wall_ms() * 1_000)
         else:
-            shard.check_snapshot(state.table, at)
+            shard.check_readable(state, at)
             now, read_us = at, micros_of(at)
         return Asking(now, state.floor_at(now) if state.floors else _NO_FLOOR, read_us, time)
 
@@ -190,7 +199,7 @@ class TableReader:
             return self._again(table, row, columns, txn, time, read_now, deadline)
 
     @contextmanager
-    def _pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
+    def pinned(self, table: TableId, at: Txn | None, deadline: Deadline | None) -> Iterator[Txn]:
         """The snapshot, held; without one, the newest."""
         if at is not None:
             self.ready(table, at, deadline)
@@ -198,8 +207,10 @@ class TableReader:
             now(self._shard, self._clock.wall_ms())
         with ExitStack() as held:
             with self._shard.lock:
-                txn = self._shard.visible if at is None else at
+                txn = self._commits.newest if at is None else at
                 held.enter_context(self._shard.pinned(txn, table))
+            if txn > self._commits.visible:
+                wait_decided(self._shard, txn, deadline, table)
             if self._unsettled:
                 self._settle(table, txn, deadline)
             yield txn
@@ -214,7 +225,7 @@ class TableReader:
                 f"at={at} is {show_txn(at)}, {ahead_ms / 1_000:.1f} s in the future: what is written until then is not "
                 "known yet; leave at= out for the newest, or wait"
             )
-        wait_decided(shard, at, deadline)
+        wait_decided(shard, at, deadline, table)
         if self._unsettled:
             self._settle(table, at, deadline)
 
@@ -265,13 +276,20 @@ def _history(reader: RowReader, row: Row, asking: Asking, limit: int) -> dict[st
     return reader.history(row, asking, limit)
 
 
-def now(shard: Shard, wall_ms: int) -> Txn:
-    """The newest snapshot: as late as the clock says, if nothing is on its way, since what is purged by its age is gone
-    then."""
-    wall, commits = pack(wall_ms), shard.commits
+def now(shard: Shard, wall_ms: int, heard: Txn = TXN_MIN) -> Txn:
+    """The newest snapshot, with all that anybody was told is done: as late as the clock says, if nothing is on its way,
+    since what is purged by its age is gone then. `heard`: the greatest time that others have named, one of which may
+    lead a tablet by now that was led here when whoever asks looked for it."""
+    wall, commits = max(pack(wall_ms), heard), shard.commits
     if wall > commits.visible:
         shard.ready(wall)
-    return commits.visible
+    return commits.newest
+
+
+def check_readable(shard: Shard, tables: Collection[TableId], at: Txn) -> None:
+    """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
+    if tables:
+        shard.check_snapshot(min(tables, key=shard.horizon), at)
 
 
 def lost_file(error: NotFound) -> StelaeError:

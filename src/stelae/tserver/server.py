@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from stelae.model.errors import Closed, NotCached, StelaeError, TabletAway
 from stelae.model.events import Listener, Listeners, tell_nobody
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -41,11 +42,13 @@ from stelae.tserver.flushing import Flushing
 from stelae.tserver.jobs.tickets import Tickets
 from stelae.tserver.keeper import Keeper, patience
 from stelae.tserver.lives import Life
-from stelae.tserver.reading import TableReader, now
+from stelae.tserver.quick import QuickReader
+from stelae.tserver.reading import TableReader, check_readable, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
+from stelae.tserver.replication.comparing import AskImages
 from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
-from stelae.tserver.troubles import FLUSH, Troubles
+from stelae.tserver.telling.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep
 from stelae.tserver.visits import Visits
 from stelae.tserver.writing import TableWriter
@@ -80,8 +83,10 @@ class TabletServer:
         self.flushing = Flushing(shard, upkeep)
         self.hosting: Hosting | None = None
         if not settings.is_alone:
-            me = settings.replica
-            self.hosting = Hosting(me, shard, upkeep, found.lives, tables.schemas_of, lambda: self.wakes.streams())  # noqa: PLW0108 - set later
+            me, lives, schemas_of = settings.replica, found.lives, tables.schemas_of
+            wake = lambda: self.wakes.streams()  # noqa: E731, PLW0108 - set later
+            expect_pins = lambda table: self.keeper.expect_pins(table)  # noqa: E731, PLW0108 - likewise
+            self.hosting = Hosting(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
         self.control = TabletControl(
             shard, upkeep, self.flushing, found.configs, tables.schemas_of, found.lives, found.away, self.hosting
         )
@@ -94,11 +99,14 @@ class TabletServer:
             lambda table, txn: loop.run(write_horizon(store, table, txn)),
             master,
             patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
+            lambda: patience(ports.clock, settings.pins_wait_s),
         )
         self.changes = ShardChanges(shard, upkeep, self.keeper, self.control, tables, ports, settings)
         settle = self.changes.settle
         self._writer = TableWriter(shard, tables.schemas_of, settle, is_alone=settings.is_alone)
         self._reader = TableReader(shard, ports.clock, visits.check, settle, is_alone=settings.is_alone)
+        quick = QuickReader(shard, ports.clock, visits.check, self._reader)
+        self.few, self.many, self.values = quick.few, quick.many, quick.values
         self._by_hand = TableUpkeep(shard, upkeep, self.flushing, self.keeper, self.control, master, visits.check)
         self._tickets = tickets = Tickets(
             shard, upkeep, self.keeper, visits, self.wakes, ports, tables, settings, self._reader.ready, self._by_hand
@@ -122,7 +130,7 @@ class TabletServer:
         the loop's. `visits`: those of a store that the server is part of. `proved` is called when all that was found
         has proved good, before anything is changed. `listener` hears what happens from then on."""
         tell = Listeners(listener)
-        found = recover_shard(ports, tables, settings, tell, proved or _nothing)
+        found = recover_shard(ports, tables, settings, tell, proved or (lambda: None))
         try:
             visits = visits or Visits(settings.place, tables.info)
             return TabletServer(ports, tables, master, settings, found, visits, tell)
@@ -251,7 +259,8 @@ class TabletServer:
 
     def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002
         self.visits.check()
-        return now(self.shard, self._ports.clock.wall_ms())
+        heard = TXN_MIN if self._is_alone else self.shard.clock.last
+        return now(self.shard, self._ports.clock.wall_ms(), heard)
 
     def newest(
         self,
@@ -320,14 +329,8 @@ class TabletServer:
         self.visits.check()
         with self.shard.lock:
             if at is not None:
-                self._check_readable(at)
+                check_readable(self.shard, self._tables.ids(), at)
             return self.shard.pin(self.now(deadline=deadline) if at is None else at)
-
-    def _check_readable(self, at: Txn) -> None:
-        """SnapshotTooOld if there is no table that could be read at it; of the others, reads say so."""
-        tables = self._tables.ids()
-        if tables:
-            self.shard.check_snapshot(min(tables, key=self.shard.horizon), at)
 
     # -- upkeep by hand: as long as it takes
 
@@ -360,13 +363,15 @@ class TabletServer:
         self.visits.check()
         return self._by_hand.metrics()
 
-    def check(self, tables_at_rest: AtRest, progress: Progress | None = None) -> CheckReport:
-        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded."""
+    def check(
+        self, tables_at_rest: AtRest, progress: Progress | None = None, ask_images: AskImages | None = None
+    ) -> CheckReport:
+        """Read everything and say what is wrong; `tables_at_rest` says what the master has recorded, `ask_images` what
+        others have of the tablets that are led here."""
         with self.visits.visit():
-            logs, away = self._ports.logs, self.control.away
+            known = (self.shard, self.upkeep, self._ports.logs, self._tables, self.life, tables_at_rest)
             server = None if self._is_alone else self.name
-            check = StoreCheck(self.shard, self.upkeep, logs, self._tables, self.life, tables_at_rest, away, server)
-            return check.run(progress)
+            return StoreCheck(*known, self.control.away, server, self.hosting, ask_images).run(progress)
 
     # -- the end
 
@@ -391,7 +396,3 @@ class TabletServer:
                 self._is_closed = True
                 self.visits.end()
                 self.shard.abandon()
-
-
-def _nothing() -> None:
-    return

@@ -69,7 +69,7 @@ class TableUpkeep:
         rules = keeper.rules(info.id)
         if rules is None:
             raise NotFound(f"table {info.name!r} was dropped")
-        while to_now and not keeper.forgets:
+        while to_now and not keeper.forgets(info.id):
             self._check_open()
             nap_s = _NAP_S
             if deadline is not None:
@@ -218,7 +218,7 @@ class TableUpkeep:
             erasures=sum(file.stats.erasures for file in files.values()),
             file_bytes=sum(file.seal.size_bytes for file in files.values()),
             memory_bytes=sum(memory.size_bytes for memory in memories.values()),
-            horizon=self._shard.horizon(table),
+            horizon=max([self._shard.horizon(table), *(state.purged_below for state in states)]),
         )
 
     def metrics(self) -> Mapping[str, Any]:

@@ -28,8 +28,9 @@ from stelae.model.errors import (
 )
 from stelae.model.hybrid import millis_of
 from stelae.model.ids import Row, TableId, Txn
-from stelae.service.blocks import OrderedBlock, split_blocks
+from stelae.service.blocks import OrderedBlock, cut_block, split_blocks
 from stelae.service.deadlines import Deadline, left_of
+from stelae.storage.log.done import DoneInPart
 from stelae.storage.log.futures import settled_all
 from stelae.storage.read.points.conditions import UndecidedConflict
 from stelae.storage.shard import Commit, Shard
@@ -173,7 +174,12 @@ class TableWriter:
             starts = [each.rows.start for each in self._shard.of_table(table)][1:]
             parts = [part for _, part in split_blocks(ordered, starts)]
         for part in parts:
-            commit = self._apply(table, part, None, False, is_first=not commits)
+            try:
+                commit = self._apply(table, part, None, False, is_first=not commits)
+            except DoneInPart as found:
+                for piece in cut_block(part, found.places):
+                    self._let_block_in(table, piece, commits)
+                continue
             if commit is None:
                 # A tablet was split in between: cut anew.
                 self._let_block_in(table, part, commits)
@@ -185,13 +191,16 @@ class TableWriter:
     ) -> Commit | None:
         """Let a part into its tablet; None if that does not hold all of its rows any more. The bytes a block came as
         are those that are logged, unless it had to be changed."""
-        first, block, data = part.first, part.block, part.data
+        first, block, data, once = part.first, part.block, part.data, part.once
+        count = 0 if once is None else part.count
         if max_txn is not None and max_txn > self._shard.clock.last:
             self._follow(max_txn)
         for _ in range(_ROUTES_MAX):
             state = self._shard.state_at(table, first)
             try:
-                return self._shard.apply(state.tablet, block, payload=data, max_txn=max_txn, must_show=must_show)
+                return self._shard.apply(
+                    state.tablet, block, payload=data, max_txn=max_txn, must_show=must_show, once=once, places=count
+                )
             except StaleSchema:
                 # Whoever wrote it checks it again, unless part of it is in already: then the rest follows as it would
                 # if it had come a moment earlier.
@@ -272,9 +281,9 @@ def _of_the_future(max_txn: Txn, ahead_ms: int) -> str:
     )
 
 
-def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None) -> None:
-    """Until all at or below the txn is on disk, or has failed."""
-    decided = shard.ready(txn)
+def wait_decided(shard: Shard, txn: Txn, deadline: Deadline | None, table: TableId | None = None) -> None:
+    """Until all at or below the txn is on disk, or has failed; of one table, or of all."""
+    decided = shard.ready(txn, table)
     if decided is None:
         return
     shard.drain(deadline)

@@ -22,8 +22,8 @@ from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.wire.faults import FaultTable, ProtocolError
 from stelae.wire.messages import HELLO_METHOD, UNFIT, read_error
 
-PROTOCOL_MIN = 2
-PROTOCOL_MAX = 2
+PROTOCOL_MIN = 3
+PROTOCOL_MAX = 3
 """What this release speaks."""
 
 HELLO_ID = RequestId(0)

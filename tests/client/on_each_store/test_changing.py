@@ -11,6 +11,7 @@ import pytest
 
 import stelae
 from stelae.client.api.rows import Row
+from stelae.client.calls.lanes import HalfRefused
 from stelae.model.ids import TS_MAX
 from tests.client.on_each_store.worlds import put_before
 
@@ -379,7 +380,7 @@ def test_what_a_failed_flush_left_can_be_flushed_again(db: stelae.Database, user
     failing = put_before(db)
     with users.batch() as batch:
         batch.put({"id": "ann"})
-        failing.plans["write"] = [stelae.UnknownOutcome("the disk is gone")]
+        failing.plans["write"] = [HalfRefused("the disk is gone")]
         with pytest.raises(stelae.UnknownOutcome):
             batch.flush()
     assert users.exists("ann")

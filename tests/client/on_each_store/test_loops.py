@@ -14,6 +14,7 @@ import pytest
 
 import stelae
 import stelae.aio
+from stelae.client.calls.lanes import HalfRefused
 from stelae.model.errors import NotCached, StaleSchema
 from tests.client.on_each_store.worlds import FailingBackend, take_place
 from tests.client.places import Place
@@ -183,7 +184,7 @@ def test_what_is_not_cached_is_read_elsewhere(place: Place) -> None:
         await users.put({"id": "ann", "age": 2})
         failing.plans["newest_cached"] = [stelae.Unavailable("away")] * 3
         assert await users.get("ann", ["age"]) == {"id": "ann", "age": 2}
-        failing.plans["submit"] = [stelae.UnknownOutcome("lost")]
+        failing.plans["submit"] = [HalfRefused("lost")]
         with pytest.raises(stelae.UnknownOutcome):
             await users.put({"id": "ann", "age": 3})
         assert failing.plans["submit"] == []

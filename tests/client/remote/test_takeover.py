@@ -210,7 +210,8 @@ class Story:
 
 
 def test_stories_of_programs_that_are_killed() -> None:
-    """At least three hundred seeds, whatever the effort."""
+    """At least three hundred seeds, whatever the effort. Writes whose owner was killed are sent again to the next one,
+    or done by whoever took over: nobody is told that the outcome is unknown."""
     takeovers = unknown = 0
     for seed in range(max(300, tries(300))):
         story = Story(seed)
@@ -226,7 +227,7 @@ def test_stories_of_programs_that_are_killed() -> None:
         takeovers += story.world.takeovers - 1
         unknown += story.unknown
     assert takeovers > 200
-    assert unknown > 5
+    assert unknown == 0
 
 
 def test_a_takeover_that_fails_for_a_while_is_tried_again() -> None:

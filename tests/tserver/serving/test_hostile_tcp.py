@@ -28,6 +28,7 @@ from stelae.registry.changes.asking import (
     DropChange,
     PrepareChange,
 )
+from stelae.registry.masters.draining import DRAIN, DrainedServers
 from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer, Registration
 from stelae.registry.masters.overview import OVERVIEW, ClusterOverview
 from stelae.registry.masters.removing import REMOVE, LostTablets, RemovedServers
@@ -39,6 +40,7 @@ from stelae.registry.replication.appending import (
     AppendPart,
     RecordCopy,
 )
+from stelae.registry.replication.comparing import REPLICA_IMAGES
 from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service import messages as m
@@ -46,6 +48,7 @@ from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.table import OPERATIONS
 from stelae.service.tickets import LoadedFile
+from stelae.storage.replicas.comparing import RecordImage, ReplicaImage
 from stelae.tserver.cluster import OPERATIONS as SHARD_ALL
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.frames import FrameDecoder, encode_frame
@@ -61,6 +64,7 @@ CONTROL = {
     **ops.SHARD_CONTROL,
     **ops.MASTER_CONTROL,
     **REPLICATION_OPERATIONS,
+    REPLICA_IMAGES.name: REPLICA_IMAGES,
     CHANGE_MEMBERS.name: CHANGE_MEMBERS,
 }
 ALL = {**OPERATIONS, **CONTROL}
@@ -79,6 +83,7 @@ REQUESTS: list[c.ControlRequest] = [
     c.HostReplicas((c.NewReplica(TABLET, TABLE, b"a config"),)),
     c.LeadTablets((c.Lead(TABLET, TABLE, 2, 3, ("n1/0@a", "n2/0@b"), 2, Txn(9)),)),
     c.AddReplicas(((TABLET, 2, "n3/0@c"),)),
+    c.ResignTablets(((TABLET, 2),), True),
 ]
 CHANGE_REQUESTS: list[ChangeRequest] = [
     PrepareChange(TABLE, "load-a", 2),
@@ -106,12 +111,14 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "files_needed": [ops.FILES_NEEDED.ask()],
     "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
     "remove_servers": [REMOVE.ask("node-1", False), REMOVE.ask("node-1/0", True)],
+    "drain_servers": [DRAIN.ask("node-1"), DRAIN.ask("node-1/0")],
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
     "locate": [ops.LOCATE.ask(TABLE)],
     "overview": [OVERVIEW.ask()],
     "change": [CHANGE.ask(request, (), CATALOG) for request in CHANGE_REQUESTS],
     "append": [APPEND.ask("a", (), ()), APPEND.ask("a", (PART, PART), ((COPY, COPY), ()))],
     "host": [HOST.ask("a", TABLE, TABLET, 2, KEPT)],
+    "replica_images": [REPLICA_IMAGES.ask("a", [TABLET])],
     "change_members": [CHANGE_MEMBERS.ask([MembersWanted(TABLET, MEMBERS[0], 2, 3, MEMBERS)])],
 }
 REPORT = c.TabletReport("n1/0", REPORTED, is_full=True)
@@ -124,6 +131,7 @@ CONTROL_ANSWERS: dict[str, Any] = {
     "files_needed": ops.FilesNeeded(7, ("fragments/a",), ("fragments/b",), ("hold-a",)),
     "collect": (3, 4_000),
     "remove_servers": RemovedServers(("node-1/0",), (LostTablets("t", 2),)),
+    "drain_servers": DrainedServers(("node-1/0",), 3, 1),
     "heartbeat": HeartbeatAnswer(register=True, report_all=True, is_late=True, clock_off_ms=-5),
     "locate": ops.TableLocation(
         TABLE, ((Row(b""), "n1/0"), (Row(b"m"), "n1/1")), (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)
@@ -132,6 +140,7 @@ CONTROL_ANSWERS: dict[str, Any] = {
     "change": ChangeReport("n1/0", True, (RowRange(b"", b"m"),), Txn(8)),
     "append": (AppendAnswer(5), AppendAnswer(None, 3), AppendAnswer(None, 0, (1, 2))),
     "host": AppendAnswer(5),
+    "replica_images": (ReplicaImage(2, 1, 2, (RecordImage(2, 2, 9),), 1, 7, ("fragments/a",)), None),
     "change_members": (MembersNow(TABLET, 4, MEMBERS), MembersNow(TABLET, refusal="it is led elsewhere")),
 }
 
@@ -168,6 +177,14 @@ class ControlledBackend(FakeBackend):
         self, name: str, *, accepts_loss: bool = False, deadline: Deadline | None = None
     ) -> RemovedServers:
         return self._told("remove_servers", name, accepts_loss, deadline=deadline)
+
+    def drain_servers(self, name: str, *, deadline: Deadline | None = None) -> DrainedServers:
+        return self._told("drain_servers", name, deadline=deadline)
+
+    def replica_images(
+        self, log: str, tablets: Sequence[TabletId], *, deadline: Deadline | None = None
+    ) -> tuple[ReplicaImage | None, ...]:
+        return self._told("replica_images", log, tablets, deadline=deadline)
 
     def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         return self._told("collect", for_good, deadline=deadline)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import stelae
 from stelae.adapters.pandas_later import leave_pandas_for_later
@@ -19,6 +20,7 @@ from stelae.cli.cluster.access import (
     TlsMutualOption,
     TokenFileOption,
 )
+from stelae.cli.cluster.draining import register_drain
 from stelae.cli.places import CLUSTER_PANEL, JsonOption
 from stelae.cli.screens import as_shown, out, print_line, verb_help
 from stelae.model.errors import InvalidArgument, StelaeError
@@ -59,13 +61,28 @@ _Metrics = Annotated[
 _MASTER_EXAMPLE = (
     "Example: stelae master --name m1 --dir m1 --listen 127.0.0.1:7100 --metastore sqlite:///srv/meta --store /srv/data"
 )
-_NODE_EXAMPLE = "Example: stelae node --name n1 --dir n1 --shards 2 --metastore sqlite:///srv/meta --store /srv/data"
+_NODE_EXAMPLE = (
+    "Example: stelae node run --name n1 --dir n1 --shards 2 --metastore sqlite:///srv/meta --store /srv/data"
+)
+
+
+class _NodeGroup(TyperGroup):
+    """`stelae node --name n1 ...` is `stelae node run --name n1 ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
 
 
 def register_processes(app: typer.Typer) -> None:
-    for name, verb, example in (("master", run_master, _MASTER_EXAMPLE), ("node", run_node, _NODE_EXAMPLE)):
-        help_ = verb_help(verb.__doc__ or "")
-        app.command(name, rich_help_panel=CLUSTER_PANEL, help=help_, epilog=example)(verb)
+    help_ = verb_help(run_master.__doc__ or "")
+    app.command("master", rich_help_panel=CLUSTER_PANEL, help=help_, epilog=_MASTER_EXAMPLE)(run_master)
+    words = "Run a node of a cluster (run, which need not be said), or have others lead before it is stopped (drain)."
+    node_app = typer.Typer(help=words, cls=_NodeGroup, no_args_is_help=True)
+    node_app.command("run", help=verb_help(run_node.__doc__ or ""), epilog=_NODE_EXAMPLE)(run_node)
+    register_drain(node_app)
+    app.add_typer(node_app, name="node", rich_help_panel=CLUSTER_PANEL)
     app.command("shard", hidden=True)(run_shard)
 
 
@@ -142,6 +159,14 @@ def run_node(
             help="Where its first shard tells its numbers, for Prometheus; each other one on the port behind.",
         ),
     ] = None,
+    rack: Annotated[
+        str,
+        typer.Option(
+            "--rack",
+            metavar="RACK",
+            help="Where it stands: replicas of a tablet lie on different racks, if zones say so.",
+        ),
+    ] = "",
     sharing: Annotated[int, typer.Option("--sharing", hidden=True)] = 0,
     token_file: TokenFileOption = None,
     tls_ca: TlsCaOption = None,
@@ -180,6 +205,7 @@ def run_node(
         metrics,
         sharing,
         stelae.__version__,
+        rack,
     )
     supervising.run_node(options, tell)
 
@@ -199,6 +225,7 @@ def run_shard(
     store: _Store = None,
     metrics: _Metrics = None,
     sharing: Annotated[int, typer.Option("--sharing", min=1)] = 1,
+    rack: Annotated[str, typer.Option("--rack")] = "",
     token_file: TokenFileOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
@@ -227,6 +254,7 @@ def run_shard(
             node=node,
             number=number,
             sharing=sharing,
+            rack=rack,
         )
         serve_child(
             lambda: ShardProcess(options),

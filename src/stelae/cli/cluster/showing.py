@@ -62,7 +62,8 @@ def _show(found: ClusterOverview) -> None:
 
 def _shards(shards: tuple[ShardSeen, ...]) -> Grid:
     numbers = ("starts", "tablets", "in files", "in memory", "log", "catalog")
-    table = grid("shard", "serves on", "state", *numbers, right=numbers)
+    racks = ("rack",) if any(shard.rack for shard in shards) else ()
+    table = grid("shard", *racks, "serves on", "state", *numbers, right=numbers)
     for shard in shards:
         told = shard.numbers
         sizes = [
@@ -71,8 +72,11 @@ def _shards(shards: tuple[ShardSeen, ...]) -> Grid:
         ]
         table.add_row(
             as_shown(shard.name),
+            *(as_shown(shard.rack) for _ in racks),
             as_shown(shard.address),
-            _state("serves", shard.trouble) if told.get("lease_is_valid", 1) else "[red]has no lease[/]",
+            _state("drained" if shard.is_drained else "serves", shard.trouble)
+            if told.get("lease_is_valid", 1)
+            else "[red]has no lease[/]",
             shard.incarnation,
             shard.tablets,
             *sizes,

@@ -84,7 +84,9 @@ class Table(OfThisProcess):
         """
         backend = self._session.backend
         if rows == ALL_ROWS and backend.is_local:
-            found = quick_get(self._known.view, backend, backend.newest, key, columns, at)
+            found = quick_get(
+                self._known.view, backend, backend.newest, key, columns, at, getattr(backend, "values", None)
+            )
             if not isinstance(found, Missed):
                 return found
         return self._session.run(self._rows.get(key, columns, at, rows))

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
+from stelae.client.calls.lanes import Numbering
 from stelae.client.calls.order import ANY_ROWS, Span, Turn, WriteOrder, span_of, span_of_row
 from stelae.client.calls.retries import Attempts, say_more
 from stelae.client.calls.session import Session
@@ -76,14 +77,15 @@ class AsyncSession:
         steps: Steps[T],
         deadline: Deadline | None = None,
         *,
-        failed: Retryable | None = None,
+        failed: StelaeError | None = None,
         turn: Turn | None = None,
+        numbering: Numbering | None = None,
     ) -> T:
-        """As `Session.run`; what a call claims or writes has its turn in the order of writes. `turn`: one that it has
-        already, which is ended here."""
+        """As `Session.run`; what a call claims or writes has its turn in the order of writes. `turn`, `numbering`: what
+        it has of them already, which is ended here."""
         deadline = deadline or self.session.patience.deadline()
-        attempts = self._attempts(deadline)
-        writing = _Writing(self, turn)
+        attempts, numbering = self._attempts(deadline), numbering or self.session.begin_numbering()
+        writing = _Writing(self, numbering, turn)
         try:
             if failed is not None:
                 await self._wait_to_repeat(attempts, failed, self.session.backend, deadline)
@@ -97,31 +99,38 @@ class AsyncSession:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
-        except MISTAKES as error:
-            raise error.with_traceback(None)  # noqa: B904 - it is the same error
+        except StelaeError as error:
+            told = numbering.told(error)
+            if told is not error:
+                raise told from error
+            raise error.with_traceback(None) if isinstance(error, MISTAKES) else error  # noqa: B904 - it is the same error
         finally:
             writing.end()
+            numbering.end()
 
     async def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline, writing: _Writing) -> Any:
         if isinstance(step, Again):
             return await self._wait_to_repeat(attempts, step.error, self.session.backend, deadline)
-        before: Retryable | None = None
+        before: StelaeError | None = None
         while True:
             backend = self.session.backend
             try:
+                if isinstance(step, Write):
+                    return await writing.write_once(step, backend, deadline)
                 return await self._try(step, backend, deadline, writing)
-            except Retryable as error:
-                if isinstance(error, step.handles):
+            except StelaeError as error:
+                if isinstance(step, Write):
+                    before = say_more(writing.numbering.judge(step, error), before)
+                elif not isinstance(error, Retryable) or isinstance(error, step.handles):
                     raise
-                before = say_more(error, before)
+                else:
+                    before = say_more(error, before)
                 await self._wait_to_repeat(attempts, before, backend, deadline)
 
     async def _try(
-        self, step: Read | Write | Ask | Make | Claim, backend: Backend, deadline: Deadline, writing: _Writing
+        self, step: Read | Ask | Make | Claim, backend: Backend, deadline: Deadline, writing: _Writing
     ) -> Any:
         match step:
-            case Write():
-                return await writing.write(step, backend, deadline)
             case Claim():
                 return await writing.claim(step, deadline)
             case Read(table, row, columns, at) if backend.is_local:
@@ -201,8 +210,9 @@ class _Writing:
     or it was refused; of many rows some may be in. A turn is kept until what it was taken for is written, reads before
     it, tries and fresh blocks included, or the call ends."""
 
-    def __init__(self, session: AsyncSession, turn: Turn | None = None) -> None:
+    def __init__(self, session: AsyncSession, numbering: Numbering, turn: Turn | None = None) -> None:
         self._session = session
+        self.numbering = numbering
         self._is_large = False
         self._reads_first = False
         self._turn = turn
@@ -228,6 +238,14 @@ class _Writing:
             await asyncio.wait((_waiting(let_in),), timeout=deadline.left_s)
             if not let_in.done():
                 raise DeadlineExceeded("a write of the same row that was begun before it was not durable in time")
+
+    async def write_once(self, step: Write, backend: Backend, deadline: Deadline) -> Txn:
+        """With its number, if another process has the store."""
+        if not backend.is_local or self.numbering.is_in_doubt:
+            self.numbering.number(step)
+        txn = await self.write(step, backend, deadline)
+        self.numbering.note_done()
+        return txn
 
     async def write(self, step: Write, backend: Backend, deadline: Deadline) -> Txn:
         order, span = self._session.order, span_of(step.blocks)

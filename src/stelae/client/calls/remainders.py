@@ -37,26 +37,26 @@ def write_blocks(
             written.durable,
         )
     written.count = count
-    rest = blocks_behind(blocks, written.durable)
+    step = Write(table, blocks_behind(blocks, written.durable), max_txn, must_show)
     while True:
         try:
-            txn: Txn = yield Write(table, rest, max_txn, must_show)
+            txn: Txn = yield step
             return txn
         except StaleSchema:
             raise
         except PartialWrite as error:
             written.durable += error.durable
-            rest = blocks_behind(blocks, written.durable)
-            if not rest or not error.durable:
+            step.blocks = blocks_behind(step.blocks, error.durable)  # with the numbers that they have
+            if not step.blocks or not error.durable:
                 raise
         except UnknownOutcome as error:
             if not written.durable:
                 raise
-            raise UnknownOutcome(f"{error}; the first {_row_count(blocks, rest)} rows are durable") from error
+            raise UnknownOutcome(f"{error}; the first {_row_count(blocks, step.blocks)} rows are durable") from error
         except StelaeError as error:
             if not written.durable:
                 raise
-            rows = _row_count(blocks, rest)
+            rows = _row_count(blocks, step.blocks)
             raise PartialWrite(f"the first {rows} rows are durable; then: {error}", rows) from error
 
 

@@ -1,7 +1,8 @@
 """When to try again, and for how long: jittered waits that double, within the caller's deadline.
 
 There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
-something Retryable, which says that nothing happened. Only a full disk and a clock that is far off are told at once: it
+something Retryable, which says that nothing happened, and writes whose outcome is unknown, which are numbered so that
+they happen once (`lanes`). Only a full disk and a clock that is far off are told at once: it
 takes people to mend them.
 What is between clients and servers, and would mean nothing to users, is told as what they know it by.
 """
@@ -17,7 +18,6 @@ from stelae.model.errors import (
     Deposed,
     DiskFull,
     InvalidArgument,
-    Retryable,
     StaleSchema,
     StelaeError,
     TabletAway,
@@ -91,7 +91,7 @@ class Attempts:
         return delay_s
 
 
-def say_more(error: Retryable, before: Retryable | None) -> Retryable:
+def say_more(error: StelaeError, before: StelaeError | None) -> StelaeError:
     """Of the errors of two tries, the one to tell: the last, unless that only says that there was no time left: then
     what the store had answered before, or that it could not be reached."""
     if before is None or not isinstance(error, DeadlineExceeded):

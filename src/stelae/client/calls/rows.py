@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, TypeAlias
 
@@ -34,19 +35,25 @@ from stelae.model.errors import (
     SnapshotTooOld,
     StaleSchema,
     StelaeError,
+    TabletAway,
     Unavailable,
     UnknownOutcome,
     WouldBeHidden,
 )
 from stelae.model.hybrid import check_txn, micros_of
-from stelae.model.ids import Micros, Row, Txn
+from stelae.model.ids import Micros, Row, SchemaVersion, TableId, Txn
 from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
+from stelae.model.predicate.selectors import Selectors
 from stelae.model.values import show
 from stelae.service.backend import Backend, Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
+TellMany: TypeAlias = Callable[
+    [TableId, Sequence[Row], Selectors, SchemaVersion, Txn | None, Deadline | None], tuple[Txn, list[Any]]
+]
+"""What a store in this process may offer (`tserver.quick`): of each row its values by name, or just in order."""
 UpdateFunction: TypeAlias = Callable[[Any], Mapping[str, Any] | None]
 """Of a row, or None if there is none. `Any`: who knows that the row is there need not say so to a type checker."""
 
@@ -107,12 +114,9 @@ class Rows:
             shape, rows = yield from self._known.prepared(lambda view: _shape_and_rows(view, columns, asked))
             view = self._known.view
             txn, values = yield Ask(_newest_many(view, rows, shape, wanted))
-            found = [
-                None if each is None else shape.found(view.started(key, row, txn), each)
-                for key, row, each in zip(asked, rows, values, strict=True)
-            ]
-            is_settled = all(row is not None or each is None for row, each in zip(found, values, strict=True))
-            if is_settled and not any(shape.is_doubtful(each) for each in values):
+            found = view.found_rows(shape, asked, rows, values, txn)
+            is_settled = found.count(None) == values.count(None)
+            if is_settled and not (shape.has_cells and any(shape.is_doubtful(each) for each in values)):
                 return found
             if not (yield from self._known.refresh()):
                 if is_settled:
@@ -316,9 +320,13 @@ def _made(
 
 def _newest_many(
     view: TableView, rows: Sequence[Row], shape: RowShape, at: Txn | None
-) -> Callable[[Backend, Deadline], tuple[Txn, list[Values | None]]]:
-    def read(backend: Backend, until: Deadline) -> tuple[Txn, list[Values | None]]:
+) -> Callable[[Backend, Deadline], tuple[Txn, list[Any]]]:
+    def read(backend: Backend, until: Deadline) -> tuple[Txn, list[Any]]:
         if at is not None or not view.has_ages:
+            tell: TellMany | None = getattr(backend, "many", None) if backend.is_local and shape.is_flat else None
+            if tell is not None:
+                with suppress(TabletAway):  # what is behind that is told below
+                    return tell(view.id, rows, shape.selectors, view.schema.version, at, until)
             return backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
         try:
             now = backend.now(view.id, deadline=until)

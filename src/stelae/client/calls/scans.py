@@ -9,7 +9,7 @@ With `history = N` the scan finds the rows, and each row's versions are read one
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -29,17 +29,26 @@ from stelae.client.calls.versions import long_batch, long_schema, shown_schema, 
 from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
 from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged, StaleSchema
 from stelae.model.hybrid import show_txn
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import Row, SchemaVersion, TableId, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.vector import encode_arrays
-from stelae.model.predicate.plan import ScanPredicate
-from stelae.model.values import show
+from stelae.model.predicate.plan import ALL_TIME, ScanPredicate
+from stelae.model.predicate.selectors import Selectors
+from stelae.model.ranges import RowRange
+from stelae.model.values import Value, show
 from stelae.service.scans import Binding, ScanAsk
 from stelae.storage.read.scans.shapes import fixed, output_schema, read_shape
 
 _SORT_KEY = "_row"
 _SORTED_BATCH_ROWS = 65_536
 
+FEW_ROWS = 1_000
+"""So many rows are not too many to be held at once."""
+
+TellFew: TypeAlias = Callable[
+    [TableId, RowRange, Selectors, SchemaVersion, Txn, int], tuple[list[bytes], list[tuple[Value, ...]]] | None
+]
+"""What a store in this process may offer (`tserver.quick`)."""
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
@@ -63,6 +72,25 @@ class ScanPlan:
         """Of a store. What comes back may have to be sorted, and is limited after that."""
         limit = None if self.by_key else self.limit
         return ScanAsk(self.predicate, at, self.reverse, limit, self.binding, self.having)
+
+    @property
+    def is_simple(self) -> bool:
+        """A range of rows in its order, few of them as far as one can see, without a condition; columns of plain
+        values."""
+        if self.limit is None:
+            may_be_few = bool(self.predicate.rows.ranges) and self.predicate.rows.ranges[-1].stop is not None
+        else:
+            may_be_few = 0 < self.limit <= FEW_ROWS
+        return (
+            may_be_few
+            and self.binding.condition is None
+            and len(self.predicate.rows.ranges) == 1
+            and self.predicate.history is None
+            and self.predicate.time is ALL_TIME
+            and not (self.reverse or self.by_key or self.having)
+            and self.cells == "map"
+            and self.shape.is_flat
+        )
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -169,6 +197,10 @@ class ScanRun:
     def rows(self) -> Generator[list[FoundRow], None, None]:
         """The rows of each batch; with a history, versions in the place of values."""
         plan = self._plan
+        few = self._few()
+        if few is not None:
+            yield few
+            return
         schema = plan.view.schema
         for batch in self._plain():
             if plan.predicate.history is None:
@@ -178,6 +210,22 @@ class ScanRun:
             for row, versions in zip(rows, self._histories(batch), strict=True):
                 row.update(versions)
             yield rows
+
+    def _few(self) -> list[FoundRow] | None:
+        """All rows at once, if they are few and the store can tell them quickly; None: they come in batches."""
+        plan, backend = self._plan, self._session.backend
+        tell: TellFew | None = getattr(backend, "few", None) if backend.is_local else None
+        if tell is None or not plan.is_simple:
+            return None
+        view, shape, predicate = plan.view, plan.shape, plan.predicate
+        count = FEW_ROWS + 1 if plan.limit is None else plan.limit
+        try:
+            found = tell(view.id, predicate.rows.ranges[0], shape.selectors, view.schema.version, self._txn, count)
+        except Retryable:
+            return None
+        if found is None or len(found[0]) > FEW_ROWS:
+            return None
+        return view.rows_of(shape, *found, self._txn)
 
     def token_behind(self, row: FoundRow, count: int) -> str:
         """After a page of so many rows, of which this is the last."""

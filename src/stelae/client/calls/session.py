@@ -13,8 +13,9 @@ from threading import Event, Lock
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
+from stelae.client.calls.lanes import Lanes, Numbering
 from stelae.client.calls.retries import Attempts, Patience, say_more
-from stelae.client.calls.steps import Again, Step, Steps, ask
+from stelae.client.calls.steps import Again, Step, Steps, Write, ask
 from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, StelaeError
 from stelae.model.ids import TableId, Txn
 from stelae.service.backend import Backend, Pin
@@ -84,6 +85,7 @@ class Session:
         self._finder = finder
         self._pause = pause
         self.alarms = alarms
+        self._lanes = Lanes(patience.rng)
         self._ended = Event()
         self._lock = Lock()
         self._before_close: list[Callable[[], None]] = []
@@ -100,28 +102,39 @@ class Session:
         """What a step raises in the end, its call is told. `deadline`, `failed`: the call was begun in a quicker way,
         which came to this."""
         deadline = deadline or self.patience.deadline()
-        attempts = Attempts(deadline, self.patience.rng)
+        attempts, numbering = Attempts(deadline, self.patience.rng), self.begin_numbering()
         if failed is not None:
             self.wait_to_repeat(attempts, failed, self.backend, deadline)
         try:
             step = next(steps)
             while True:
                 try:
-                    result = self._carry_out(step, attempts, deadline)
+                    result = self._carry_out(step, attempts, deadline, numbering)
                 except StelaeError as error:
                     step = steps.throw(error)
                 else:
                     step = steps.send(result)
         except StopIteration as done:
             return cast(T, done.value)
-        except MISTAKES as error:
-            raise error.with_traceback(None)  # noqa: B904 - it is the same error
+        except StelaeError as error:
+            told = numbering.told(error)
+            if told is not error:
+                raise told from error
+            raise error.with_traceback(None) if isinstance(error, MISTAKES) else error  # noqa: B904 - it is the same error
+        finally:
+            numbering.end()
 
-    def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline) -> Any:
+    def begin_numbering(self) -> Numbering:
+        """Of the writes of one call."""
+        return Numbering(self._lanes, self.patience.clock)
+
+    def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline, numbering: Numbering) -> Any:
         """Repeated after what is Retryable, unless only the call itself can do that."""
         if isinstance(step, Again):
             return self.wait_to_repeat(attempts, step.error, self.backend, deadline)
-        before: Retryable | None = None
+        if isinstance(step, Write):
+            return self._write(step, attempts, deadline, numbering)
+        before: StelaeError | None = None
         while True:
             backend = self.backend
             try:
@@ -131,6 +144,22 @@ class Session:
                     raise
                 before = say_more(error, before)
                 self.wait_to_repeat(attempts, before, backend, deadline)
+
+    def _write(self, step: Write, attempts: Attempts, deadline: Deadline, numbering: Numbering) -> Any:
+        """Repeated after an unknown outcome, too, if another process has the store."""
+        before: StelaeError | None = None
+        while True:
+            backend = self.backend
+            if not backend.is_local or numbering.is_in_doubt:
+                numbering.number(step)
+            try:
+                txn = step.carry_out(backend, deadline)
+            except StelaeError as error:
+                before = say_more(numbering.judge(step, error), before)
+                self.wait_to_repeat(attempts, before, backend, deadline)
+            else:
+                numbering.note_done()
+                return txn
 
     def wait_to_repeat(self, attempts: Attempts, error: StelaeError, backend: Backend, deadline: Deadline) -> None:
         """Before the next try; the error again if the time is up. Closed as soon as the session is."""
@@ -190,6 +219,7 @@ class Session:
         """In a forked child: what the session had is the parent's, and locks may be held for ever."""
         self._ended = Event()
         self._lock = Lock()
+        self._lanes = Lanes(self.patience.rng)
         self._finder, self.alarms, self.backend = finder, alarms, backend
 
     def call_before_close(self, job: Callable[[], None]) -> None:

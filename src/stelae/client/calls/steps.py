@@ -40,9 +40,9 @@ class Read:
         return backend.newest(self.table, self.row, self.columns, self.at, deadline=deadline)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Write:
-    """The txn of what is then durable."""
+    """The txn of what is then durable. Whoever carries it out may number the blocks (`lanes`)."""
 
     table: TableId
     blocks: Sequence[OrderedBlock]

@@ -53,7 +53,18 @@ def is_having(rows: object) -> bool:
 class RowShape:
     """A choice of columns: what to ask for, and what a row of it looks like."""
 
-    __slots__ = ("_nested", "_plain", "_telling", "has_cells", "is_whole", "keys_only", "names", "selectors")
+    __slots__ = (
+        "_nested",
+        "_plain",
+        "_telling",
+        "all_names",
+        "has_cells",
+        "is_flat",
+        "is_whole",
+        "keys_only",
+        "names",
+        "selectors",
+    )
 
     def __init__(self, schema: TableSchema, selectors: Selectors | None, *, keys_only: bool = False) -> None:
         """None: all columns. `keys_only`: the key alone."""
@@ -70,6 +81,9 @@ class RowShape:
         self._nested = tuple(c.name for c in columns if isinstance(c.type, Array | Map | Struct | Vector))
         all_cells = any(isinstance(group, CellsGroup) for group in schema.groups)
         self.has_cells = all_cells and any(s.is_prefix or ":" in s.text for s in self.selectors)
+        self.all_names = (*schema.codec.names, *self.names)
+        self.is_flat = not (self.has_cells or keys_only or self._nested)
+        """Only columns whose values nobody can write into."""
 
     def found(self, row: FoundRow, values: Values) -> FoundRow | None:
         """The values behind the key columns, in the order of the schema; None if they are of another schema."""
@@ -187,6 +201,48 @@ class TableView:
         else:
             found = FoundRow(key_values(self.schema, row))
         found.txn = txn
+        return found
+
+    def found_row(self, shape: RowShape, key: object, row: Row, values: tuple[Any, ...], txn: Txn) -> FoundRow:
+        """Of a row the values in the order of a flat shape."""
+        head = (key,) if type(key) is self._key_kind else self.schema.codec.decode(row)
+        made = FoundRow(zip(shape.all_names, head + values))  # noqa: B905 - both are of one length
+        made.txn = txn
+        return made
+
+    def found_rows(
+        self,
+        shape: RowShape,
+        keys: Sequence[object],
+        rows: Sequence[Row],
+        values: Sequence[tuple[Any, ...] | Values | None],
+        txn: Txn,
+    ) -> list[FoundRow | None]:
+        """Of each row what is known of it: its values by name, or in the order of a flat shape. None for rows that are
+        not there, or have values of another schema."""
+        found: list[FoundRow | None] = []
+        for key, row, each in zip(keys, rows, values, strict=True):
+            if isinstance(each, tuple):
+                found.append(self.found_row(shape, key, row, each, txn))
+            else:
+                found.append(None if each is None else shape.found(self.started(key, row, txn), each))
+        return found
+
+    def rows_of(
+        self, shape: RowShape, rows: Sequence[bytes], values: Sequence[tuple[Any, ...]], txn: Txn
+    ) -> list[FoundRow]:
+        """Of encoded keys, and the values of the columns of a flat shape."""
+        codec = self.schema.codec
+        names = shape.all_names
+        keys: Iterable[tuple[Any, ...]]
+        kind = None if self.schema.hashed else self._key_kind
+        if kind is str:
+            keys = [(row.decode(),) for row in rows]
+        else:
+            keys = zip(rows) if kind is bytes else map(codec.decode, map(Row, rows))
+        found = [FoundRow(zip(names, key + of_row)) for key, of_row in zip(keys, values, strict=True)]  # noqa: B905
+        for row in found:
+            row.txn = txn
         return found
 
     # -- writing

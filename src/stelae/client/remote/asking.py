@@ -39,6 +39,10 @@ class Asker:
         self._clock = clock
         self._settings = settings
 
+    def sign_by(self, sign: Sign) -> None:
+        """What this side says of itself from the next connection on."""
+        self.lines.sign_by(sign)
+
     def ask(self, operation: Operation[P, R], deadline: Deadline | None, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.watch(operation, deadline, None, *args, **kwargs)
 

@@ -214,6 +214,10 @@ class Lines:
         self._is_closed = False
         self._is_abandoned = False
 
+    def sign_by(self, sign: Sign) -> None:
+        """Of lines that are opened from now on."""
+        self._sign = sign
+
     @property
     def count(self) -> int:
         """How many are open."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stelae.client.remote.changes import ChangesUnderWay
-from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
+from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop, write_message
 from stelae.format.block import encode_block
 from stelae.model.errors import StelaeError
 from stelae.model.ids import Row, TableId, Txn
@@ -21,7 +21,6 @@ from stelae.service import operations as ops
 from stelae.service.backend import Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
-from stelae.service.messages import WriteMessage
 
 
 class RemoteRowsOnLoop:
@@ -69,7 +68,7 @@ def begin_row(
 ) -> Begun[Txn] | None:
     """Send a block of one row to a peer; see `RowsOnLoop.begin_write`."""
     data = encode_block(block.block) if block.data is None else block.data
-    message = WriteMessage(table, None, (len(data),))
+    message = write_message(table, (block,), (len(data),), None, False)
 
     def end(_: OpenCall[Any]) -> None:
         changes.end()

@@ -4,7 +4,7 @@ ends.
 When the connection to the owner is lost, the next call tries to own the store itself: if nobody else has it, it is
 opened in this process, and everything goes on here; else the process that was faster is connected to. Snapshots are
 pinned again wherever the store goes, so reads go on at them, scans in the middle included. A write whose answer was
-lost may or may not have happened, and its caller is told so.
+lost is sent again to whoever has the store then, which knows whether it is done.
 """
 
 from __future__ import annotations

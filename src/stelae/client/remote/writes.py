@@ -33,6 +33,17 @@ class WriteGroup:
         return sum(ordered.count for ordered in self.blocks)
 
 
+def write_message(
+    table: TableId, blocks: Sequence[OrderedBlock], sizes: Sequence[int], max_txn: Txn | None, must_show: bool
+) -> WriteMessage:
+    """What is said of blocks that are sent together. All of them have numbers, or none has."""
+    once = blocks[0].once
+    if once is None:
+        return WriteMessage(table, max_txn, tuple(sizes), must_show)
+    sequences = tuple([block.once.sequence for block in blocks if block.once is not None])
+    return WriteMessage(table, max_txn, tuple(sizes), must_show, once.client, sequences, once.age_ms)
+
+
 def write_groups(
     table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool
 ) -> Iterator[WriteGroup]:
@@ -42,8 +53,9 @@ def write_groups(
 
     def group() -> WriteGroup:
         parts = [data for _, data in waiting]
-        message = WriteMessage(table, max_txn, tuple([len(data) for data in parts]), must_show)
-        return WriteGroup(message, parts[0] if len(parts) == 1 else b"".join(parts), tuple([b for b, _ in waiting]))
+        together = tuple([ordered for ordered, _ in waiting])
+        message = write_message(table, together, [len(data) for data in parts], max_txn, must_show)
+        return WriteGroup(message, parts[0] if len(parts) == 1 else b"".join(parts), together)
 
     if not blocks:
         raise InvalidArgument("a write without blocks says nothing")

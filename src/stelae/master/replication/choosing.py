@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stelae.catalog.objects import Zone
 from stelae.catalog.value import Catalog
-from stelae.model.errors import InvalidArgument, Unavailable
+from stelae.master.replication.racks import ANYWHERE, Racks
+from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.incarnations import ShardLife
 from stelae.registry.replication.members import log_of, server_of
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.spaces import AlterZoneAsk, SpacesAsk
-
-
-def node_of(server: str) -> str:
-    """The node that a shard is of: replicas of one tablet are on different ones."""
-    return server.rpartition("/")[0]
 
 
 def is_there(replica: str, lives: Mapping[str, ShardLife]) -> bool:
@@ -28,20 +24,20 @@ def is_there(replica: str, lives: Mapping[str, ShardLife]) -> bool:
 
 
 def place_replicas(
-    count: int, replicas: int, servers: Sequence[str], records: Iterable[TabletRecord], without: Iterable[str] = ()
+    count: int,
+    replicas: int,
+    servers: Sequence[str],
+    records: Iterable[TabletRecord],
+    without: Iterable[str] = (),
+    racks: Racks = ANYWHERE,
 ) -> list[tuple[str, ...]]:
-    """The servers of each of so many new tablets, the leader's first, each on another node. In sum each server has
-    about as many replicas as the others, and leads about as many tablets."""
+    """The servers of each of so many new tablets, the leader's first, each on another node, and on racks as `racks`
+    says. In sum each server has about as many replicas as the others, and leads about as many tablets."""
     silent = set(without)
     usable = [server for server in servers if server not in silent]
-    if len({node_of(server) for server in usable}) < replicas:
+    if racks.room_for(replicas, usable) < replicas:
         usable = list(servers)
-    nodes = sorted({node_of(server) for server in usable})
-    if len(nodes) < replicas:
-        raise Unavailable(
-            f"a tablet is to have {replicas} replicas, each on another node, and there are {len(nodes)} nodes: start "
-            "more"
-        )
+    racks.check(replicas, usable)
     load: Counter[str] = Counter()
     leading: Counter[str] = Counter()
     for record in records:
@@ -52,9 +48,8 @@ def place_replicas(
     for _ in range(count):
         chosen: list[str] = []
         for _ in range(replicas):
-            taken = {node_of(server) for server in chosen}
-            free = [server for server in usable if node_of(server) not in taken]
             by_load = leading if not chosen else load
+            free = racks.free(replicas, usable, chosen)
             best = min(free, key=lambda server: (by_load[server], load[server], server))
             chosen.append(best)
             load[best] += 1
@@ -82,14 +77,35 @@ def lead_of(record: TabletRecord, min_replicas: int) -> Lead:
 
 
 def choose_leader(
-    record: TabletRecord, answers: Mapping[str, ReportedReplica], min_replicas: int
+    record: TabletRecord,
+    answers: Mapping[str, ReportedReplica],
+    min_replicas: int,
+    drained: Collection[str] = (),
+    leading: Mapping[str, int] = {},
 ) -> tuple[str, tuple[str, ...]] | None:
     """Which replica leads a tablet next, and which members it has then; None: none can. `answers`: what those members
-    have said that answered. Those that did not are left out, if enough remain."""
+    have said that answered. Those that did not are left out, if enough remain. The greatest place leads; if several
+    have that, none on a server that is `drained`, if there is another, and the one whose server leads least
+    (`leading`).
+
+    If the leader has resigned it has said up to where all members have its records, and that was all that was ever
+    acknowledged: so any other that has as much may lead, though the one that resigned has more."""
     found = {each: answers[each] for each in record.replicas if each in answers}
     if not found:
         return None
-    leader = max(found, key=lambda each: (found[each].last, server_of(each) == record.server, each))
+    resigned = {each: said for each, said in found.items() if said.resigned == record.epoch}
+    least = max((said.committed for said in resigned.values()), default=0)
+    others = {
+        each: said
+        for each, said in found.items()
+        if resigned and each not in resigned and server_of(each) not in drained and said.last[1] >= least
+    }
+
+    def rank(each: str) -> tuple[tuple[int, int], bool, bool, int, str]:
+        server = server_of(each)
+        return found[each].last, server not in drained, server == record.server, -leading.get(server, 0), each
+
+    leader = max(others or found, key=rank)
     left = tuple(each for each in record.replicas if each in found)
     return leader, left if len(left) >= min_replicas else record.replicas
 

@@ -1,9 +1,8 @@
 """Tablets that have several replicas: which shards have them, and which of these leads.
 
-A leader is followed by another when its process is over for good: it was started again, or its lease has stood still
-for so long that it relies on it no more, and it was fenced. Of the members that answer, the one with the greatest place
-in the tablet's log leads next, in a greater epoch, above all that the leader before may have given out and answered.
-Any member has every write that was acknowledged.
+A leader is followed by another when its process is over for good, or when it gives the tablet up (`elections`). Of the
+members that answer, the one with the greatest place in the tablet's log leads next, in a greater epoch, above all that
+the leader before may have given out and answered. Any member has every write that was acknowledged.
 
 Within an epoch the members are changed at the wish of the leader alone (`registry/replication/members`). A tablet that
 has fewer than its zone says gets another: its leader is asked to bring a shard's replica up to date.
@@ -13,21 +12,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
+from stelae.catalog.objects import Zone, ZoneId
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
-from stelae.master.replication.choosing import choose_leader, is_there, lead_of, node_of, place_replicas, zone_of
+from stelae.master.replication.choosing import is_there, lead_of, place_replicas, zone_of
+from stelae.master.replication.elections import ANSWER_S, Elections, find_resigned
+from stelae.master.replication.leftovers import Leftovers, look_for_leftovers
+from stelae.master.replication.racks import Racks
 from stelae.master.servers import Servers
 from stelae.model.errors import Deposed, NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
-from stelae.model.events import LeaderElected, Listener
-from stelae.model.ids import TableId, TabletId, Txn
+from stelae.model.events import Listener
+from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.ports.clock import Clock
+from stelae.ports.metastore import Entry
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import (
     SERVING,
@@ -39,32 +42,20 @@ from stelae.registry.control import (
     Lead,
     LeadTablets,
     NewTablet,
-    ReportedReplica,
     SplitTablet,
     TabletReport,
 )
-from stelae.registry.decoding import number_of
-from stelae.registry.incarnations import ShardLife, fence_key, read_lives
-from stelae.registry.leases.fencing import fence_shard
-from stelae.registry.leases.shard import lease_key, read_lease, shard_lease_of
-from stelae.registry.leases.sight import ShardSight
+from stelae.registry.incarnations import ShardLife, lives_among, read_lives
+from stelae.registry.masters.draining import drained_among, read_drained
 from stelae.registry.masters.guard import GuardedStore
 from stelae.registry.replication.members import MembersNow, MembersWanted, replica_id, server_of
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.deadlines import Deadline
 
-ANSWER_S = 3.0
-"""So long is waited for what the members of a tablet say of their replicas."""
-
-_LOST = (Retryable, UnknownOutcome)
-
-
-@dataclass(frozen=True, slots=True)
-class _Vacant:
-    """A tablet whose leader is over, and above which txn its follower begins."""
-
-    record: TabletRecord
-    above: Txn
+WISHED_S = 2.0
+"""So long does a wish count that is not repeated."""
+LEAD_S = 8.0
+"""So long is waited for shards that are to lead tablets: longer than they wait for the other members."""
 
 
 class Replication:
@@ -86,17 +77,47 @@ class Replication:
         self._servers = servers
         self._descriptors = descriptors
         self._clock = clock
-        self._tell = tell
-        self._sight = ShardSight()
+        self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon)
         self._changing = asyncio.Lock()
+        self._entries: Sequence[Entry] = ()
+        """All keys of shards, as they were last read."""
+        self._stuck: dict[TabletId, tuple[int, float]] = {}
+        """Tablets whose leaders wish that others lead them: in which epoch they lead, and when they last said so."""
         self._resizing: set[TabletId] = set()
         """Tablets that are becoming others: nobody is asked to lead them meanwhile."""
+        self._making: set[TabletId] = set()
+        """What they become: there is no record of it yet."""
+        self._leftovers = Leftovers()
 
     def is_replicated(self, table: TableId) -> bool:
         zone = zone_of(self._catalog.latest, table)
         return zone is not None and zone.replicas > 1
 
     # -- creating
+
+    async def check_room(self, zone: ZoneId) -> None:
+        """Before a table is made in a zone: Unavailable, in words, if its replicas have no place."""
+        found = self._catalog.latest.zones[zone]
+        if found.replicas > 1 or found.racks:
+            lives = {life.name: life for life in await read_lives(self._store)}
+            _racks(found, lives).check(found.replicas, await self._usable(found, lives))
+
+    async def _usable(self, zone: Zone | None, lives: Mapping[str, ShardLife]) -> Sequence[str]:
+        """Shards for new tablets: those that are drained only if there are too few others."""
+        usable = await self._servers.placeable()
+        if zone is None or _racks(zone, lives).room_for(zone.replicas, usable) >= zone.replicas:
+            return usable
+        now_s, drained = self._clock.monotonic_s(), await read_drained(self._store)
+        return (*usable, *(name for name in sorted(drained) if name not in usable and self._is_heard(name, now_s)))
+
+    async def on_racks(self, table: TableId, servers: Sequence[str]) -> Sequence[str]:
+        """Those of the servers that a tablet with one replica may be on; Unavailable, in words, if none is."""
+        zone = zone_of(self._catalog.latest, table)
+        if zone is None or not zone.racks:
+            return servers
+        racks = _racks(zone, {life.name: life for life in await read_lives(self._store)})
+        racks.check(1, servers)
+        return [server for server in servers if racks.allows(server)]
 
     async def place(self, records: Sequence[TabletRecord], silent: Iterable[str]) -> list[TabletRecord]:
         """Each with its members, and the one that leads; those that were placed before stay where they are."""
@@ -109,8 +130,9 @@ class Replication:
         for table, mine in by_table.items():
             zone = zone_of(self._catalog.latest, table)
             count = 1 if zone is None else zone.replicas
-            usable = await self._servers.placeable()
-            chosen = place_replicas(len(mine), count, usable, (*self._records.maps.all(), *placed), silent)
+            usable = await self._usable(zone, lives)
+            known = (*self._records.maps.all(), *placed)
+            chosen = place_replicas(len(mine), count, usable, known, silent, _racks(zone, lives))
             for record, members in zip(mine, chosen, strict=True):
                 life = lives[members[0]]
                 placed.append(
@@ -141,6 +163,20 @@ class Replication:
 
     async def _lead(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> set[TabletId]:
         """Ask leaders to lead what their records say. Which tablets are open then."""
+        wanted = {record.tablet: record for record in records}
+        return {
+            each.tablet
+            for answer in await self._ask_to_lead(records, deadline)
+            for each in answer.replicas
+            if each.is_open and each.tablet in wanted and each.led == wanted[each.tablet].epoch
+        }
+
+    async def _lead_soon(self, records: Sequence[TabletRecord]) -> None:
+        """The same, and who does not answer in a while is not waited for."""
+        await self._lead(records, Deadline(self._clock, LEAD_S))
+
+    async def _ask_to_lead(self, records: Sequence[TabletRecord], deadline: Deadline | None) -> list[TabletReport]:
+        """What those say that answer."""
         by_leader: dict[str, list[Lead]] = {}
         for record in records:
             zone = zone_of(self._catalog.latest, record.table)
@@ -151,14 +187,7 @@ class Replication:
         )
         answers = await asyncio.gather(*asked, return_exceptions=True)
         _silent(by_leader, answers)
-        wanted = {record.tablet: record for record in records}
-        return {
-            each.tablet
-            for answer in answers
-            if isinstance(answer, TabletReport)
-            for each in answer.replicas
-            if each.is_open and each.tablet in wanted and each.led == wanted[each.tablet].epoch
-        }
+        return [answer for answer in answers if isinstance(answer, TabletReport)]
 
     async def resize(
         self,
@@ -171,8 +200,9 @@ class Replication:
         """Tablets become others: their leader puts all they have in files and says what the others consist of; every
         member hosts that; then it is recorded, and from then on it is so. If anything fails before, the old ones are
         led again."""
-        ids = {record.tablet for record in old}
+        ids, made = {record.tablet for record in old}, _made_by(request)
         self._resizing |= ids
+        self._making |= made
         try:
             first = old[0]
             report = await self._servers.link(first.server).ask(request, deadline)
@@ -195,6 +225,7 @@ class Replication:
                 await self._records.write(new, old)
         finally:
             self._resizing -= ids
+            self._making -= made
         await self._lead(new, deadline)
         gone = DeleteTablets(tuple(record.tablet for record in old))
         asked = (self._servers.link(server).ask(gone, deadline) for server in first.servers)
@@ -207,16 +238,59 @@ class Replication:
 
     # -- what time makes due
 
+    async def watch(self) -> None:
+        """See which shards there are, and which of them renew their leases."""
+        self._entries = await self._elections.look()
+
     async def tend(self) -> None:
-        """Elect leaders where there are none, have those lead that do not yet, and bring replicas back."""
-        await self._sight.look(self._store, self._clock)
+        """Elect leaders where there are none, or where they are to be others; have those lead that do not yet, and
+        bring replicas back."""
+        if not self._entries:
+            await self.watch()
+        entries = self._entries
         if not any(record.replicas for record in self._records.maps.all()):
             return
-        lives = {life.name: life for life in await read_lives(self._store)}
+        lives = {life.name: life for life in lives_among(entries)}
+        drained = drained_among(entries)
         async with self._changing:
-            await self._elect(await self._vacant(lives), lives)
-            await self._remind(lives)
-            await self._heal(lives)
+            await self._elections.elect(await self._elections.find_vacant(self._running(), lives), lives, drained)
+            leaving = [record for record in self._running() if record.server in drained]
+            await self._elections.hand_over(leaving, lives, drained)
+            await self._elections.give_up(self._unreached(), lives, drained)
+            await self._remind(lives, drained)
+            await self._heal(lives, drained)
+        if self._leftovers.is_due(self._clock.monotonic_s()):
+            await self._delete_leftovers(lives)
+
+    async def _delete_leftovers(self, lives: Mapping[str, ShardLife]) -> None:
+        """What shards have replicas of and need not have. Only those are asked that are heard of."""
+        now_s = self._clock.monotonic_s()
+        heard = [server for server in sorted(lives) if self._is_heard(server, now_s)]
+        answers = await self._elections.ask_replicas(heard)
+        catalog = self._catalog.latest
+        found = await look_for_leftovers(self._store, catalog, answers, lives, self._making)
+        old = self._leftovers.note(found, now_s)
+        if not old:
+            return
+        async with self._changing:
+            still = await look_for_leftovers(self._store, catalog, answers, lives, self._making)
+            for server, tablets in sorted(old.items()):
+                gone = DeleteTablets(tuple(sorted(tablets & still.get(server, set()))))
+                if not gone.tablets:
+                    continue
+                with suppress(Retryable, UnknownOutcome):  # it is tried again when shards are asked next
+                    await self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
+
+    async def wait_settled(self) -> None:
+        """Until whoever was chosen to lead was asked to, and has answered or not."""
+        async with self._changing:
+            return
+
+    def _unreached(self) -> list[TabletRecord]:
+        """What is led by shards that have just said that they do not reach the other members."""
+        now_s = self._clock.monotonic_s()
+        self._stuck = {tablet: each for tablet, each in self._stuck.items() if now_s - each[1] < WISHED_S}
+        return [record for record in self._running() if self._stuck.get(record.tablet, (0, 0))[0] == record.epoch]
 
     def _running(self) -> list[TabletRecord]:
         tables = self._catalog.latest.tables
@@ -229,82 +303,24 @@ class Replication:
             and record.tablet not in self._resizing
         ]
 
-    async def _vacant(self, lives: Mapping[str, ShardLife]) -> list[_Vacant]:
-        by_leader: dict[tuple[str, int], list[TabletRecord]] = {}
-        for record in self._running():
-            by_leader.setdefault((record.server, record.incarnation), []).append(record)
-        found: list[_Vacant] = []
-        for (server, incarnation), records in sorted(by_leader.items()):
-            life = lives.get(server)
-            if life is None or not await self._is_over(life, incarnation):
-                continue
-            entry = await read_lease(self._store, life.node, life.number)
-            bound = Txn(0) if entry is None else Txn(shard_lease_of(entry).bound)
-            found += [_Vacant(record, max(record.above, bound)) for record in records]
-        return found
-
-    async def _is_over(self, life: ShardLife, incarnation: int) -> bool:
-        """Whether a life of a shard is over for good: it changes and acknowledges nothing any more."""
-        entry = await self._store.get(fence_key(life.node, life.number))
-        if entry is not None and number_of(entry) > incarnation:
-            return True
-        key = lease_key(life.node, life.number)
-        if not self._sight.is_silent(key, self._clock.monotonic_s()):
-            return False
-        revision = self._sight.seen[key].revision
-        return revision is not None and await fence_shard(self._store, life.node, life.number, revision)
-
-    async def _elect(self, vacant: Sequence[_Vacant], lives: Mapping[str, ShardLife]) -> None:
-        if not vacant:
-            return
-        members = sorted({name for each in vacant for name in each.record.replicas if is_there(name, lives)})
-        reports = await asyncio.gather(*(self._ask_replicas(server_of(name)) for name in members))
-        answers = dict(zip(members, reports, strict=True))
-        elected: list[TabletRecord] = []
-        for each in vacant:
-            record = each.record
-            zone = zone_of(self._catalog.latest, record.table)
-            said = {name: found[record.tablet] for name, found in answers.items() if record.tablet in found}
-            chosen = choose_leader(record, said, 1 if zone is None else zone.min_replicas)
-            if chosen is None:
-                continue
-            leader, left = chosen
-            elected.append(
-                msgspec.structs.replace(
-                    record,
-                    server=server_of(leader),
-                    incarnation=lives[server_of(leader)].incarnation,
-                    replicas=left,
-                    epoch=record.epoch + 1,
-                    version=record.version + 1,
-                    above=each.above,
-                )
-            )
-        await self._records.write(elected)
-        for record in elected:
-            self._tell(LeaderElected(record.table, record.tablet, record.server, record.epoch, record.replicas))
-        await self._lead(elected)
-
-    async def _ask_replicas(self, server: str) -> dict[TabletId, ReportedReplica]:
-        """Nothing, if it does not answer."""
-        with suppress(*_LOST):
-            report = await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
-            return {each.tablet: each for each in report.replicas}
-        return {}
-
-    async def _remind(self, lives: Mapping[str, ShardLife]) -> None:
-        """Those that are to lead and do not, as far as they are heard of."""
+    async def _remind(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:
+        """Those that are to lead and do not, as far as they are heard of. One that has resigned, and whose answer was
+        lost, says so now: then another leads."""
         late: list[TabletRecord] = []
+        now_s = self._clock.monotonic_s()
         for record in self._running():
             heard, life = self._descriptors.of(record.server), lives.get(record.server)
             if heard is None or not heard.is_known or life is None or life.incarnation != record.incarnation:
                 continue
+            if heard.is_silent(now_s):
+                continue
             known = heard.tablets.get(record.tablet)
             if heard.incarnation == record.incarnation and (known is None or known.life != SERVING):
                 late.append(record)
-        await self._lead(late)
+        reports = await self._ask_to_lead(late, Deadline(self._clock, LEAD_S))
+        await self._elections.elect(find_resigned(late, reports), lives, drained)
 
-    async def _heal(self, lives: Mapping[str, ShardLife]) -> None:
+    async def _heal(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:
         """Tablets with fewer replicas than their zone says get another, on a node that has none of them."""
         now_s, load = self._clock.monotonic_s(), Counter[str]()
         for record in self._records.maps.all():
@@ -315,14 +331,16 @@ class Replication:
             alive = [name for name in record.replicas if is_there(name, lives)]
             if zone is None or len(alive) >= zone.replicas:
                 continue
-            taken = {node_of(server_of(name)) for name in alive}
-            free = [server for server in lives if node_of(server) not in taken and self._is_heard(server, now_s)]
+            taken = [server_of(name) for name in alive]
+            usable = [server for server in lives if server not in drained and self._is_heard(server, now_s)]
+            free = _racks(zone, lives).free(zone.replicas, usable, taken)
             if free:
                 best = min(free, key=lambda server: (load[server], server))
                 load[best] += 1
                 added = replica_id(best, lives[best].log)
                 wanted.setdefault(record.server, []).append((record.tablet, record.epoch, added))
-        asked = (self._servers.link(server).ask(AddReplicas(tuple(mine))) for server, mine in wanted.items())
+        until = Deadline(self._clock, ANSWER_S)
+        asked = (self._servers.link(server).ask(AddReplicas(tuple(mine)), until) for server, mine in wanted.items())
         _silent(wanted, await asyncio.gather(*asked, return_exceptions=True))
 
     def _is_heard(self, server: str, now_s: float) -> bool:
@@ -343,6 +361,9 @@ class Replication:
         zone = zone_of(self._catalog.latest, record.table)
         if (record.server, record.epoch) != (server_of(wanted.leader), wanted.epoch) or zone is None:
             return MembersNow(wanted.tablet, refusal=f"{record.server} leads it, in epoch {record.epoch}")
+        if wanted.resigns:
+            self._stuck[record.tablet] = (record.epoch, self._clock.monotonic_s())
+            return MembersNow(wanted.tablet, refusal="another member is to lead it, if one can be reached")
         if record.version == wanted.version + 1 and set(record.replicas) == set(wanted.members):
             return MembersNow(wanted.tablet, record.version, record.replicas)
         if record.version != wanted.version:
@@ -355,6 +376,15 @@ class Replication:
         changed = msgspec.structs.replace(record, replicas=wanted.members, version=record.version + 1)
         await self._records.write([changed])
         return MembersNow(wanted.tablet, changed.version, changed.replicas)
+
+
+def _made_by(request: SplitTablet | JoinTablets) -> set[TabletId]:
+    return {request.left, request.right} if isinstance(request, SplitTablet) else {request.into}
+
+
+def _racks(zone: Zone | None, lives: Mapping[str, ShardLife]) -> Racks:
+    known = {server: life.rack for server, life in lives.items() if life.rack}
+    return Racks(() if zone is None else zone.racks, known)
 
 
 def _silent(asked: Iterable[str], answers: Sequence[TabletReport | BaseException]) -> set[str]:

@@ -18,6 +18,7 @@ from stelae.registry.decoding import number_of
 from stelae.registry.incarnations import REMOVED, RemovedShard, ShardLife, fence_key, life_key, read_lives, shard_key
 from stelae.registry.leases.shard import lease_key
 from stelae.registry.leases.sight import ShardSight
+from stelae.registry.masters.draining import DRAINED
 from stelae.registry.masters.guard import GuardedStore
 from stelae.registry.views.prefixed import local_prefix
 
@@ -50,6 +51,7 @@ async def remove_shard(store: GuardedStore, life: ShardLife, sight: ShardSight, 
             PutKey(shard_key(life.node, life.number, REMOVED), msgspec.json.encode(mark)),
             DeleteKey(key),
             DeleteKey(lease),
+            DeleteKey(shard_key(life.node, life.number, DRAINED)),
             DeletePrefix(local_prefix(life.node, life.number)),
         ],
     )

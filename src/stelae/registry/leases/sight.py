@@ -7,7 +7,7 @@ each tablet nobody else has its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stelae.ports.clock import Clock
@@ -38,10 +38,11 @@ class ShardSight:
     def __init__(self) -> None:
         self.seen: dict[str, SeenShard] = {}
 
-    async def look(self, store: Metastore, clock: Clock) -> None:
-        """To be called several times in a lease's length (`leases.LOOKS`)."""
+    async def look(self, store: Metastore, clock: Clock) -> Sequence[Entry]:
+        """To be called several times in a lease's length (`leases.LOOKS`). All keys of shards, as they were read."""
         read = await store.range(SHARDS_PREFIX)
         self.note(read.entries, clock.monotonic_s())
+        return read.entries
 
     def note(self, entries: Iterable[Entry], now_s: float) -> None:
         """All keys of shards, as they were just read, and the time by this process's own clock."""

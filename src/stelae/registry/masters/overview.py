@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -44,7 +44,8 @@ class Heard(msgspec.Struct, frozen=True):
 
 class ShardSeen(msgspec.Struct, frozen=True):
     """`tablets`: how many run there, as is recorded. `trouble`, `numbers`: why it does not answer, or what it tells.
-    `heard`: None if the master that was asked does not lead, or has not heard of it since it does."""
+    `heard`: None if the master that was asked does not lead, or has not heard of it since it does. `is_drained`: it is
+    about to be stopped, and leads nothing. `rack`: where it stands, if that was said."""
 
     name: str
     node: str
@@ -55,6 +56,8 @@ class ShardSeen(msgspec.Struct, frozen=True):
     trouble: str
     numbers: Numbers
     heard: Heard | None = None
+    is_drained: bool = False
+    rack: str = ""
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -84,8 +87,10 @@ def see_shards(
     records: Iterable[TabletRecord],
     told: Mapping[str, tuple[Numbers, str]],
     heard: Mapping[str, Heard],
+    drained: Collection[str] = (),
 ) -> tuple[ShardSeen, ...]:
-    """`told`: by the shard's name, its numbers, and why it gave none. In the order of nodes' names and numbers."""
+    """`told`: by the shard's name, its numbers, and why it gave none. `drained`: the names of those that are. In the
+    order of nodes' names and numbers."""
     running = Counter(record.server for record in records if record.phase is TabletPhase.RUNNING)
     found = []
     for life in sorted(lives, key=lambda each: (each.node_name, each.number)):
@@ -101,6 +106,8 @@ def see_shards(
                 trouble,
                 numbers,
                 heard.get(life.name),
+                life.name in drained,
+                life.rack,
             )
         )
     return tuple(found)

@@ -7,6 +7,7 @@ is answered: a request that arrives late finds its version gone, and changes not
 - A member that is dropped counts for nothing from then on. There are never fewer than `min_replicas`.
 - Whoever is to be added is waited for by the leader with every write *before* it is asked for: at no time may somebody
   be elected that the leader did not wait for.
+- A leader that reaches too few members for long wishes to lead no more (`resigns`): another may reach them.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ def log_of(replica: str) -> str:
 
 
 class MembersWanted(msgspec.Struct, frozen=True):
-    """`leader`, `epoch`: the replica that wishes it. `version`: of the members that the leader knows."""
+    """`leader`, `epoch`: the replica that wishes it. `version`: of the members that the leader knows. `resigns`: it
+    does not reach enough of them, and wishes that another of them leads."""
 
     tablet: TabletId
     leader: str
     epoch: _Number
     version: _Number
     members: tuple[str, ...]
+    resigns: bool = False
 
 
 class MembersNow(msgspec.Struct, frozen=True):

@@ -204,11 +204,14 @@ def _settled(spark: SparkSession, files: int) -> Iterator[None]:
 
 
 def _fields(question: Question, read: NativeRead) -> dict[str, ColumnType]:
+    """The row only where something looks at it: by the columns that a frame has, Spark guesses how large some of them
+    are, and with one more that nobody reads, joins would be planned for a fraction of what comes."""
     shape = read.shape
     keys = zip(shape.keys, question.schema.key, strict=True)
     fields: dict[str, ColumnType] = {name: key.type for name, key in keys}
     fields |= {stored.name: stored.stored for stored in shape.columns if stored.name is not None}
-    fields.setdefault(shape.row, shape.row_type)
+    if read.rows is not None or read.where is not None:
+        fields.setdefault(shape.row, shape.row_type)
     return fields
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,10 @@ WARM_ROWS_PER_HIT = 64
 of them, and each later one takes a third of the time."""
 
 
+FewRows: TypeAlias = tuple[list[bytes], list[tuple[Value, ...]]]
+"""Some rows in order, and the values of each."""
+
+
 class WarmRows:
     """Rows of a block and their values as Python has them, for one choice of columns. Only where each row is one record
     that says all."""
@@ -76,6 +80,28 @@ class WarmRows:
         if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
             return None
         return dict(zip(self._names, self._values[place]))  # noqa: B905 - both are of one length
+
+    def values(self, row: Row, at: Txn, floor: Txn) -> tuple[Value, ...] | None:
+        """The same without names."""
+        rows = self._rows
+        place = bisect_left(rows, row)
+        if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
+            return None
+        return self._values[place]
+
+    def all(self, at: Txn, floor: Txn) -> FewRows | None:
+        """All rows and their values, not to be changed; None: this block cannot tell."""
+        return None if at < self._txn_max or floor > self._txn_min else (self._rows, self._values)
+
+    def between(self, rows: RowRange, count: int, at: Txn, floor: Txn) -> FewRows | None:
+        """The first so many rows of a range; None: this block cannot tell."""
+        if at < self._txn_max or floor > self._txn_min:
+            return None
+        low = bisect_left(self._rows, rows.start)
+        high = min(low + count, len(self._rows))
+        if rows.stop is not None and high > low and self._rows[high - 1] >= rows.stop:
+            high = bisect_left(self._rows, rows.stop, low, high)
+        return self._rows[low:high], self._values[low:high]
 
 
 _NO_SPAN = memoryview(bytes(4)).cast("i"), b""
@@ -203,6 +229,22 @@ class Block:
         txns = [self._shape.file.txn or Txn(0)] if txn_of is None else [Txn(txn_of(at)) for at in range(len(rows))]
         self.warm = WarmRows(named, rows, list(zip(*columns, strict=True)), (min(txns), max(txns)))
         return grown
+
+    def between(self, rows: RowRange, count: int, named: tuple[tuple[ColumnId, str], ...]) -> FewRows | None:
+        """The first so many rows of a range, of a file whose records all are puts of all of these columns; None if a
+        row has several records."""
+        low = self._place(rows.start)
+        high = min(low + count, len(self.rows))
+        if rows.stop is not None:
+            high = max(low, min(high, self._place(rows.stop)))
+        # One more on either side: a record of the first or last row may lie there.
+        first = max(0, low - 1)
+        around: list[bytes] = self.rows.slice(first, high + 1 - first).to_pylist()
+        if any(map(eq, around, islice(around, 1, None))):
+            return None
+        there = [self._shape.columns[id_] for id_, _ in named]
+        columns = [values_of(type_, self.columns[name].slice(low, high - low)) for name, type_ in there]
+        return around[low - first : high - first], list(zip(*columns, strict=True))
 
     def columns_version(self, at: int, ids: tuple[ColumnId, ...]) -> ColumnsVersion | None:
         """One record, with those of the columns that it writes or erases. None if it is about none of them and no

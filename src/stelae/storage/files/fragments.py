@@ -86,7 +86,8 @@ class Fragment:
 
     def cached(self, block: int, columns: tuple[str, ...]) -> Block | None:
         """The block, if it is in the cache with all of the columns."""
-        found = self.cache.get(self._key(block))
+        file = self.file
+        found = self.cache.get((file.name, block, file.txn))  # as `_key`, without a call
         if found is None or columns in found.complete_for:
             return found
         if all(name in found.columns for name in columns):

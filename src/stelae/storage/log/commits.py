@@ -16,6 +16,7 @@ from stelae.format.log.positions import POSITION_MIN, Position
 from stelae.format.log.records import NO_INDEX, LogKind, LogRecord
 from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Index, Txn
+from stelae.storage.log.done import DoneWrites
 
 
 class TabletCommits:
@@ -24,11 +25,19 @@ class TabletCommits:
     `index`: of the last record that was let in. `visible`: the greatest txn with nothing of the tablet undecided at or
     below, as far as its own records say; readers take it without the lock."""
 
-    __slots__ = ("changing", "decided", "index", "quorum", "visible")
+    __slots__ = ("changing", "decided", "done", "index", "quorum", "visible")
 
-    def __init__(self, index: Index = NO_INDEX, visible: Txn = TXN_MIN, quorum: Quorum | None = None) -> None:
+    def __init__(
+        self,
+        index: Index = NO_INDEX,
+        visible: Txn = TXN_MIN,
+        quorum: Quorum | None = None,
+        done: DoneWrites | None = None,
+    ) -> None:
         self.index = index
         self.visible = visible
+        self.done = DoneWrites() if done is None else done
+        """The numbered writes that were let in."""
         self.quorum = quorum
         """The tablet's other replicas; None: it has no others."""
         self.changing = 0
@@ -101,6 +110,12 @@ class CommitTracker:
         """What became durable after its tablet was led elsewhere."""
         self._waiting: dict[Quorum, None] = {}
         """Those that anything waits for."""
+
+    @property
+    def newest(self) -> Txn:
+        """At or above all that anybody was told is done. Where tablets have other replicas, a commit of one may be
+        decided before an older one of another: then this lies above `visible`, and whoever reads at it waits first."""
+        return max(self.visible, self._decided)
 
     @property
     def is_changing(self) -> bool:

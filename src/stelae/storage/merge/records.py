@@ -43,6 +43,11 @@ class Keeping:
     is_rooted: bool = False
     policy: GroupPurging = None
 
+    @property
+    def purges_below(self) -> Txn:
+        """Snapshots before it may lack something afterwards; those at it or later see all that they did."""
+        return max(self.horizon, self.floor) if self.is_rooted else self.floor
+
 
 def merged_records(
     refs: Sequence[Ref], fragments: Fragments, rows: RowRange, wanted: Wanted, keeping: Keeping

@@ -23,14 +23,15 @@ def take_replicas(runs: Sequence[LogRun]) -> tuple[dict[TabletId, Replica], list
     for run in runs:
         for record in run.records:
             if record.tablet in ids:
-                _take(found, record, run.begin)
+                take_record(found, record, run.begin)
         rest = tuple(record for record in run.records if record.tablet not in ids)
         if rest:
             left.append(run._replace(records=rest, is_plain=_is_plain(rest)))
     return found, left
 
 
-def _take(found: dict[TabletId, Replica], record: LogRecord, position: Position) -> None:
+def take_record(found: dict[TabletId, Replica], record: LogRecord, position: Position) -> None:
+    """The next record of a log, at or behind a position, and what it says of replicas."""
     tablet = record.tablet
     replica = found.get(tablet)
     match record.kind:

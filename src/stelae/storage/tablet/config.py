@@ -6,18 +6,21 @@ version it was saved with; the caller alters it, version by version, to the sche
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption, UnsupportedFormat
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Epoch, GroupId, Index, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
 from stelae.storage.log.commits import TabletCommits
+from stelae.storage.log.done import NOTHING_DONE, SavedDone, done_of
 from stelae.storage.tablet.parts import FamilySet, Naming
 from stelae.storage.tablet.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
 
@@ -36,7 +39,9 @@ SavedGroups = tuple[tuple[GroupId, tuple[SavedRef, ...]], ...]
 
 class TabletConfig(msgspec.Struct, frozen=True):
     """`log`: which server's log holds what is above `flushed`; empty if nothing is. `stable`: up to which index files
-    hold the tablet's own records; those before log format 2 had none."""
+    hold the tablet's own records; those before log format 2 had none. `done`: the numbered writes that were let in and
+    decided. `purged_below`: a snapshot before it cannot be read, since a compaction may have dropped what it needs; of
+    configs before there was one, the store knows by its horizons."""
 
     version: int
     tablet: TabletId
@@ -51,6 +56,8 @@ class TabletConfig(msgspec.Struct, frozen=True):
     resize: int
     log: str
     stable: Index = Index(0)
+    done: SavedDone | UnsetType = UNSET
+    purged_below: Txn = TXN_MIN
 
     def files(self) -> frozenset[str]:
         return frozenset(file.name for file in self.fragments())
@@ -71,9 +78,9 @@ class ConfigStore(Protocol):
         ...
 
 
-def config_of(state: TabletState, log: str = "") -> TabletConfig:
+def config_of(state: TabletState, log: str = "", undecided: Collection[Txn] = ()) -> TabletConfig:
     """`log`: that of the server that has the tablet. Once it takes no more writes and has all in files, no log holds
-    anything of it, and its config names none."""
+    anything of it, and its config names none. `undecided`: what may still be taken back."""
     has_left = state.is_frozen and all(memory.is_empty for memory in state.memories)
     return TabletConfig(
         version=CONFIG_VERSION,
@@ -89,6 +96,8 @@ def config_of(state: TabletState, log: str = "") -> TabletConfig:
         resize=state.resize,
         log="" if has_left else log,
         stable=state.stable,
+        done=state.commits.done.saved(undecided) or UNSET,
+        purged_below=state.purged_below,
     )
 
 
@@ -134,7 +143,8 @@ def state_of(config: TabletConfig, schema: TableSchema) -> TabletState:
         epoch=config.epoch,
         resize=config.resize,
         stable=config.stable,
-        commits=TabletCommits(config.stable),
+        commits=TabletCommits(config.stable, done=done_of(config.done or NOTHING_DONE)),
+        purged_below=config.purged_below,
     )
     return restored(state, _loaded(config.groups))
 

@@ -1,7 +1,8 @@
 """Which snapshots can still be read: a horizon for each table, and the pins that hold it back.
 
 Compactions drop only what no snapshot at or above the horizon can see. It is moved on by whoever knows the table's
-retention, and never past a snapshot that somebody has pinned.
+retention, and never past a snapshot that somebody has pinned. Horizons are of this shard; what was dropped of a tablet
+before it came here, its state says (`TabletState.purged_below`).
 """
 
 from __future__ import annotations
@@ -79,8 +80,10 @@ class Horizons:
         finally:
             pin.close()
 
-    def check_snapshot(self, table: TableId, at: Txn) -> None:
-        horizon = self.horizon(table)
+    def check_snapshot(self, table: TableId, at: Txn, purged_below: Txn = TXN_MIN) -> None:
+        """SnapshotTooOld if history that the snapshot needs may be gone. `purged_below`: of the tablet that is read,
+        whose history others may have dropped."""
+        horizon = max(self.horizon(table), purged_below)
         if at < horizon:
             raise SnapshotTooOld(
                 f"the snapshot of {show_txn(at)} is older than the history that is kept, which begins at "

@@ -45,9 +45,12 @@ class TabletMap:
     def at(self, table: TableId, row: bytes) -> TabletState:
         found = self._tables.get(table)
         at = bisect_right(found.starts, row) - 1 if found is not None else -1
-        if found is None or at < 0 or row not in found.states[at].rows:
-            raise TabletAway(f"no tablet of table {table} is here for row {row!r}")
-        return found.states[at]
+        if found is not None and at >= 0:
+            state = found.states[at]
+            stop = state.rows.stop
+            if stop is None or row < stop:
+                return state
+        raise TabletAway(f"no tablet of table {table} is here for row {row!r}")
 
     def before(self, table: TableId, row: bytes | None) -> TabletState:
         found = self._tables.get(table)

@@ -29,6 +29,7 @@ from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.rng import Rng
+from stelae.storage.log.done import count_places
 from stelae.storage.log.replay import LogRun, ReplayedLog, replay
 from stelae.storage.log.stays import Stays
 from stelae.storage.memory.insertion import carried, insert, insert_put, insert_unflushed
@@ -93,7 +94,7 @@ def open_shard(
     last = log.last_txn
     for state in states:
         last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
-        last = max((last, *(txn for _, txn in state.flushed)))
+        last = max((last, state.purged_below, *(txn for _, txn in state.flushed)))
     clock.resume(last)
     shard = Shard(files, blobs, clock, rng, configs, settings, log, name, reading, replicas)
     with shard.lock:
@@ -263,6 +264,10 @@ class _Opening:
             self.active.last_index = self.state.commits.index
         return self.state
 
+    def note_done(self, record: LogRecord, places: int) -> None:
+        """A numbered write was done: that is true wherever its rows lie."""
+        self.state.commits.done.note(record.client, record.sequence, places, record.txn)
+
     def insert(self, block: WrittenBlock, txn: Txn, payload_bytes: int) -> None:
         if txn > self.flushed_max:
             insert(self.active, block, txn, payload_bytes)
@@ -293,6 +298,8 @@ class _TableOpening:
             tablet = self.tablets[bisect_right(self._starts, row) - 1]
             if txn > tablet.flushed_max:
                 if insert_put(tablet.active, row, dict(zip(columns, values)), ts, txn, len(payload)):  # noqa: B905
+                    if record.client:
+                        tablet.note_done(record, 1)
                     return
             elif txn <= tablet.flushed_min:
                 return
@@ -301,9 +308,12 @@ class _TableOpening:
     def _take_block(self, record: LogRecord) -> None:
         wanting = [tablet for tablet in self.tablets if record.txn > tablet.flushed_min]
         if wanting:
-            block = _block(record, self._schemas)
+            logged = _logged_block(record, self._schemas)
+            block = brought_up(logged, self._schemas, f"the block of txn {record.txn}")
             for tablet in wanting:
                 tablet.insert(block, record.txn, len(record.payload))
+                if record.client:
+                    tablet.note_done(record, count_places(logged))
 
     def change(self, record: LogRecord) -> None:
         change = decode_change(record.payload, record.txn)
@@ -311,13 +321,14 @@ class _TableOpening:
             tablet.become(changed(tablet.state, change, record.txn))
 
 
-def _block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
+def _logged_block(record: LogRecord, schemas: Sequence[TableSchema]) -> WrittenBlock:
+    """As it was written, for a schema that is known."""
     try:
         block = decode_block(record.payload, _ANY_SIZE)
     except StelaeError as error:
         raise Corruption(f"the block of txn {record.txn} cannot be read: {error}", "log") from None
     _recorded_since(schemas, block.schema_version, f"the block of txn {record.txn}")
-    return brought_up(block, schemas, f"the block of txn {record.txn}")
+    return block
 
 
 def brought_up(block: WrittenBlock, schemas: Sequence[TableSchema], who: str) -> WrittenBlock:

@@ -30,6 +30,7 @@ from stelae.model.ids import Epoch, GroupId, Index, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
 from stelae.storage.log.commits import TabletCommits
+from stelae.storage.log.done import done_of
 from stelae.storage.memory.memory import Memory, MemoryGroup
 from stelae.storage.tablet.flushed import raised, united
 from stelae.storage.tablet.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, FamilySet, Naming, Part, carry, place, whole
@@ -66,7 +67,8 @@ class PreparedLoad:
 class TabletState:
     """`memories`: oldest first; the last one is written to. `flushed`: per range, up to which txn files hold all.
     `commits`: what of it is decided; the same for all states of a tablet. `stable`: up to which index files hold all of
-    the tablet's own records. `is_frozen`: nothing more is written to it, since it is about to leave this server."""
+    the tablet's own records. `is_frozen`: nothing more is written to it, since it is about to leave this server.
+    `purged_below`: snapshots before it cannot be read any more, since what they need may be gone from the files."""
 
     tablet: TabletId
     table: TableId
@@ -82,6 +84,7 @@ class TabletState:
     epoch: Epoch = NO_EPOCH
     resize: int = 0
     is_frozen: bool = False
+    purged_below: Txn = TXN_MIN
 
     @property
     def active(self) -> Memory:
@@ -95,6 +98,11 @@ class TabletState:
     def is_plain(self) -> bool:
         """Whether all that its sources hold counts as it is, at any snapshot: nothing is hidden, nothing waits."""
         return not self.floors and not self.prepared
+
+    @cached_property
+    def keeps_all(self) -> bool:
+        """Whether no policy ever purged anything of it: then it does not matter at which time it is read."""
+        return all(group.purging is None for group in self.schema.groups)
 
     @cached_property
     def readers(self) -> dict[object, object]:
@@ -198,9 +206,16 @@ def flushed_to(state: TabletState, memory: Memory, files: Mapping[GroupId, Fragm
     return check_state(replace(state, groups=groups, memories=memories, flushed=flushed, stable=stable))
 
 
-def replaced(state: TabletState, group: GroupId, old: Collection[Ref], new: Iterable[FragmentFile]) -> TabletState:
+def replaced(
+    state: TabletState,
+    group: GroupId,
+    old: Collection[Ref],
+    new: Iterable[FragmentFile],
+    purged_below: Txn = TXN_MIN,
+) -> TabletState:
     """The references of one group to some files become references to others, which hold the same under the group's
-    whole part. InvalidArgument if one of the old is not there any more: the work is then of no use."""
+    whole part, but for what only snapshots before `purged_below` can see. InvalidArgument if one of the old is not
+    there any more: the work is then of no use."""
     present = {id(ref) for ref in state.refs(group)}
     if not all(id(ref) in present for ref in old):
         raise InvalidArgument(f"tablet {state.tablet}: what was compacted is not what the tablet has now")
@@ -208,7 +223,12 @@ def replaced(state: TabletState, group: GroupId, old: Collection[Ref], new: Iter
     kept = [ref for ref in state.refs(group) if id(ref) not in gone]
     added = [Ref(file, state.rows, _whole_of(state.schema, group)) for file in new]
     groups = dict(state.groups) | {group: (*added, *kept)}
-    return check_state(replace(state, groups=_tupled(groups)))
+    return check_state(purged(replace(state, groups=_tupled(groups)), purged_below))
+
+
+def purged(state: TabletState, below: Txn) -> TabletState:
+    """What only snapshots before a txn can see may be gone from its files."""
+    return state if below <= state.purged_below else replace(state, purged_below=below)
 
 
 def altered(state: TabletState, schema: TableSchema) -> TabletState:
@@ -279,7 +299,7 @@ def _part_of(state: TabletState, rows: RowRange, tablet: TabletId, resize: int) 
         groups=_each(state.groups, cut),
         memories=tuple(memory for memory in state.memories if memory.rows.overlaps(rows)),
         flushed=tuple(flushed),
-        commits=TabletCommits(visible=state.commits.visible),
+        commits=TabletCommits(visible=state.commits.visible, done=state.commits.done.copy()),
         stable=NO_INDEX,
         prepared=tuple(replace(load, groups=_each(load.groups, cut)) for load in state.prepared),
         resize=resize,
@@ -306,12 +326,16 @@ def joined(left: TabletState, right: TabletState, tablet: TabletId, resize: int)
         groups=_tupled({id_: _rejoined(refs) for id_, refs in groups.items()}),
         memories=(*left.memories, *(each for each in right.memories if not any(each is m for m in left.memories))),
         flushed=united((*left.flushed, *right.flushed)),
-        commits=TabletCommits(visible=min(left.commits.visible, right.commits.visible)),
+        commits=TabletCommits(
+            visible=min(left.commits.visible, right.commits.visible),
+            done=done_of(left.commits.done.saved(), right.commits.done.saved()),
+        ),
         stable=NO_INDEX,
         prepared=(*left.prepared, *right.prepared),
         epoch=max(left.epoch, right.epoch),
         resize=resize,
         is_frozen=left.is_frozen or right.is_frozen,
+        purged_below=max(left.purged_below, right.purged_below),
     )
     for state in (left, right):
         if state.active.is_empty:
@@ -325,11 +349,8 @@ def _rejoined(refs: Iterable[Ref]) -> list[Ref]:
     for ref in refs:
         for at, earlier in enumerate(result):
             same = earlier.source is ref.source or (earlier.file is not None and earlier.file == ref.file)
-            if (
-                same
-                and (earlier.part, earlier.naming) == (ref.part, ref.naming)
-                and earlier.rows.stop == ref.rows.start
-            ):
+            alike = (earlier.part, earlier.naming) == (ref.part, ref.naming)
+            if same and alike and earlier.rows.stop == ref.rows.start:
                 result[at] = replace(earlier, rows=earlier.rows.join(ref.rows))
                 break
         else:

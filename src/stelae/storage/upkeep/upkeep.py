@@ -35,7 +35,7 @@ from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.changes import TableChange
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.parts import LEFT_OVER, whole
-from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, replaced, sealed, split
+from stelae.storage.tablet.state import Ref, TabletState, flushed_to, joined, purged, replaced, sealed, split
 from stelae.storage.upkeep.collecting import Collecting
 from stelae.storage.upkeep.estimate import describe
 from stelae.storage.upkeep.merges import Flush, Merge, flush_told
@@ -108,7 +108,10 @@ class Upkeep(Collecting):
             users = self.adopt_flush(flush)
         finally:
             self.give_up_flush(flush)
-        self._shard.recount_memory()
+        if users:
+            self._shard.forget_memory(memory)
+        else:
+            self._shard.recount_memory()  # whoever took the tablets away has counted, or will
         written = tuple(flush.files.values())
         self.tell(flush_told(flush.table, users, written, self._monotonic_s() - begun_s))
         return written
@@ -154,6 +157,9 @@ class Upkeep(Collecting):
 
     def users_of(self, memory: Memory) -> list[TabletState]:
         """The tablets that have this memory: after a split both sides do."""
+        own = self._shard.map.states.get(memory.tablet)
+        if own is not None and own.rows == memory.rows:
+            return [own] if memory in own.memories else []  # no other tablet has any of its rows
         return [state for state in self._shard.tablets().values() if memory in state.memories]
 
     def _write_memory(self, table: TableId, memory: Memory, id_: GroupId) -> FragmentFile | None:
@@ -276,7 +282,8 @@ class Upkeep(Collecting):
             if current is None:
                 return False
             try:
-                self._install([replaced(current, merge.group, merge.refs, [file] if file else [])])
+                below = merge.keeping.purges_below
+                self._install([replaced(current, merge.group, merge.refs, [file] if file else [], below)])
             except InvalidArgument:
                 return False
             return True
@@ -317,7 +324,8 @@ class Upkeep(Collecting):
                 for id_, refs in state.groups
             )
             if kept != state.groups:
-                self._install([replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))])
+                left = replace(state, groups=tuple((id_, refs) for id_, refs in kept if refs))
+                self._install([purged(left, floor)])
 
     # -- ranges
 

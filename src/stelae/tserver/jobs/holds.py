@@ -92,6 +92,8 @@ class Holds:
             pin.enter_context(self._shard.pinned(at, info.id))
             undo.callback(self._kept.pop, ticket, None)
             states = self._in_files(info, at, ticket)
+            for state in states:
+                self._shard.check_readable(state, at)
             table = replace(info.table, schema=states[0].schema)
             files = self._kept[ticket]
             expires_ms = self._now_ms() + int(ttl_s * 1_000)
@@ -102,7 +104,7 @@ class Holds:
         return HeldTable(
             ticket=ticket,
             txn=at,
-            horizon=self._shard.horizon(info.id),
+            horizon=max(self._shard.horizon(info.id), *(state.purged_below for state in states)),
             name=info.name,
             root=self._root,
             table=CATALOG_SERIALIZERS.encode(table),

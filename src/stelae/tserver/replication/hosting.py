@@ -19,6 +19,7 @@ from stelae.registry.control import (
     NewReplica,
     NewTablet,
     ReportedReplica,
+    ResignTablets,
     SplitTablet,
 )
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
@@ -37,7 +38,7 @@ from stelae.tserver.replication.leading import Leading, tell_deposed
 
 
 class Hosting:
-    """Safe for threads. `me`, `wake`: see `Leading`."""
+    """Safe for threads. `me`, `wake`, `expect_pins`: see `Leading`."""
 
     def __init__(
         self,
@@ -47,14 +48,15 @@ class Hosting:
         lives: TabletLives,
         schemas_of: SchemasOf,
         wake: Callable[[], None],
+        expect_pins: Callable[[TableId], None],
     ) -> None:
         self._shard = shard
         self._upkeep = upkeep
         self._schemas_of = schemas_of
         self._following = Following(shard)
-        self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake)
+        self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
 
-    def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas) -> None:
+    def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas | ResignTablets) -> None:
         match request:
             case HostTablets(tablets):
                 self._host_new(tablets)
@@ -65,6 +67,8 @@ class Hosting:
                 self.leading.lead(leads)
             case AddReplicas(others):
                 self.leading.add(others)
+            case ResignTablets(tablets, is_forced):
+                self.leading.resign(tablets, is_forced=is_forced)
 
     def _host_new(self, tablets: Sequence[NewTablet]) -> None:
         for each in tablets:

@@ -11,7 +11,7 @@ Taking over, for a leader of a greater epoch than the replica has followed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
@@ -22,13 +22,14 @@ import msgspec
 from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.records import LogKind
 from stelae.model.errors import NotFound, Unavailable
-from stelae.model.ids import Epoch, Index, TabletId, Txn
+from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.replication.members import MembersNow
 from stelae.storage.log.commits import Quorum, TabletCommits
 from stelae.storage.replicas.replica import Replica
 from stelae.storage.shard import Shard
-from stelae.storage.tablet.opening import SchemasOf, replayed
+from stelae.storage.tablet.opening import SchemasOf, replayed, since
+from stelae.storage.tablet.state import TabletState, altered
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.lives import Life, TabletEvent, TabletLives
 from stelae.tserver.replication.led import Led, Member
@@ -36,6 +37,13 @@ from stelae.tserver.replication.led import Led, Member
 OPEN_WAIT_S = 5.0
 """So long is waited for the other members of a tablet that was taken over; after that it opens when they have come."""
 
+_FIRST = 1
+"""The epoch of a tablet that nobody led before."""
+
+RESIGN_WAIT_S = 3.0
+"""So long is waited for writes under way in a tablet that is to be led elsewhere; after that it is led on."""
+
+_LEAVING = "tablet {tablet} is about to be led by another shard"
 _TOO_FEW = (
     "tablet {tablet} has {alive} of {members} replicas within reach, and a write needs all of them: {late} {is_} "
     "behind, and no fewer than {least} may be left"
@@ -44,7 +52,8 @@ _TOO_FEW = (
 
 class Leading:
     """Safe for threads: what is known of led tablets is changed under the shard's lock. `me`: what this server's
-    replicas are known by. `wake` is called, from any thread, when there is something to send."""
+    replicas are known by. `wake` is called, from any thread, when there is something to send; `expect_pins`, before a
+    table is read here of which others led tablets, whose snapshots may be held."""
 
     def __init__(
         self,
@@ -54,6 +63,7 @@ class Leading:
         lives: TabletLives,
         schemas_of: SchemasOf,
         wake: Callable[[], None],
+        expect_pins: Callable[[TableId], None],
     ) -> None:
         self._me = me
         self._shard = shard
@@ -61,7 +71,12 @@ class Leading:
         self._lives = lives
         self._schemas_of = schemas_of
         self._wake = wake
+        self._expect_pins = expect_pins
         self.led: dict[TabletId, Led] = {}
+        self._begun: dict[TabletId, int] = {}
+        """The last epoch of each tablet that this process began to lead in: nobody else ever leads in that."""
+        self._resigned: dict[TabletId, int] = {}
+        """In which epoch a tablet was led here and given up: it is not led in that one again, whoever asks late."""
 
     # -- taking over
 
@@ -86,10 +101,12 @@ class Leading:
                 if known.lead.epoch == lead.epoch and lead.version > known.lead.version:
                     self._set_members(known, lead.version, lead.members)
                 return None
+            if lead.epoch <= self._resigned.get(lead.tablet, 0):
+                return None
             replica = shard.replicas.get(lead.tablet)
             if replica is None:
                 raise NotFound(f"{shard.name} has no replica of tablet {lead.tablet}")
-            if lead.epoch < replica.promised:
+            if lead.epoch < replica.promised or (lead.epoch == replica.promised != self._begun.get(lead.tablet)):
                 raise Unavailable(
                     f"tablet {lead.tablet}: {shard.name} follows epoch {replica.promised} already, and is to lead in "
                     f"epoch {lead.epoch}: was the metastore restored from an older copy?"
@@ -97,6 +114,7 @@ class Leading:
         if known is not None:
             self.step_down(lead.tablet, "it leads in another epoch now")
         with shard.lock:
+            self._begun[lead.tablet] = lead.epoch
             replica.promise(Epoch(lead.epoch))
             mark = EpochBegun(((Epoch(lead.epoch), Index(replica.last.index + 1)),), replica.last.index)
             promised = shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark))
@@ -108,16 +126,17 @@ class Leading:
         shard = self._shard
         state = replayed(replica, self._schemas_of(lead.table))
         last = max((record.txn for record in replica.tail), default=Txn(0))
-        last = max((last, *state.floors, *(file.txn_max for file in state.files().values())))
+        last = max((last, state.purged_below, *state.floors, *(file.txn_max for file in state.files().values())))
         shard.clock.resume(max(last, lead.above))
         others = {name: Member(replica.last.index) for name in lead.members if name != self._me}
         with shard.lock:
             shard.commits.has_quorums = True
             quorum = Quorum(replica.last.index, dict.fromkeys(others, Index(0)), self._wake)
-            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum)
+            commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum, state.commits.done)
             state = replace(state, epoch=Epoch(lead.epoch), commits=commits)
             led = Led(lead, self._me, replica, quorum, state, others)
             self.led[lead.tablet] = led
+            self._resigned.pop(lead.tablet, None)
             try:
                 config = shard.config(state)
                 future = shard.log_config(config, commits, state.epoch)
@@ -137,11 +156,23 @@ class Leading:
                     self._make_room(led)
                     if self._lives.life(led.tablet) is not Life.ACTIVE:
                         self._lives.move([led.tablet], TabletEvent.TOOK_OVER)
-                    shard.install([led.state])
+                    if led.lead.epoch > _FIRST:
+                        self._expect_pins(led.table)
+                    shard.install([self._newest(led)])
                     self._upkeep.adopt_config(shard.config(led.state))
                     led.is_open = True
             shard.recount_memory()
         opened.set_result(Txn(0))
+
+    def _newest(self, led: Led) -> TabletState:
+        """Under the newest schema: while the other members were waited for the table may have been altered, and whoever
+        altered it has been told that all is done here. Its config follows."""
+        state = led.state
+        for schema in since(self._schemas_of(led.table), state.schema.version, f"tablet {led.tablet}")[1:]:
+            state = altered(state, schema)
+        if state is not led.state:
+            self._upkeep.touch([led.tablet])
+        return state
 
     def _make_room(self, led: Led) -> None:
         """What the records say is so: a tablet that others came out of is led here no more. Under the lock."""
@@ -150,6 +181,37 @@ class Leading:
                 self.step_down(state.tablet, "others came out of it")
 
     # -- giving up
+
+    def resign(self, asked: Sequence[tuple[TabletId, int]], *, is_forced: bool) -> None:
+        """Lead tablets, by id and epoch, no more, and never again in that epoch. No write is let in; those under way
+        are waited for, and where they take too long the tablet is led on. If `is_forced`, they may count or not:
+        whoever leads next decides."""
+        with self._shard.lock:
+            leaving = [
+                led
+                for tablet, epoch in asked
+                if (led := self.led.get(tablet)) is not None and led.lead.epoch == epoch and (led.is_open or is_forced)
+            ]
+            for led in leaving:
+                led.is_leaving = True
+                led.quorum.refusal = _LEAVING.format(tablet=led.tablet)
+        if not is_forced:
+            self._wait_decided({led.tablet for led in leaving})
+        for led in leaving:
+            with self._shard.lock:
+                if not (is_forced or led.quorum.committed >= led.state.commits.index):
+                    led.is_leaving, led.quorum.refusal = False, ""
+                    continue
+                self._resigned[led.tablet] = led.lead.epoch
+            self.step_down(led.tablet, "another shard is to lead its tablet")
+
+    def _wait_decided(self, tablets: Collection[TabletId]) -> None:
+        self._shard.drain()
+        self._wake()
+        with self._shard.lock:
+            undecided = [*self._shard.wal.undecided(), *self._shard.commits.waiting()]
+            pending = [entry.future for entry in undecided if entry.tablets and entry.record.tablet in tablets]
+        wait_for(pending, RESIGN_WAIT_S)
 
     def step_down(self, tablet: TabletId, why: str) -> None:
         """Lead a tablet no more; its replica stays."""
@@ -214,7 +276,7 @@ class Leading:
                 led.others[name] = Member(led.quorum.here)
                 led.quorum.others[name] = Index(0)
 
-    def look(self, now_s: float, behind_s: float) -> list[Led]:
+    def look(self, now_s: float, behind_s: float, stuck_s: float) -> list[Led]:
         """See who is behind. Those tablets whose members should be others."""
         changing: list[Led] = []
         with self._shard.lock:
@@ -222,9 +284,10 @@ class Leading:
                 self._count_ready(led)
                 led.note_behind(now_s)
                 late = led.late(now_s, behind_s)
-                led.quorum.refusal = self._refusal(led, late) if late else ""
+                if not led.is_leaving:
+                    led.quorum.refusal = self._refusal(led, late) if late else ""
                 if led.wanted is None:
-                    led.wanted = led.choose_change(now_s, behind_s)
+                    led.wanted = led.choose_change(now_s, behind_s) or led.wish_to_resign(now_s, stuck_s)
                 if led.wanted is not None:
                     changing.append(led)
                 self._give_up_pending(led, now_s, behind_s)
@@ -265,7 +328,14 @@ class Leading:
 
     def _report_on(self, replica: Replica) -> ReportedReplica:
         led, last = self.led.get(replica.tablet), replica.last
-        here = ReportedReplica(replica.tablet, replica.table, replica.promised, (last.epoch, last.index))
+        here = ReportedReplica(
+            replica.tablet,
+            replica.table,
+            replica.promised,
+            (last.epoch, last.index),
+            committed=replica.committed,
+            resigned=self._resigned.get(replica.tablet, 0),
+        )
         if led is None:
             return here
         lead, behind = led.lead, self.behind(replica.tablet)

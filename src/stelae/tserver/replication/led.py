@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stelae.format.log.records import NO_INDEX, LogRecord
 from stelae.model.ids import Index, TableId, TabletId
@@ -19,7 +19,8 @@ class Member:
     """Another replica, as the leader knows it. `sent`: what follows this index is sent next. `matched`: up to which
     index it is known to have the leader's records, in this epoch. `since_s`: since when it has not moved on though it
     is behind; None: it is not. `is_pending`: it is being brought up to date, and does not count yet. `needs_all`: it
-    lacks what the leader has no records of any more. `told`: what it was last told to be committed."""
+    lacks what the leader has no records of any more. `told`: what it was last told to be committed. `refused_s`: when
+    it last said that its disk takes nothing."""
 
     sent: Index
     matched: Index = NO_INDEX
@@ -27,6 +28,7 @@ class Member:
     is_pending: bool = False
     needs_all: bool = False
     told: Index = NO_INDEX
+    refused_s: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -43,7 +45,8 @@ class Led:
     is_over: bool = False
     wanted: MembersWanted | None = None
     """A change of the members that was asked for and not answered yet."""
-    dropped: set[str] = field(default_factory=set)
+    is_leaving: bool = False
+    """No write is let in: it is about to be led elsewhere."""
 
     @property
     def tablet(self) -> TabletId:
@@ -125,3 +128,12 @@ class Led:
             return None
         lead = self.lead
         return MembersWanted(lead.tablet, self.me, lead.epoch, lead.version, (*members, *ready))
+
+    def wish_to_resign(self, now_s: float, stuck_s: float) -> MembersWanted | None:
+        """If so many members cannot be reached for so long that none may be dropped: that another of them leads. One
+        whose disk takes nothing is reached: it would not be better off as the leader."""
+        lead = self.lead
+        lost = [name for name in self.late(now_s, stuck_s) if now_s - self.others[name].refused_s > stuck_s]
+        if len(lead.members) - len(lost) >= lead.min_replicas:
+            return None
+        return MembersWanted(lead.tablet, self.me, lead.epoch, lead.version, lead.members, resigns=True)

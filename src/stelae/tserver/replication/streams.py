@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,15 @@ import msgspec
 
 from stelae.format.log.copies import copy_record
 from stelae.format.log.records import LogRecord
-from stelae.model.errors import StelaeError
-from stelae.model.ids import Index
+from stelae.model.errors import DiskFailed, DiskFull, StelaeError
+from stelae.model.ids import Index, TabletId
 from stelae.ports.clock import Clock
 from stelae.registry.peers import Peer
 from stelae.registry.replication.appending import APPEND, HOST, PARTS_MAX, AppendAnswer, AppendPart
+from stelae.registry.replication.comparing import REPLICA_IMAGES
 from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted, log_of, server_of
 from stelae.service.deadlines import Deadline
+from stelae.storage.replicas.comparing import ReplicaImage
 from stelae.storage.shard import Shard
 from stelae.tserver.replication.leading import Leading, tell_deposed
 from stelae.tserver.replication.led import Led
@@ -31,6 +33,8 @@ from stelae.tserver.replication.led import Led
 APPEND_S = 2.0
 HOST_S = 10.0
 BEHIND_S = 3.0
+STUCK_S = 9.0
+"""A leader that has not reached enough members for so long wishes that another leads."""
 LOOK_S = 0.5
 _PAUSE_S = 0.1
 _REQUEST_BYTES_MAX = 4 * 2**20
@@ -54,7 +58,7 @@ class _Sent:
 _Asked = _Appended | _Sent | None
 """None: the master was asked for other members."""
 
-_Answer = tuple[AppendAnswer, ...] | AppendAnswer | tuple[MembersNow, ...] | None
+_Answer = tuple[AppendAnswer, ...] | AppendAnswer | tuple[MembersNow, ...] | DiskFull | DiskFailed | None
 """None: no answer came."""
 
 
@@ -86,6 +90,14 @@ class Streams:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for peer in self._peers.values():
+            await peer.close()
+
+    async def ask_images(self, member: str, tablets: Sequence[TabletId]) -> tuple[ReplicaImage | None, ...]:
+        """What the shard with that replica says of tablets, for a check."""
+        peer = self._open_peer(server_of(member))
+        try:
+            return await peer.ask(REPLICA_IMAGES, Deadline(self._clock, HOST_S), log_of(member), tablets)
+        finally:
             await peer.close()
 
     # -- what is decided, in a thread
@@ -152,6 +164,10 @@ class Streams:
                     leading.take_members(each)
                 elif isinstance(each, AppendAnswer) and at < len(parts):
                     self._take_append(leading, name, *parts[at][:2], each)
+        elif answer is not None and asked is not None:
+            for led, _, _ in asked.parts:
+                if name in led.others:
+                    led.others[name].refused_s = self._clock.monotonic_s()
 
     def _take_append(self, leading: Leading, name: str, led: Led, part: AppendPart, answer: AppendAnswer) -> None:
         with self._shard.lock:
@@ -175,7 +191,7 @@ class Streams:
                     member.sent = Index(answer.last[1])
 
     def _look(self, leading: Leading, now_s: float) -> None:
-        wanted = [led.wanted for led in leading.look(now_s, BEHIND_S) if led.wanted is not None]
+        wanted = [led.wanted for led in leading.look(now_s, BEHIND_S, STUCK_S) if led.wanted is not None]
         if wanted and MASTER not in self._under_way:
             self._ask_master(wanted)
 
@@ -209,6 +225,9 @@ class Streams:
         answer: _Answer = None
         try:
             answer = await ask(peer)
+        except (DiskFull, DiskFailed) as error:
+            answer = error
+            await asyncio.sleep(_PAUSE_S)
         except StelaeError:
             await asyncio.sleep(_PAUSE_S)
         self._answers.append((name, asked, answer))

@@ -314,7 +314,8 @@ class ServedConnection:
     def _submit(self, asked: m.WriteMessage, body: Bytes, deadline: Deadline | None) -> Future[Txn]:
         store, table = self._service.backend, TableId(asked.table)
         schema = store.info(table, deadline=deadline).schema
-        blocks = [read_block(schema, block) for block in blocks_apart(asked.sizes, body)]
+        given = zip(blocks_apart(asked.sizes, body), asked.numbers(), strict=True)
+        blocks = [read_block(schema, block, once=once) for block, once in given]
         max_txn = None if asked.max_txn is None else Txn(asked.max_txn)
         submitted: Future[Txn] = store.submit(table, blocks, max_txn, must_show=asked.must_show, deadline=deadline)
         return submitted

@@ -12,7 +12,7 @@ from stelae.client.remote.cluster.routing import Routing
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts_on_loop
 from stelae.client.remote.on_loop import begin_row
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
-from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError
+from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
 from stelae.ports.rng import Rng
@@ -43,7 +43,7 @@ class ClusterRowsOnLoop:
         shard = routes.shard_of(row)
         try:
             found = await self._peer(shard).ask(ops.NEWEST, deadline, table, row, columns, at)
-        except Retryable as error:
+        except (Retryable, UnknownOutcome) as error:
             told = routing.explain(table, routes, shard, error)
             if told is error:
                 raise
@@ -67,7 +67,7 @@ class ClusterRowsOnLoop:
 
                 try:
                     return await write_in_order_on_loop(write_groups(table, part, max_txn, must_show), write_group)
-                except Retryable as error:
+                except (Retryable, UnknownOutcome) as error:
                     raise routing.explain(table, routes, shard, error) from None
 
             async def attempt(shard: str, part: Sequence[OrderedBlock]) -> Txn | StelaeError:
@@ -156,5 +156,5 @@ class ShardWrite:
     async def result(self) -> Txn:
         try:
             return self._routing.seen.note(await self._begun.result())
-        except Retryable as error:
+        except (Retryable, UnknownOutcome) as error:
             raise self._routing.explain(self._table, self._routes, self._shard, error) from None

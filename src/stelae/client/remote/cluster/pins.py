@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 
 from stelae.client.remote.cluster.routing import Routing, all_of
@@ -11,36 +11,49 @@ from stelae.model.errors import SnapshotTooOld, StelaeError
 from stelae.model.ids import TableId, Txn
 from stelae.service.deadlines import Deadline
 
-PinAt = Callable[[str, Txn, Deadline | None], RemotePin]
-"""Pins a snapshot at one shard."""
-
 
 class ClusterPin:
-    """A snapshot that some shards keep readable while the connections to them live. Safe for threads."""
+    """A snapshot that some shards keep readable while the connections to them live. Safe for threads. `table`: the one
+    that is read at it, of which other shards may have the rows by now; None: all, and all shards hold it."""
 
-    def __init__(self, txn: Txn, pins: Mapping[str, RemotePin], pin_at: PinAt) -> None:
+    def __init__(self, txn: Txn, pins: Mapping[str, RemotePin], routing: Routing, table: TableId | None) -> None:
         self.txn = txn
         self._pins: dict[str, RemotePin] = dict(pins)
-        self._pin_at = pin_at
+        self._routing = routing
+        self._table = table
         self._lock = Lock()
         self._is_open = True
 
     @property
     def is_held(self) -> bool:
-        """Not if a shard of it was started again, or the connection to it broke: it does not know of it any more."""
+        """Not if a shard of it was started again, or the connection to it broke: it does not know of it any more. Nor
+        if other shards have rows of the table, as far as is known here."""
+        routes = None if self._table is None else self._routing.locations.known(self._table)
+        if routes is not None and not self._pins.keys() >= set(routes.shards):
+            return False
         return all(pin.is_held for pin in list(self._pins.values()))
 
     def hold_again(self, deadline: Deadline | None) -> None:
-        """At the shards that do not hold it any more: one that is away does not keep it from the others."""
+        """At the shards that do not hold it: one that is away does not keep it from the others. Those that have lost it
+        and have no rows of the table any more need not."""
+        until = self._routing.until(deadline)
+        table, shards = self._table, list(self._pins)
+        if table is not None:
+            shards = list(self._routing.find_shards(table, until))
         failed: StelaeError | None = None
-        for shard, pin in list(self._pins.items()):
-            if self._is_open and not pin.is_held:
-                try:
-                    self._replace(shard, self._pin_at(shard, self.txn, deadline))
-                except StelaeError as error:
-                    failed = failed or error
-        if failed is not None:
-            raise failed
+        with self._routing.doubting(table):
+            for shard in shards:
+                pin = self._pins.get(shard)
+                if self._is_open and (pin is None or not pin.is_held):
+                    try:
+                        self._replace(shard, self._routing.shards.get(shard).pin(self.txn, deadline=until))
+                    except StelaeError as error:
+                        failed = failed or error
+            if failed is not None:
+                raise failed
+        with self._lock:
+            for shard in [shard for shard, pin in self._pins.items() if shard not in shards and not pin.is_held]:
+                self._pins.pop(shard).close()
 
     def _replace(self, shard: str, pin: RemotePin) -> None:
         with self._lock:
@@ -69,11 +82,14 @@ class ClusterPins:
         nothing of the largest of these can go before that is pinned everywhere."""
         shards = self._routing.find_shards(table, deadline)
         with self._routing.doubting(table):
-            return self._pin_these(shards, at, deadline, may_lack=table is None)
+            return self._pin_these(shards, at, table, deadline)
 
-    def _pin_these(self, shards: Sequence[str], at: Txn | None, deadline: Deadline, *, may_lack: bool) -> ClusterPin:
+    def _pin_these(
+        self, shards: Sequence[str], at: Txn | None, table: TableId | None, deadline: Deadline
+    ) -> ClusterPin:
         if at is not None:
-            return ClusterPin(at, self._pin_at_each(shards, at, deadline, may_lack=may_lack), self._pin_at)
+            pins = self._pin_at_each(shards, at, deadline, may_lack=table is None)
+            return ClusterPin(at, pins, self._routing, table)
         low = self._pin_at_each(shards, None, deadline)
         newest = self._routing.seen.note(max(pin.txn for pin in low.values()))
         behind = [shard for shard, pin in low.items() if pin.txn < newest]
@@ -85,7 +101,7 @@ class ClusterPins:
         finally:
             for shard in behind:
                 low[shard].close()
-        return ClusterPin(newest, {**low, **pins}, self._pin_at)
+        return ClusterPin(newest, {**low, **pins}, self._routing, table)
 
     def _pin_at(self, shard: str, at: Txn | None, deadline: Deadline | None) -> RemotePin:
         return self._routing.shards.get(shard).pin(at, deadline=deadline)

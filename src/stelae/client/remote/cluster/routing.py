@@ -1,7 +1,8 @@
 """Who is asked for what in a cluster: the shards that have the rows, one of them or several at once.
 
-A shard that does not have the rows (any more), or cannot be reached, makes the routes of the table doubtful: they are
-asked for anew before the next try, which is the session's. What it said is told with its name.
+A shard that does not have the rows (any more), cannot be reached, or cannot answer now makes the routes of the table
+doubtful: another may lead by now. They are asked for anew before the next try, which is the session's. What it said is
+told with its name.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from stelae.client.remote.cluster.routes import TableRoutes
 from stelae.client.remote.cluster.seen import SeenTime
 from stelae.client.remote.tablets import RemoteTablets
 from stelae.model.errors import (
+    ClockTooFarAhead,
     ConnectionLost,
     DeadlineExceeded,
     DiskFailed,
     DiskFull,
     Overloaded,
     Retryable,
+    StaleSchema,
     StelaeError,
     TabletAway,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.ids import TableId
 from stelae.ports.executor import Executor
@@ -35,12 +39,20 @@ from stelae.registry.control_operations import ClusterPlaces
 from stelae.service.deadlines import Deadline
 
 R = TypeVar("R")
+E = TypeVar("E", bound=StelaeError)
 
 _NAMED = (Unavailable, Overloaded, TabletAway, DeadlineExceeded, DiskFull, DiskFailed, ConnectionLost)
 """Errors that are told with the name of the shard that raised them."""
 
 
-def name_shard(error: Retryable, shard: str) -> Retryable:
+def is_doubtful(error: StelaeError) -> bool:
+    """Whether the shard that raised it may not be the one that leads: it is not refused by one that does."""
+    if isinstance(error, StaleSchema | ClockTooFarAhead | DiskFull):
+        return False
+    return isinstance(error, Unavailable | UnknownOutcome)
+
+
+def name_shard(error: E, shard: str) -> E:
     """The same error, with the name of the shard in its words."""
     if type(error) not in _NAMED or shard in str(error):
         return error
@@ -146,15 +158,15 @@ class Routing:
         """A shard that has rows of a table by these routes."""
         try:
             return job(self.shards.get(shard))
-        except Retryable as error:
+        except (Retryable, UnknownOutcome) as error:
             told = self.explain(table, routes, shard, error)
             if told is error:
                 raise
             raise told from error
 
-    def explain(self, table: TableId, routes: TableRoutes, shard: str, error: Retryable) -> Retryable:
+    def explain(self, table: TableId, routes: TableRoutes, shard: str, error: E) -> E:
         """What to tell of an error of a shard; if it may not have the rows, the routes are doubted."""
-        if isinstance(error, TabletAway | ConnectionLost):
+        if is_doubtful(error):
             self.locations.doubt(table, routes)
         return name_shard(error, shard)
 
@@ -165,8 +177,8 @@ class Routing:
         routes = None if table is None else self.locations.known(table)
         try:
             yield
-        except (TabletAway, ConnectionLost):
-            if table is not None and routes is not None:
+        except StelaeError as error:
+            if table is not None and routes is not None and is_doubtful(error):
                 self.locations.doubt(table, routes)
             raise
 

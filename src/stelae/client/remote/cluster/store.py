@@ -97,6 +97,8 @@ class ClusterStore(RemoteTables):
             self._until,
             pause,
         )
+        # A change of tables comes after all that this program has seen: shards' clocks may be ahead of a master's.
+        leading.sign_by(self._routing.seen.sign)
         self._pins = ClusterPins(self._routing)
         self._reads = ManyRows(self._routing, self._pins)
         self._jobs = jobs = ClusterJobs(self._routing, leading, self._pins, rng)

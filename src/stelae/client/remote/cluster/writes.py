@@ -11,8 +11,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from stelae.client.calls.lanes import HalfRefused
 from stelae.client.calls.retries import Attempts
-from stelae.model.errors import PartialWrite, Retryable, StaleSchema, StelaeError, UnknownOutcome
+from stelae.model.errors import (
+    ClockTooFarAhead,
+    DiskFull,
+    PartialWrite,
+    Retryable,
+    StaleSchema,
+    StelaeError,
+    UnknownOutcome,
+)
 from stelae.model.ids import Txn
 from stelae.service.blocks import OrderedBlock, blocks_behind
 
@@ -67,7 +76,10 @@ class PartsWritten:
         if not self._durable:
             return error  # whoever is told StaleSchema makes all of it anew, and writes all of it again
         others = "the others may be" if isinstance(error, UnknownOutcome) else "nothing happened of the others"
-        return UnknownOutcome(f"{self._durable} of {self._count} records are durable, {others}: {error}")
+        kind = UnknownOutcome if isinstance(error, UnknownOutcome | Retryable) else HalfRefused
+        if isinstance(error, DiskFull | ClockTooFarAhead):
+            kind = HalfRefused  # it takes people to mend that
+        return kind(f"{self._durable} of {self._count} records are durable, {others}: {error}")
 
 
 def _rank(error: StelaeError) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from stelae.model.ids import TS_MIN, ColumnId, Row, Txn
@@ -13,6 +14,7 @@ from stelae.model.purge import PurgePolicy, Purging, Reigns, purges, purges_newe
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.values import Value
+from stelae.storage.files.blocks import FewRows
 from stelae.storage.files.extents import layered
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.memory.columns import ColumnsVersion, MemoryOfColumns
@@ -29,12 +31,17 @@ class _FromMemory:
     ids: frozenset[ColumnId]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _FromFile:
     fragment: Fragment
     rows: RowRange
     ids: tuple[ColumnId, ...]
     needed: tuple[str, ...]
+
+    @cached_property
+    def stored(self) -> tuple[str, ...]:
+        """What the file calls the columns that it has of them."""
+        return tuple(self.fragment.columns[id_][0] for id_ in self.ids if id_ in self.fragment.columns)
 
 
 _Named: TypeAlias = tuple[tuple[ColumnId, str], ...]
@@ -86,14 +93,15 @@ class ColumnsReader:
             given = [file.fragment.file.ts or TS_MIN for file in self._files]
             self._ts_in_files = max(self._ts_in_files, *given)
         self._named = _known(tuple((id_, names[id_]) for id_ in wanted if id_ != ROW_EXISTS))
-        self._starts, self._alone = self._stretches(refs, of_refs)
+        self._starts: list[bytes] = [b""]
+        self._alone: list[_FromFile | None] = [None]
+        self._first, self._end = b"", b""
+        self._find_stretches(refs, of_refs)
 
-    def _stretches(
-        self, refs: Sequence[Ref], of_refs: Mapping[int, _FromFile]
-    ) -> tuple[list[bytes], list[_FromFile | None]]:
-        """Where stretches of rows begin, and of each the only file that reaches into it, if a record there says all."""
-        starts: list[bytes] = [b""]
-        alone: list[_FromFile | None] = [None]
+    def _find_stretches(self, refs: Sequence[Ref], of_refs: Mapping[int, _FromFile]) -> None:
+        """Where stretches of rows begin, and of each the only file that reaches into it, if a record there says all;
+        where rows of files begin and end at all."""
+        starts, alone = self._starts, self._alone
         simple = {id_: file for id_, file in of_refs.items() if self._is_simple(file)}
         for rows, reaching in layered(refs) if simple else ():
             if starts[-1] == rows.start:
@@ -101,7 +109,7 @@ class ColumnsReader:
                 alone.pop()
             starts += [rows.start, rows.stop or b""]
             alone += [simple.get(id(reaching[0])) if len(reaching) == 1 else None, None]
-        return starts, alone
+            self._first, self._end = self._first or rows.start, rows.stop or b""
 
     def _is_simple(self, file: _FromFile) -> bool:
         """Whether a row's only record in the file, if it is seen, says all."""
@@ -111,9 +119,9 @@ class ColumnsReader:
             there and self._purging is None and spec.complete and not file.fragment.has_continued and bool(self._named)
         )
 
-    def quick(self, row: Row, asking: Asking) -> dict[str, Value] | None:
+    def quick(self, row: Row, asking: Asking, *, bare: bool = False) -> dict[str, Value] | tuple[Value, ...] | None:
         """The row by name, if it lies in one cached block of the only file there and nowhere else: by far the most
-        often. None says nothing."""
+        often. `bare`: without names, in the order of the columns, if that is quicker. None says nothing."""
         file = self._alone[bisect_right(self._starts, row) - 1]
         if file is None or asking.time is not ALL_TIME:
             return None
@@ -127,6 +135,8 @@ class ColumnsReader:
             return None
         warm = block.warm
         if warm is not None and warm.named is self._named:
+            if bare:
+                return warm.values(row, asking.at, asking.floor)
             return warm.newest(row, asking.at, asking.floor)
         at, end = block.find(row)
         if end - at != 1 or not asking.floor <= block.stamp(at)[1] <= asking.at:
@@ -136,6 +146,74 @@ class ColumnsReader:
             if grown:
                 fragment.grew(number, grown)
         return block.named(self._named, at)
+
+    @property
+    def written(self) -> list[MemoryOfColumns]:
+        """The memories that have anything at all."""
+        return [source.memory for source in self._memories if not source.memory.is_empty]
+
+    def warm_around(self, row: Row, asking: Asking) -> tuple[FewRows, bytes] | None:
+        """What files have from this row up to the one that is named, ready for use; None: it has to be looked up row by
+        row. Memories are not looked at."""
+        place = bisect_right(self._starts, row) - 1
+        file = self._alone[place]
+        if file is None or asking.time is not ALL_TIME:
+            return None
+        fragment, end = file.fragment, self._starts[place + 1]
+        number = bisect_right(fragment.starts, row) - 1
+        block = fragment.cached(number, file.needed) if number >= 0 else None
+        warm = None if block is None else block.warm
+        if warm is None or warm.named is not self._named:
+            return None
+        found = warm.all(asking.at, asking.floor)
+        if found is None:
+            return None
+        return found, min(end, fragment.starts[number + 1]) if number + 1 < len(fragment.starts) else end
+
+    def few(self, rows: RowRange, count: int, asking: Asking) -> FewRows | None:
+        """The first so many rows of a range, with the values of the columns, if they lie in cached blocks of the only
+        file there and nowhere else. None: take the long way."""
+        start = max(rows.start, self._first)
+        place = bisect_right(self._starts, start) - 1
+        file = self._alone[place]
+        if file is None or asking.time is not ALL_TIME or file.fragment.file.txn_max > asking.at or asking.floor:
+            return None
+        if rows.stop is not None and self._is_written(rows):
+            return None
+        fragment, end = file.fragment, self._starts[place + 1]  # behind each file begins a stretch without it
+        goes_on = rows.stop is None or rows.stop > end
+        inside = RowRange(start, end if goes_on else rows.stop)
+        number = max(0, bisect_right(fragment.starts, start) - 1)
+        found: list[bytes] = []
+        values: list[tuple[Value, ...]] = []
+        while len(found) < count and number < len(fragment.starts) and fragment.starts[number] < (inside.stop or end):
+            block = fragment.cached(number, file.stored)
+            if block is None:
+                return None
+            warm = block.warm
+            if warm is not None and warm.named is self._named:
+                more = warm.between(inside, count - len(found), asking.at, asking.floor)
+            else:
+                more = block.between(inside, count - len(found), self._named)
+            if more is None:
+                return None
+            found += more[0]
+            values += more[1]
+            number += 1
+        if len(found) < count and goes_on and end != self._end:
+            return None  # it goes on in other files
+        if rows.stop is None:
+            seen = rows if len(found) < count else RowRange(rows.start, found[-1] + b"\0")
+            if self._is_written(seen):
+                return None
+        return found, values
+
+    def _is_written(self, rows: RowRange) -> bool:
+        """Whether memory has anything of these rows, or might."""
+        for source in self._memories:  # noqa: SIM110 - as a generator it takes more calls
+            if source.memory.blocks or source.memory.rows_between(rows):
+                return True
+        return False
 
     def newest(self, row: Row, asking: Asking) -> dict[ColumnId, Value] | None:
         holders = [source for source in self._memories if source.memory.may_have(row) and row in source.rows]

@@ -32,6 +32,7 @@ def check_unchanged(
 ) -> None:
     """Conflict if a row of the block changed after `max_txn`. `visible` was taken before the state: whatever is at or
     below it is on disk. Without `fragments`, only what is in memory is looked at."""
+    horizon = max(horizon, state.purged_below)
     if max_txn < horizon:
         raise Conflict(
             f"it was read at {show_txn(max_txn)}, before the history that is kept, which begins at {show_txn(horizon)}"

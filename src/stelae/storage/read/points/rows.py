@@ -11,11 +11,16 @@ looked at: `columns` is a projection, and a row that exists appears without a va
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from stelae.model.ids import ColumnId, Row, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors, selects_of_family
+from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.values import Value
+from stelae.storage.files.blocks import FewRows
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.markers import MarkersReader
@@ -63,14 +68,27 @@ class RowReader:
         erasing = state.refs(existing.id)
         self._markers = MarkersReader(left, erasing, fragments, existing.options.keys_purging) if left else None
         self._only = self._columns[0] if len(self._columns) == 1 and not self._cells else None
+        self._alone = self._only if self._markers is None else None
 
     def newest(self, row: Row, asking: Asking) -> dict[str, Value] | None:
         """The newest value of each column and cell that has one; defaults for the columns that have none; None if the
         row does not exist."""
         if self._only is not None:
             quick = self._only.quick(row, asking)
+            if isinstance(quick, dict):
+                return quick
+        return self._merged(row, asking)
+
+    def values(self, row: Row, asking: Asking) -> dict[str, Value] | tuple[Value, ...] | None:
+        """The same; where that is quicker without names, in the order of the columns."""
+        if self._only is not None:
+            quick = self._only.quick(row, asking, bare=True)
             if quick is not None:
                 return quick
+        return self._merged(row, asking)
+
+    def _merged(self, row: Row, asking: Asking) -> dict[str, Value] | None:
+        """From all that has anything of the row."""
         found: dict[str, Value] = {}
         exists = False
         names = self._names
@@ -92,6 +110,35 @@ class RowReader:
             for name, default in self._defaults.items():
                 found.setdefault(name, default)
         return found
+
+    def many(self, rows: Sequence[Row], asking: Asking) -> list[tuple[Value, ...] | dict[str, Value] | None]:
+        """As `newest` of each of these rows, which are in order. Where it is quicker, the values alone, in the order of
+        the columns."""
+        found: list[tuple[Value, ...] | dict[str, Value] | None] = []
+        only = self._only
+        if only is None:
+            return [self.newest(row, asking) for row in rows]
+        written = only.written
+        known: list[bytes] = []
+        values: list[tuple[Value, ...]] = []
+        end, at = b"", 0
+        for row in rows:
+            if row >= end:
+                around = only.warm_around(row, asking)
+                (known, values), end = around or (([], []), row + b"\0")
+                at = 0
+            at = bisect_left(known, row, at)
+            is_known = at < len(known) and known[at] == row
+            if is_known and not (written and any(memory.may_have(row) for memory in written)):
+                found.append(values[at])
+            else:
+                found.append(self.newest(row, asking))
+        return found
+
+    def few(self, rows: RowRange, count: int, asking: Asking) -> FewRows | None:
+        """The first so many rows of a range, with the values of the columns in the order of the schema, where that is
+        quick to tell; None: scan them."""
+        return None if self._alone is None else self._alone.few(rows, count, asking)
 
     def history(self, row: Row, asking: Asking, limit: int) -> dict[str, tuple[Version, ...]] | None:
         """Up to so many versions of each column and cell, newest first; None if the row does not exist."""

@@ -101,7 +101,7 @@ class TableScan:
         """Of a state that was taken before: the horizon it was compacted to is then known."""
         request = self._request
         asking = request.asking
-        self._shard.check_snapshot(self._table, asking.at)
+        self._shard.check_readable(state, asking.at)
         if state.floors:
             asking = Asking(asking.at, state.floor_at(asking.at), asking.read_us, asking.time)
         elif left is request.rows and limit == request.limit:

@@ -1,0 +1,228 @@
+"""Which replica leads a tablet next: when its leader is over for good, and when it gives the tablet up.
+
+A leader is over when it was started again, or when its lease has stood still for so long that it relies on it no more,
+and it was fenced. Whoever follows begins above the bound of that lease. A leader that resigns says itself above which
+txn another begins, and leads in that epoch no more, whoever asks it late: if its answer is lost it is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from stelae.master.records import Records
+from stelae.master.replication.choosing import choose_leader, is_there, zone_of
+from stelae.master.servers import Servers
+from stelae.model.errors import Retryable, UnknownOutcome
+from stelae.model.events import LeaderElected, Listener
+from stelae.model.ids import TabletId, Txn
+from stelae.ports.clock import Clock
+from stelae.ports.metastore import Entry
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.control import ReportedReplica, ResignTablets, TabletReport
+from stelae.registry.decoding import number_of
+from stelae.registry.incarnations import ShardLife, fence_key
+from stelae.registry.leases.fencing import fence_shard
+from stelae.registry.leases.shard import lease_key, read_lease, shard_lease_of
+from stelae.registry.leases.sight import ShardSight
+from stelae.registry.masters.guard import GuardedStore
+from stelae.registry.replication.members import server_of
+from stelae.registry.tablet_records import TabletRecord
+from stelae.service.deadlines import Deadline
+
+ANSWER_S = 3.0
+"""So long is waited for what the members of a tablet say of their replicas."""
+RESIGN_S = 8.0
+"""So long for a leader to give tablets up."""
+REACHED_S = 3.0
+_TOGETHER_MAX = 64
+"""So many tablets are handed over at once: they are not served meanwhile."""
+
+_LOST = (Retryable, UnknownOutcome)
+Lives = Mapping[str, ShardLife]
+
+
+@dataclass(frozen=True, slots=True)
+class Vacant:
+    """A tablet that nobody leads any more, and above which txn its next leader begins."""
+
+    record: TabletRecord
+    above: Txn
+
+
+class Elections:
+    """For the tasks of one event loop, while one guard is led with. `lead` has leaders lead what their records say."""
+
+    def __init__(
+        self,
+        store: GuardedStore,
+        catalog: CatalogService,
+        records: Records,
+        servers: Servers,
+        clock: Clock,
+        tell: Listener,
+        lead: Callable[[Sequence[TabletRecord]], Awaitable[object]],
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._records = records
+        self._servers = servers
+        self._clock = clock
+        self._tell = tell
+        self._lead = lead
+        self._sight = ShardSight()
+        self._reached: dict[tuple[TabletId, int], float] = {}
+        """Since when a member is reached from here that the tablet's leader, in that epoch, does not reach."""
+
+    async def look(self) -> Sequence[Entry]:
+        """See which shards renew their leases. All keys of shards."""
+        return await self._sight.look(self._store, self._clock)
+
+    # -- leaders that are over
+
+    async def find_vacant(self, running: Iterable[TabletRecord], lives: Lives) -> list[Vacant]:
+        by_leader: dict[tuple[str, int], list[TabletRecord]] = {}
+        for record in running:
+            by_leader.setdefault((record.server, record.incarnation), []).append(record)
+        found: list[Vacant] = []
+        for (server, incarnation), records in sorted(by_leader.items()):
+            life = lives.get(server)
+            if life is None or not await self._is_over(life, incarnation):
+                continue
+            entry = await read_lease(self._store, life.node, life.number)
+            bound = Txn(0) if entry is None else Txn(shard_lease_of(entry).bound)
+            found += [Vacant(record, max(record.above, bound)) for record in records]
+        return found
+
+    async def _is_over(self, life: ShardLife, incarnation: int) -> bool:
+        """Whether a life of a shard is over for good: it changes and acknowledges nothing any more."""
+        entry = await self._store.get(fence_key(life.node, life.number))
+        if entry is not None and number_of(entry) > incarnation:
+            return True
+        key = lease_key(life.node, life.number)
+        if not self._sight.is_silent(key, self._clock.monotonic_s()):
+            return False
+        revision = self._sight.seen[key].revision
+        return revision is not None and await fence_shard(self._store, life.node, life.number, revision)
+
+    # -- leaders that resign
+
+    async def hand_over(self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str]) -> None:
+        """Have others lead what is led by drained shards. What is under way there is waited for; where that takes too
+        long, or no other answers, the leader stays, and it is tried again."""
+        able = [
+            record
+            for record in records
+            if any(self._may_lead(name, lives) and server_of(name) not in drained for name in record.replicas)
+        ]
+        await self._resign(able, lives, drained, is_forced=False)
+
+    async def give_up(self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str]) -> None:
+        """Have others lead what their leaders cannot lead, because they do not reach the other members. A master must
+        have reached one of these for a while: one that has just come back is soon reached by its leader, too. Writes
+        under way may count or not."""
+        others = sorted({name for record in records for name in record.replicas if self._may_lead(name, lives)})
+        answers = await self._ask_members(others)
+        able = [
+            record
+            for record in records
+            if any(
+                record.tablet in answers.get(name, {}) for name in record.replicas if server_of(name) != record.server
+            )
+        ]
+        now_s, before = self._clock.monotonic_s(), self._reached
+        self._reached = {(each.tablet, each.epoch): before.get((each.tablet, each.epoch), now_s) for each in able}
+        able = [each for each in able if now_s - self._reached[each.tablet, each.epoch] >= REACHED_S]
+        await self._resign(able, lives, drained, is_forced=True)
+
+    def _may_lead(self, replica: str, lives: Lives) -> bool:
+        """Whether it is there, and its shard is not known to be away."""
+        life = lives.get(server_of(replica))
+        if life is None or not is_there(replica, lives):
+            return False
+        return not self._sight.is_silent(lease_key(life.node, life.number), self._clock.monotonic_s())
+
+    async def _resign(
+        self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str], *, is_forced: bool
+    ) -> None:
+        by_leader: dict[str, list[TabletRecord]] = {}
+        for record in records:
+            if record.server in lives and lives[record.server].incarnation == record.incarnation:
+                by_leader.setdefault(record.server, []).append(record)
+        for server, mine in sorted(by_leader.items()):
+            for at in range(0, len(mine), _TOGETHER_MAX):
+                some = mine[at : at + _TOGETHER_MAX]
+                request = ResignTablets(tuple((record.tablet, record.epoch) for record in some), is_forced)
+                with suppress(*_LOST):  # it may have resigned: that is seen when it is asked next, to this or to lead
+                    report = await self._servers.link(server).ask(request, Deadline(self._clock, RESIGN_S))
+                    await self.elect(find_resigned(some, [report]), lives, drained)
+
+    # -- others
+
+    async def elect(self, vacant: Sequence[Vacant], lives: Lives, drained: Collection[str] = ()) -> None:
+        """Have one of its members lead each tablet, as far as any answers."""
+        if not vacant:
+            return
+        members = sorted({name for each in vacant for name in each.record.replicas if self._may_lead(name, lives)})
+        answers = await self._ask_members(members)
+        leading = Counter(record.server for record in self._records.maps.all() if record.replicas)
+        elected: list[TabletRecord] = []
+        for each in vacant:
+            record = each.record
+            zone = zone_of(self._catalog.latest, record.table)
+            said = {name: found[record.tablet] for name, found in answers.items() if record.tablet in found}
+            chosen = choose_leader(record, said, 1 if zone is None else zone.min_replicas, drained, leading)
+            if chosen is None:
+                continue
+            leader, left = chosen
+            leading[server_of(leader)] += 1
+            elected.append(
+                msgspec.structs.replace(
+                    record,
+                    server=server_of(leader),
+                    incarnation=lives[server_of(leader)].incarnation,
+                    replicas=left,
+                    epoch=record.epoch + 1,
+                    version=record.version + 1,
+                    above=each.above,
+                )
+            )
+        await self._records.write(elected)
+        for record in elected:
+            self._tell(LeaderElected(record.table, record.tablet, record.server, record.epoch, record.replicas))
+        await self._lead(elected)
+
+    async def _ask_members(self, members: Iterable[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
+        """By their ids."""
+        by_server = {server_of(name): name for name in members}
+        return {by_server[server]: found for server, found in (await self.ask_replicas(sorted(by_server))).items()}
+
+    async def ask_replicas(self, servers: Sequence[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
+        """What each of them that answers has replicas of."""
+        answers = await asyncio.gather(*(self._ask_replicas(server) for server in servers))
+        return {server: found for server, found in zip(servers, answers, strict=True) if found is not None}
+
+    async def _ask_replicas(self, server: str) -> dict[TabletId, ReportedReplica] | None:
+        """None: it does not answer."""
+        with suppress(*_LOST):
+            report = await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
+            return {each.tablet: each for each in report.replicas}
+        return None
+
+
+def find_resigned(records: Iterable[TabletRecord], reports: Iterable[TabletReport]) -> list[Vacant]:
+    """Those that their leaders have given up, in the epoch that is recorded. They have answered nothing about them
+    since, so their clocks lie above all that they gave out and answered."""
+    wanted = {(record.server, record.tablet): record for record in records}
+    found: list[Vacant] = []
+    for report in reports:
+        for each in report.replicas:
+            record = wanted.get((report.server, each.tablet))
+            if record is not None and each.resigned == record.epoch:
+                found.append(Vacant(record, max(record.above, report.clock)))
+    return found

@@ -1,0 +1,184 @@
+"""Bugs that are planted in what keeps snapshots, pins and schemas of many shards, each with the story that finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
+from stelae.client.remote.cluster.seen import SeenTime
+from stelae.master.master import Master
+from stelae.master.replication import elections
+from stelae.model.errors import StelaeError
+from stelae.model.hybrid import TXN_MIN, pack
+from stelae.model.ids import TableId, Txn
+from stelae.registry.leases.shard import shard_lease_of
+from stelae.registry.senders import Sender
+from stelae.service.deadlines import Deadline
+from stelae.service.messages import Request
+from stelae.storage import outcomes
+from stelae.storage.shard import Shard
+from stelae.storage.tablet.config import TabletConfig, config_of
+from stelae.storage.tablet.state import TabletState
+from stelae.tserver.keeper import Keeper
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedInStory:
+    """`story`: the name of the one that finds it, by `seed` first, and below `seeds_max` though other code draws other
+    numbers."""
+
+    name: str
+    words: str
+    story: str
+    seed: int
+    seeds_max: int
+    patch: Callable[[], AbstractContextManager[Any]]
+
+
+def _purged_is_not_saved() -> AbstractContextManager[Any]:
+    def config(state: TabletState, *about: Any) -> TabletConfig:
+        return msgspec.structs.replace(config_of(state, *about), purged_below=TXN_MIN)
+
+    return mock.patch.object(outcomes, "config_of", config)
+
+
+def _purged_is_not_looked_at() -> AbstractContextManager[Any]:
+    def check(self: Shard, state: TabletState, at: Txn) -> None:
+        self.check_snapshot(state.table, at)
+
+    return mock.patch.object(Shard, "check_readable", check)
+
+
+def _pins_stay_where_they_were() -> AbstractContextManager[Any]:
+    return mock.patch.object(ClusterPin, "hold_again")
+
+
+def _pins_are_not_waited_for() -> AbstractContextManager[Any]:
+    return mock.patch.object(Keeper, "expect_pins")
+
+
+def _now_by_ones_own_clock() -> AbstractContextManager[Any]:
+    right = ClusterPins.pin
+
+    def pin(self: ClusterPins, at: Txn | None, table: TableId | None, deadline: Deadline) -> ClusterPin:
+        own = deadline._clock.wall_ms()
+        return right(self, pack(own) if at is None else at, table, deadline)
+
+    return mock.patch.object(ClusterPins, "pin", pin)
+
+
+def _no_clock_in_requests() -> AbstractContextManager[Any]:
+    def sign(_: SeenTime, request: Request) -> Request:
+        return request
+
+    return mock.patch.object(SeenTime, "sign", sign)
+
+
+def _clocks_are_not_heard() -> AbstractContextManager[Any]:
+    right = Sender.hear
+
+    def hear(self: Sender, request: Request) -> None:
+        right(self, msgspec.structs.replace(request, clock=0))
+
+    return mock.patch.object(Sender, "hear", hear)
+
+
+def _the_bound_is_not_taken_over() -> AbstractContextManager[Any]:
+    def lease_of(entry: Any) -> Any:
+        return msgspec.structs.replace(shard_lease_of(entry), bound=0)
+
+    return mock.patch.object(elections, "shard_lease_of", lease_of)
+
+
+def _altered_when_most_have_followed() -> AbstractContextManager[Any]:
+    right = Master._ask_all
+
+    async def ask(self: Master, *args: Any) -> None:
+        try:
+            await right(self, *args)
+        except StelaeError:
+            return
+
+    return mock.patch.object(Master, "_ask_all", ask)
+
+
+PLANTED_IN_TIME = [
+    PlantedInStory(
+        "purged-is-not-saved",
+        "no config says what was purged",
+        "purged by another",
+        0,
+        3,
+        _purged_is_not_saved,
+    ),
+    PlantedInStory(
+        "purged-is-not-looked-at",
+        "reads look at the horizon alone",
+        "purged by another",
+        0,
+        3,
+        _purged_is_not_looked_at,
+    ),
+    PlantedInStory(
+        "pins-stay",
+        "a snapshot is held where the table was",
+        "held through a change of leaders",
+        0,
+        3,
+        _pins_stay_where_they_were,
+    ),
+    PlantedInStory(
+        "pins-are-not-waited-for",
+        "who takes a tablet over drops history at once",
+        "held through a change of leaders",
+        0,
+        20,
+        _pins_are_not_waited_for,
+    ),
+    PlantedInStory(
+        "now-by-ones-own-clock",
+        "a scan is at the time of the reader's own clock",
+        "now has what is done",
+        0,
+        20,
+        _now_by_ones_own_clock,
+    ),
+    PlantedInStory(
+        "no-clock-in-requests",
+        "programs do not say what they have seen",
+        "later is larger",
+        0,
+        20,
+        _no_clock_in_requests,
+    ),
+    PlantedInStory(
+        "clocks-are-not-heard",
+        "shards do not listen to the clocks of others",
+        "later is larger",
+        0,
+        20,
+        _clocks_are_not_heard,
+    ),
+    PlantedInStory(
+        "bound-is-not-taken-over",
+        "a leader begins above its own log, not above what the one before may have answered",
+        "above what a leader answered that is back",
+        0,
+        60,
+        _the_bound_is_not_taken_over,
+    ),
+    PlantedInStory(
+        "altered-by-most",
+        "an alteration is told as done though a shard has not followed",
+        "altered while one is cut off",
+        0,
+        3,
+        _altered_when_most_have_followed,
+    ),
+]

@@ -1,0 +1,253 @@
+"""Three nodes with three replicas, as real processes, while one of them is stopped, or nobody hears of it, or two are
+dead. What programs were told is judged as in the simulated cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+import stelae
+from stelae.adapters.liveness import send_signal, wait_for_end
+from stelae.launch.metastores import metastore_place, open_metastore
+from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
+from stelae.ports.metastore import Metastore, PutKey
+from stelae.registry.incarnations import ShardLife, life_key, read_lives
+from tests.cluster.history import History
+from tests.cluster.proxy import Proxy
+from tests.cluster.test_replicas import is_whole, node_process, process_of, three_nodes
+from tests.clusters import RealCluster, connected, kill, until
+from tests.effort import HANG_S, long_run, tries
+
+T = TypeVar("T")
+
+ROWS = (1_000, 2_000, 3_000)
+COUNTER = 4_000
+WORKERS = 3
+SOON_S = 3.0
+
+
+class Load:
+    """Programs that put, read, and count, each on a connection and a thread of its own, until it ends."""
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self.history = History()
+        self._cluster = cluster
+        self._is_over = False
+        self._errors: list[BaseException] = []
+        self._threads = [Thread(target=self._work, args=(number,), daemon=True) for number in range(WORKERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, number: int) -> None:
+        who, history = f"worker {number}", self.history
+        try:
+            with self._cluster.connect() as db:
+                table = db.table("t")
+                turn = number
+                while not self._is_over:
+                    turn += 1
+                    row = ROWS[turn % len(ROWS)]
+                    if turn % 3 == 0:
+                        history.record(who, "get", {str(row): None}, partial(_get, table, row))
+                    elif turn % 3 == 1:
+                        value = history.value()
+                        history.record(who, "put", {str(row): value}, partial(table.put, {"k": row, "v": value}))
+                    else:
+                        count = partial(_count, table)
+                        history.record(who, "add", {str(COUNTER): 1}, count)
+        except BaseException as error:  # noqa: BLE001 - for the test
+            self._errors.append(error)
+
+    def wait_for(self, count: int) -> None:
+        """Until so many more puts were acknowledged."""
+        upto = self.history.outcomes["put ok"] + count
+        until(lambda: self.history.outcomes["put ok"] >= upto or self._errors)
+
+    def end(self) -> None:
+        self._is_over = True
+        for thread in self._threads:
+            thread.join(HANG_S)
+            assert not thread.is_alive()
+        assert not self._errors, self._errors[0]
+
+
+def _get(table: stelae.Table, row: int) -> tuple[dict[str, int], int | None]:
+    found = table.get(row)
+    return ({}, None) if found is None else ({str(row): found["v"]}, found.txn)
+
+
+def _count(table: stelae.Table) -> int:
+    return int(table.increment(COUNTER, {"v": 1})["v"])
+
+
+@contextmanager
+def loaded(directory: Path) -> Iterator[tuple[RealCluster, stelae.Table, Load]]:
+    """When it ends, all is healed: the table gets whole, and nothing is wrong with what was told."""
+    with three_nodes(directory) as (cluster, db, table):
+        load = Load(cluster)
+        load.wait_for(20)
+        yield cluster, table, load
+        load.wait_for(20)
+        until(lambda: is_whole(table))
+        load.end()
+        for row in ROWS:
+            load.history.record("judge", "get", {str(row): None}, partial(_get, table, row))
+        load.history.check()
+        until(lambda: not db.check().problems)
+
+
+def leader(table: stelae.Table) -> str:
+    return table.tablets()[-1].server
+
+
+def stop_the_leader(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
+    """For longer than its lease; another leads, and it wakes up."""
+    before = table.tablets()[-1]
+    stopped = process_of(cluster, before.server)
+    send_signal(stopped, signal.SIGSTOP)
+    try:
+        with connected(cluster.address, SOON_S) as hasty:  # who is stopped is not waited for by it
+            until(lambda: _epoch(hasty) > before.epoch)
+        load.wait_for(20)
+    finally:
+        send_signal(stopped, signal.SIGCONT)
+    load.wait_for(20)
+
+
+def _epoch(db: stelae.Database) -> int:
+    try:
+        return db.table("t").tablets()[-1].epoch
+    except Retryable:
+        return 0
+
+
+def kill_the_leader(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
+    before = table.tablets()[-1]
+    kill(process_of(cluster, before.server))
+    until(lambda: table.tablets()[-1].epoch > before.epoch)
+    load.wait_for(20)
+
+
+def _behind_a_proxy(cluster: RealCluster, table: stelae.Table, load: Load, *, to_target: bool) -> None:
+    """Nobody reaches a follower, which reaches the others, or nobody hears what it answers: it is dropped, and is back
+    when it is heard again. Both followers get proxies, and then the leader is killed: the one that leads next makes
+    its connection to the other anew."""
+    followers = [server for server, _ in table.tablets()[-1].replicas]
+    with ExitStack() as held:
+        proxies = {server: held.enter_context(Proxy(_address(cluster, server))) for server in followers}
+        for server, proxy in proxies.items():
+            _rewrite(cluster, server, proxy.address)
+        kill_the_leader(cluster, table, load)
+        until(lambda: is_whole(table))
+        (far,) = [server for server in followers if server != leader(table)][:1]
+        proxies[far].hold_back(to_target=to_target, to_caller=not to_target)
+        until(lambda: far not in dict(table.tablets()[-1].replicas))
+        load.wait_for(20)
+        proxies[far].let_through()
+        until(lambda: far in dict(table.tablets()[-1].replicas))
+        load.wait_for(20)
+        for server in followers:  # they say themselves where they serve, when they are started again
+            kill(process_of(cluster, server))
+            until(lambda: is_whole(table))
+
+
+def cut_off_a_follower(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
+    _behind_a_proxy(cluster, table, load, to_target=True)
+
+
+def lose_what_a_follower_answers(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
+    _behind_a_proxy(cluster, table, load, to_target=False)
+
+
+def _address(cluster: RealCluster, server: str) -> str:
+    return _in_metastore(cluster, partial(_life, server=server)).address
+
+
+async def _life(store: Metastore, server: str) -> ShardLife:
+    (found,) = [each for each in await read_lives(store) if each.name == server]
+    return found
+
+
+def _rewrite(cluster: RealCluster, server: str, address: str) -> None:
+    """Everybody who connects from now on is told that the shard serves there."""
+
+    async def rewrite(store: Metastore) -> None:
+        life = await _life(store, server)
+        moved = msgspec.structs.replace(life, address=address)
+        await store.txn([], [PutKey(life_key(life.node, life.number), msgspec.json.encode(moved))])
+
+    _in_metastore(cluster, rewrite)
+
+
+def _in_metastore(cluster: RealCluster, job: Callable[[Metastore], Awaitable[T]]) -> T:
+    place = metastore_place(json.loads((cluster.directory / "cluster.json").read_text())["metastore"])
+
+    async def do() -> T:
+        async with open_metastore(place) as store:
+            return await job(store)
+
+    return asyncio.run(do())
+
+
+FAULTS: list[Callable[[RealCluster, stelae.Table, Load], None]] = [
+    stop_the_leader,
+    cut_off_a_follower,
+    lose_what_a_follower_answers,
+    kill_the_leader,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS[:3], ids=lambda fault: fault.__name__)
+def test_nothing_is_lost_and_nothing_old_is_read(
+    tmp_path: Path, fault: Callable[[RealCluster, stelae.Table, Load], None]
+) -> None:
+    with loaded(tmp_path) as (cluster, table, load):
+        fault(cluster, table, load)
+
+
+@long_run
+def test_nothing_is_lost_in_many_rounds(tmp_path: Path) -> None:
+    with loaded(tmp_path) as (cluster, table, load):
+        for round_ in range(tries(2)):
+            FAULTS[round_ % len(FAULTS)](cluster, table, load)
+            until(lambda: is_whole(table))
+
+
+def test_with_two_of_three_nodes_dead_writes_are_refused_in_words_and_all_goes_on_by_itself(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as (cluster, db, table):
+        table.put({"k": 1_000, "v": 1})
+        left = leader(table).partition("/")[0]
+        dead = [node for node in ("node-1", "node-2", "node-3") if node != left]
+        for node in dead:
+            shard = process_of(cluster, f"{node}/0")
+            kill(node_process(cluster, node))
+            assert wait_for_end(shard, HANG_S)
+        with connected(cluster.address, SOON_S) as hasty:
+            mine = hasty.table("t")
+
+            def is_refused() -> bool:
+                try:
+                    mine.put({"k": 1_001, "v": 1})
+                except UnknownOutcome:  # let in before it was known that the others are away
+                    return False
+                except Unavailable as error:
+                    return "1 of 3 replicas within reach" in str(error)
+                raise AssertionError("a write was acknowledged that one replica has")
+
+            until(is_refused)
+            assert mine.get(1_000) == {"k": 1_000, "v": 1}
+        cluster.up("--nodes", "3")
+        table.put({"k": 1_002, "v": 1})
+        until(lambda: is_whole(table))
+        assert {1_000, 1_002} <= {row["k"] for row in table.scan()} <= {1_000, 1_001, 1_002}
+        until(lambda: not db.check().problems)

@@ -1,0 +1,159 @@
+"""Stories of replication that go wrong in a careless cluster, played step by step."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from stelae.master.records import Records
+from stelae.model.errors import Unavailable, UnknownOutcome
+from tests.cluster.planted_stories import PLANTED_IN_STORIES, PlantedInStory
+from tests.cluster.replica_stories import LEASES_S, STORIES
+from tests.cluster.stories import LEASE_S, Stage, play
+from tests.cluster.test_planted import FOUND
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_ends_well(name: str) -> None:
+    play(STORIES[name], lease_s=LEASES_S.get(name, LEASE_S))
+
+
+@pytest.mark.parametrize("planted", PLANTED_IN_STORIES, ids=lambda planted: planted.name)
+def test_a_story_finds_the_bug_that_is_planted(planted: PlantedInStory) -> None:
+    with planted.patch(), pytest.raises(FOUND):
+        play(STORIES[planted.story], lease_s=LEASES_S.get(planted.story, LEASE_S))
+
+
+def test_a_drained_shard_leads_nothing_and_nobody_notices() -> None:
+    async def story(stage: Stage) -> None:
+        first, epoch = stage.leader, stage.epoch
+        before = await stage.do(lambda db: db.now())
+        puts = [stage.put_later(f"r{number}", number) for number in range(20)]
+        drained = await stage.master(lambda master: master.drain_servers(first))
+        assert (drained.shards, drained.moved, drained.alone) == ((f"{first}/0",), 1, 0)
+        assert stage.led_by(first) is None
+        assert stage.epoch == epoch + 1
+        assert len(await asyncio.gather(*puts)) == 20
+        txn = await stage.put("after", 1)
+        assert txn > before
+        await asyncio.sleep(20.0)
+        assert stage.led_by(first) is None, "it is not elected again"
+        stage.world.kill(first)
+        await stage.until(lambda: stage.world.is_alive(first))
+        await stage.whole()
+        (other,) = {"shard-1", "shard-2", "shard-3"} - {first, stage.leader}
+        await stage.master(lambda master: master.drain_servers(stage.leader))
+        await stage.master(lambda master: master.drain_servers(other))
+        assert stage.leader == first, "started again, it is drained no more"
+        assert len(await stage.rows()) == 21
+        await stage.check()
+
+    play(story)
+
+
+def test_t59_a_leader_that_reaches_no_other_member_is_followed_by_one_that_does() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, (one, other) = stage.leader, stage.followers
+        stage.world.transport.links.partition([first], [one, other])
+        lost = stage.put_later("b", 2)
+        await stage.until(lambda: stage.leader not in ("", first))
+        with suppress(UnknownOutcome):
+            await lost
+        await stage.put("c", 3)
+        found = await stage.rows()
+        assert found in ({"a": 1, "c": 3}, {"a": 1, "b": 2, "c": 3})
+        stage.world.transport.links.join([first], [one, other])
+        await stage.whole()
+        assert await stage.rows() == found, "what was given up stays so"
+        await stage.check()
+
+    play(story)
+
+
+def test_a_leader_that_nobody_could_follow_goes_on() -> None:
+    """The others are dead: reads go on, writes are refused in words, and all goes on by itself when one is back."""
+
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, others = stage.leader, stage.followers
+        for name in others:
+            stage.world.keep_down(name)
+        waiting = stage.put_later("waiting", 1)
+        await asyncio.sleep(4.0)
+        with pytest.raises(Unavailable, match="1 of 3 replicas within reach"):
+            await stage.ask(lambda db: db.table("t").put({"k": "b", "v": 2}), is_hasty=True)
+        await asyncio.sleep(30.0)
+        assert stage.leader == first
+        assert await stage.do(lambda db: db.table("t").get("a")) == {"k": "a", "v": 1}
+        stage.world.let_up(others[0])
+        await stage.put("c", 3)
+        with suppress(UnknownOutcome):
+            await waiting
+        found = await stage.rows()
+        assert found.pop("waiting", 1) == 1
+        assert found == {"a": 1, "c": 3}
+
+    play(story)
+
+
+def test_a_check_finds_replicas_that_differ() -> None:
+    """What the log on a disk has lost, and what a replica in memory has otherwise."""
+
+    async def story(stage: Stage) -> None:
+        for number in range(5):
+            await stage.put(f"r{number}", number)
+        await stage.check()
+        leader, (one, other) = stage.leader, stage.followers
+        replica = stage.replicas[one]
+        last = replica.tail[-1]
+        replica.tail[-1] = last._replace(payload=bytes(last.payload) + b"!")
+        words = [str(each) for each in await stage.do(lambda db: db.check().problems)]
+        assert any(f"on {one}/0" in each and "is not the same there" in each and leader in each for each in words), (
+            words
+        )
+        assert all("move the shard's directory away" in each for each in words), words
+        replica.tail.pop()
+        words = [str(each) for each in await stage.do(lambda db: db.check().problems)]
+        assert any(f"on {one}/0" in each and "is missing there" in each for each in words), words
+        replica.tail.append(last)
+        await stage.check()
+        assert stage.world.disk(other).flip_bit()
+        words = [str(each) for each in await stage.do(lambda db: db.check().problems)]
+        assert any(f"on {other}/0" in each or f"{other}" in each for each in words), words
+
+    play(story)
+
+
+def test_what_a_split_that_failed_has_left_goes_by_itself() -> None:
+    """All members have what comes out of the tablet, and then it is not recorded."""
+
+    async def story(stage: Stage) -> None:
+        for row in "abcxyz":
+            await stage.put(row, 1)
+        right = Records.write
+
+        async def fail(self: Records, puts: Any, removed: Any = ()) -> None:
+            if removed:
+                raise Unavailable("the metastore is away")
+            await right(self, puts, removed)
+
+        with mock.patch.object(Records, "write", fail), pytest.raises((Unavailable, UnknownOutcome)):
+            await stage.ask(lambda db: db.table("t").split("m"), is_hasty=True)
+
+        def tablets() -> set[int]:
+            alive = (shard for name, shard in stage.shards.items() if stage.world.is_alive(name))
+            return {tablet for shard in alive for tablet in shard.server.shard.replicas}
+
+        assert len(tablets()) > 1, "nothing was left: the story has lost its point"
+        await stage.until(lambda: len(tablets()) == 1, 300.0)
+        await stage.until(lambda: stage.leader)
+        assert await stage.rows() == dict.fromkeys("abcxyz", 1)
+        await stage.do(lambda db: db.table("t").split("m"))
+        assert await stage.rows() == dict.fromkeys("abcxyz", 1)
+
+    play(story)

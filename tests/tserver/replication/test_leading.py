@@ -1,0 +1,79 @@
+"""A tablet that was taken over opens as everybody was told that it is, however long its other members were waited
+for."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.format.log.copies import ReplicaKept
+from stelae.model.ids import Index, SchemaVersion, TableId, Txn
+from stelae.model.schema import TableSchema
+from stelae.registry.control import Lead
+from stelae.storage.replicas.replica import NOWHERE
+from stelae.tserver.lives import TabletLives
+from stelae.tserver.replication import leading as module
+from stelae.tserver.replication.following import Following
+from stelae.tserver.replication.leading import Leading
+from tests.storage import engine as world
+from tests.storage.replicas.records import SCHEMA, TABLE, TABLET, config_bytes
+from tests.storage.workloads import choose_alteration
+
+
+class Leader:
+    """A shard that is to lead a tablet whose other member, `other`, answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.engine = world.Engine(SCHEMA)
+        self.schemas: list[TableSchema] = [SCHEMA]
+        self.expected: list[TableId] = []
+        kept = ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config_bytes(), ())
+        Following(self.engine.shard).host(TABLE, TABLET, 0, kept)
+        shard, upkeep = self.engine.shard, self.engine.upkeep
+        with shard.lock:
+            shard.install([], list(shard.tablets()))  # it would have the same rows
+        self.leading = Leading(
+            "me", shard, upkeep, TabletLives(), lambda _: self.schemas, lambda: None, self.expected.append
+        )
+
+    def lead(self, epoch: int) -> None:
+        self.leading.lead([Lead(TABLET, TABLE, epoch, 1, ("me", "other"), 2, Txn(0))])
+
+    def answer(self) -> None:
+        led = self.leading.led[TABLET]
+        self.engine.shard.acknowledge(TABLET, led.quorum, "other", Index(led.quorum.here))
+
+
+@pytest.fixture
+def leader(monkeypatch: pytest.MonkeyPatch) -> Leader:
+    monkeypatch.setattr(module, "OPEN_WAIT_S", 0.0)
+    return Leader()
+
+
+def version_of(leader: Leader) -> SchemaVersion:
+    return leader.engine.shard.state(TABLET).schema.version
+
+
+def test_it_opens_under_the_schema_of_now(leader: Leader) -> None:
+    """T39: the table was altered while the tablet waited for its other member, and all servers were asked to follow."""
+    leader.lead(2)
+    assert TABLET not in leader.engine.shard.tablets()
+    _, schema = choose_alteration(lambda some: some[0], SCHEMA, ["add column"])
+    assert schema.version > SCHEMA.version
+    leader.schemas.append(schema)
+    leader.answer()
+    assert version_of(leader) == schema.version
+    leader.engine.upkeep.save()
+    assert leader.engine.shard.replicas[TABLET].tail[-1].index == 2
+
+
+def test_whoever_led_before_may_have_had_readers(leader: Leader) -> None:
+    leader.lead(2)
+    leader.answer()
+    assert leader.expected == [TABLE]
+
+
+def test_a_new_tablet_has_had_no_readers(leader: Leader) -> None:
+    leader.lead(1)
+    leader.answer()
+    assert version_of(leader) == SCHEMA.version
+    assert leader.expected == []
