@@ -477,7 +477,8 @@ def test_a_thread_and_the_loop_send_on_one_connection(tmp_path: Path) -> None:
                     aside.append(each)
 
         sending = asyncio.create_task(asyncio.to_thread(send))
-        own, found = [], []
+        own: list[Frame] = []
+        found: list[Frame] = []
         while not sending.done():
             own.append(frame(2 * len(own) + 1, bytes(len(own) % 9_000)))
             await here.send(own[-1])

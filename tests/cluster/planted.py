@@ -103,7 +103,7 @@ def _condition_overlooks_undecided() -> AbstractContextManager[Any]:
 
 
 def _line_is_lent_with_answers_to_come() -> AbstractContextManager[Any]:
-    return mock.patch.object(Line, "is_fit", property(lambda self: not self.is_broken and self.is_quiet))
+    return mock.patch.object(Line, "is_done", property(lambda self: not self.is_broken))
 
 
 def _address_is_kept() -> AbstractContextManager[Any]:

@@ -2,9 +2,7 @@
 
 To give bytes to the system, and to wake whoever waits for them, costs more than to make a frame. So small frames that
 are sent while those that came are heard go together, and so do those of one turn of the loop, while there are several
-in a turn. A frame that comes alone does not wait for others, nor costs a turn of the loop. And not more than a few wait
-for each other: while the peer works on these, this side works on the next; else both would take turns, and one of them
-would always wait.
+in a turn. A frame that comes alone does not wait for others, nor costs a turn of the loop.
 """
 
 from __future__ import annotations
@@ -16,10 +14,6 @@ from typing import TypeAlias
 GATHERED_BYTES_MAX = 64 * 1024
 """What is gathered before it is sent; larger frames go by themselves."""
 
-TURN_FRAMES_MAX, HEARD_FRAMES_MAX = 4, 16
-"""How many wait for each other: of one turn, and while what came is heard. Of what came there are no more than the peer
-sent at once."""
-
 Parts: TypeAlias = list[bytes | memoryview]
 """The bytes of one frame or of several, to be sent one after the other."""
 
@@ -27,16 +21,12 @@ Parts: TypeAlias = list[bytes | memoryview]
 class Gathering:
     """Of one connection, on one event loop. `write` gives bytes to the system."""
 
-    __slots__ = (
-        *("_count", "_in_turn", "_is_busy", "_is_heard", "_loop"),
-        *("_parts", "_sent_alone", "_write", "size_bytes"),
-    )
+    __slots__ = ("_in_turn", "_is_busy", "_is_heard", "_loop", "_parts", "_sent_alone", "_write", "size_bytes")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, write: Callable[[Parts], None]) -> None:
         self._loop = loop
         self._write = write
         self._parts: Parts = []
-        self._count = 0
         self._sent_alone = 0
         """How many frames were sent by themselves since something came."""
         self._in_turn = 0
@@ -64,9 +54,6 @@ class Gathering:
             self._in_turn += 1
         self._parts += parts
         self.size_bytes += size_bytes
-        self._count += 1
-        if self._count >= (HEARD_FRAMES_MAX if self._is_heard else TURN_FRAMES_MAX):
-            self.send()
 
     def hear(self, come: Callable[[], None]) -> None:
         """Something came: what is sent while it is heard is sent when that is done."""
@@ -83,7 +70,7 @@ class Gathering:
     def send(self) -> None:
         """What waits."""
         if self._parts:
-            parts, self._parts, self.size_bytes, self._count = self._parts, [], 0, 0
+            parts, self._parts, self.size_bytes = self._parts, [], 0
             self._write(parts if len(parts) == 1 else [b"".join(parts)])
 
     def _end_turn(self) -> None:

@@ -162,12 +162,7 @@ class ServedConnection:
         service = self._service
         is_alone = len(service.undecided) == 1
         service.undecided.pop(request, None)
-        if (
-            is_alone
-            and self._requests.has_room.is_set()
-            and not self._is_leaving
-            and self._answer_aside(request, decided)
-        ):
+        if is_alone and self._answer_aside(request, decided):
             self._answered.append(request)
             if self._is_leaving:  # whoever waits for the last answer may have looked before this one was there
                 service.decided.bring((self, request, None))
@@ -175,6 +170,8 @@ class ServedConnection:
             service.decided.bring((self, request, decided))
 
     def _answer_aside(self, request: OpenRequest, decided: Future[Txn]) -> bool:
+        if self._is_leaving or not self._requests.has_room.is_set():
+            return False
         if decided.exception() is not None or self._doubt() is not None:
             return False
         request.is_answered = True  # before it is sent: its id may be another's as soon as it is received
