@@ -16,7 +16,7 @@ from stelae.format.log.positions import POSITION_MIN, Position
 from stelae.format.log.records import NO_INDEX, LogKind, LogRecord
 from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Index, Txn
-from stelae.storage.log.done import DoneWrites
+from stelae.storage.log.done import DoneWrites, done_of
 
 
 class TabletCommits:
@@ -44,6 +44,15 @@ class TabletCommits:
         """How many changes its states hold that other replicas have to decide."""
         self.decided = visible
         """The greatest txn that is decided, though one below it may not be."""
+
+    def parted(self) -> TabletCommits:
+        """Of one of the tablets that this one is split into."""
+        return TabletCommits(visible=self.visible, done=self.done.copy())
+
+    def joined(self, other: TabletCommits) -> TabletCommits:
+        """Of the tablet that this one and another are joined to."""
+        done = done_of(self.done.saved(), other.done.saved())
+        return TabletCommits(visible=min(self.visible, other.visible), done=done)
 
 
 class Quorum:

@@ -30,7 +30,6 @@ from stelae.model.ids import Epoch, GroupId, Index, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
 from stelae.model.schema import TableSchema
 from stelae.storage.log.commits import TabletCommits
-from stelae.storage.log.done import done_of
 from stelae.storage.memory.memory import Memory, MemoryGroup
 from stelae.storage.tablet.flushed import raised, united
 from stelae.storage.tablet.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, FamilySet, Naming, Part, carry, place, whole
@@ -299,7 +298,7 @@ def _part_of(state: TabletState, rows: RowRange, tablet: TabletId, resize: int) 
         groups=_each(state.groups, cut),
         memories=tuple(memory for memory in state.memories if memory.rows.overlaps(rows)),
         flushed=tuple(flushed),
-        commits=TabletCommits(visible=state.commits.visible, done=state.commits.done.copy()),
+        commits=state.commits.parted(),
         stable=NO_INDEX,
         prepared=tuple(replace(load, groups=_each(load.groups, cut)) for load in state.prepared),
         resize=resize,
@@ -326,10 +325,7 @@ def joined(left: TabletState, right: TabletState, tablet: TabletId, resize: int)
         groups=_tupled({id_: _rejoined(refs) for id_, refs in groups.items()}),
         memories=(*left.memories, *(each for each in right.memories if not any(each is m for m in left.memories))),
         flushed=united((*left.flushed, *right.flushed)),
-        commits=TabletCommits(
-            visible=min(left.commits.visible, right.commits.visible),
-            done=done_of(left.commits.done.saved(), right.commits.done.saved()),
-        ),
+        commits=left.commits.joined(right.commits),
         stable=NO_INDEX,
         prepared=(*left.prepared, *right.prepared),
         epoch=max(left.epoch, right.epoch),
