@@ -26,7 +26,6 @@ from stelae.model.errors import (
 from tests.histories.checker import NEVER, Call, is_linearizable
 
 T = TypeVar("T")
-WRITES = ("put", "erase", "absent", "swap", "add")
 Rows = tuple[tuple[str, Any], ...]
 
 
@@ -151,15 +150,6 @@ class History:
             least, most = adds.count("ok"), adds.count("ok") + adds.count("info")
             newest = values[0] if values else 0
             assert least <= newest <= most, f"row {row} is {newest}, of {least} to {most} increments"
-
-    @property
-    def unknown(self) -> int:
-        """Of how many writes nobody knows the outcome."""
-        return sum(self.outcomes[f"{f} info"] for f in WRITES)
-
-    @property
-    def writes(self) -> int:
-        return sum(self.outcomes[f"{f} {kind}"] for f in WRITES for kind in ("ok", "fail", "info", "none"))
 
     def check(self) -> None:
         by_row: dict[str, list[Asked]] = defaultdict(list)

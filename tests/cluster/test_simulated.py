@@ -27,15 +27,12 @@ def _share(number: int) -> list[int]:
 @pytest.mark.parametrize("number", range(SHARES))
 def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_twice(number: int) -> None:
     outcomes: Counter[str] = Counter()
-    unknown = writes = 0
     with silent_remains():
         for seed in _share(number):
             first, second = run_cluster(seed), run_cluster(seed)
             assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
             outcomes.update(first.result.outcomes)
-            unknown, writes = unknown + first.result.unknown, writes + first.result.writes
     assert outcomes["put ok"], outcomes
-    assert writes < 100 or unknown < writes / 10, "who is patient is rarely told that nobody knows"
 
 
 REPLICATED_SEEDS = 12
