@@ -35,7 +35,7 @@ class Gathering:
         """Several frames are sent for each time that something comes."""
         self._is_heard = False
         self.size_bytes = 0
-        """What waits here."""
+        """Of the frames that are gathered and not sent yet."""
 
     def put(self, parts: Parts, size_bytes: int) -> None:
         """Send a frame now, or with others: when all that came was heard, or at the end of this turn of the loop."""
@@ -68,7 +68,7 @@ class Gathering:
         self._sent_alone = 0
 
     def send(self) -> None:
-        """What waits."""
+        """Send all that was gathered, in one call of the system."""
         if self._parts:
             parts, self._parts, self.size_bytes = self._parts, [], 0
             self._write(parts if len(parts) == 1 else [b"".join(parts)])

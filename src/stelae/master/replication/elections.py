@@ -198,7 +198,7 @@ class Elections:
         await self._lead(elected)
 
     async def _ask_members(self, members: Iterable[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
-        """By their ids."""
+        """What each of these members that answers has replicas of, by the ids of the members."""
         by_server = {server_of(name): name for name in members}
         return {by_server[server]: found for server, found in (await self.ask_replicas(sorted(by_server))).items()}
 
