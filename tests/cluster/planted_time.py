@@ -14,15 +14,11 @@ from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
 from stelae.client.remote.cluster.seen import SeenTime
 from stelae.master.master import Master
 from stelae.model.errors import StelaeError
-from stelae.model.hybrid import TXN_MIN, pack
+from stelae.model.hybrid import pack
 from stelae.model.ids import TableId, Txn
 from stelae.registry.senders import Sender
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
-from stelae.storage import outcomes
-from stelae.storage.shard import Shard
-from stelae.storage.tablet.config import TabletConfig, config_of
-from stelae.storage.tablet.state import TabletState
 from stelae.tserver.keeper import Keeper
 
 
@@ -37,20 +33,6 @@ class PlantedInStory:
     seed: int
     seeds_max: int
     patch: Callable[[], AbstractContextManager[Any]]
-
-
-def _purged_is_not_saved() -> AbstractContextManager[Any]:
-    def config(state: TabletState, *about: Any) -> TabletConfig:
-        return msgspec.structs.replace(config_of(state, *about), purged_below=TXN_MIN)
-
-    return mock.patch.object(outcomes, "config_of", config)
-
-
-def _purged_is_not_looked_at() -> AbstractContextManager[Any]:
-    def check(self: Shard, state: TabletState, at: Txn) -> None:
-        self.check_snapshot(state.table, at)
-
-    return mock.patch.object(Shard, "check_readable", check)
 
 
 def _pins_stay_where_they_were() -> AbstractContextManager[Any]:
@@ -100,22 +82,6 @@ def _altered_when_most_have_followed() -> AbstractContextManager[Any]:
 
 
 PLANTED_IN_TIME = [
-    PlantedInStory(
-        "purged-is-not-saved",
-        "no config says what was purged",
-        "purged by another",
-        0,
-        3,
-        _purged_is_not_saved,
-    ),
-    PlantedInStory(
-        "purged-is-not-looked-at",
-        "reads look at the horizon alone",
-        "purged by another",
-        0,
-        3,
-        _purged_is_not_looked_at,
-    ),
     PlantedInStory(
         "pins-stay",
         "a snapshot is held where the table was",
