@@ -8,7 +8,7 @@ from stelae.format.log.records import NO_INDEX, LogRecord
 from stelae.model.ids import Index, TableId, TabletId
 from stelae.registry.control import Lead
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
-from stelae.registry.replication.members import MembersWanted
+from stelae.registry.replication.members import MembersWanted, server_of
 from stelae.storage.log.commits import Quorum
 from stelae.storage.replicas.replica import Replica
 from stelae.storage.tablet.state import TabletState
@@ -116,14 +116,16 @@ class Led:
 
     def choose_change(self, now_s: float, behind_s: float) -> MembersWanted | None:
         """Which members the tablet should have instead, if others: without those that are late, as long as enough are
-        left, and with those that are up to date by now."""
+        left, and with those that are up to date by now. Of a server that has lost its disk the replica of before goes
+        when the new one is up to date: it is never late while nothing is written."""
         late = self.late(now_s, behind_s)
-        members = [name for name in self.lead.members if name not in late]
         ready = [
             name
             for name, member in self.others.items()
             if not member.is_pending and name not in self.lead.members and name not in late
         ]
+        anew = {server_of(name) for name in ready}
+        members = [name for name in self.lead.members if name not in late and server_of(name) not in anew]
         if not (late or ready) or len(members) + len(ready) < self.lead.min_replicas:
             return None
         lead = self.lead
