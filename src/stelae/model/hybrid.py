@@ -102,6 +102,7 @@ class HybridClock:
         self._wall_ms = wall_ms
         self._ahead_max_ms = ahead_max_ms
         self._last = check_txn(last)
+        self._heard = TXN_MIN
         self._bound = TXN_MAX
         self.on_bound: Callable[[], None] = _call_nobody
         """Called when something was refused because of the bound, under the clock's lock: it must not ask the clock."""
@@ -111,6 +112,11 @@ class HybridClock:
     def last(self) -> Txn:
         """The largest time given out or merged; reading it gives out nothing."""
         return self._last
+
+    @property
+    def heard(self) -> Txn:
+        """The largest time that others have named (`merge`): whatever they know to be done is at or below it."""
+        return self._heard
 
     def tick(self) -> Txn:
         """A time above every one given out or merged before. Unavailable, and nothing is changed, if that is above the
@@ -139,6 +145,7 @@ class HybridClock:
         check_txn(remote)
         with self._lock:
             self._merge(remote)
+            self._heard = max(self._heard, remote)
 
     def reach(self, at: Txn) -> None:
         """The same for a time that something is to be answered at; Unavailable if that is above the bound, which is

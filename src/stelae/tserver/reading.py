@@ -278,12 +278,13 @@ def _history(reader: RowReader, row: Row, asking: Asking, limit: int) -> dict[st
 
 def now(shard: Shard, wall_ms: int, heard: Txn = TXN_MIN) -> Txn:
     """The newest snapshot, with all that anybody was told is done: as late as the clock says, if nothing is on its way,
-    since what is purged by its age is gone then. `heard`: the greatest time that others have named, one of which may
-    lead a tablet by now that was led here when whoever asks looked for it."""
+    since what is purged by its age is gone then. `heard`: the greatest time that others have named. What they were told
+    is done may be in a tablet that another led, and that is led here only soon: so it is never before that, even if
+    something older is undecided here, for which whoever reads at it waits."""
     wall, commits = max(pack(wall_ms), heard), shard.commits
     if wall > commits.visible:
         shard.ready(wall)
-    return commits.newest
+    return max(commits.newest, heard)
 
 
 def check_readable(shard: Shard, tables: Collection[TableId], at: Txn) -> None:

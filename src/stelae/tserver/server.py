@@ -261,7 +261,7 @@ class TabletServer:
 
     def now(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> Txn:  # noqa: ARG002
         self.visits.check()
-        heard = TXN_MIN if self._is_alone else self.shard.clock.last
+        heard = TXN_MIN if self._is_alone else self.shard.clock.heard
         return now(self.shard, self._ports.clock.wall_ms(), heard)
 
     def newest(
