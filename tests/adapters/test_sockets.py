@@ -496,3 +496,39 @@ def test_a_thread_and_the_loop_send_on_one_connection(tmp_path: Path) -> None:
         assert there.take() is None
 
     talk(tmp_path, both)
+
+
+@pytest.mark.parametrize("how", ["drop", "close"])
+def test_no_thread_sends_while_the_loop_gives_a_connection_up(tmp_path: Path, how: str) -> None:
+    """The loop forgets what it has to send before it says that it is closing: bytes of a thread would end a frame that
+    was sent in part."""
+
+    async def ending(here: Connection, there: Connection) -> None:
+        assert here.send_aside(frame(1, b"before"))
+        connection: Any = here
+        transport, told = connection._transport, list[bool]()
+
+        def end(name: str) -> Any:
+            plain = getattr(transport, name)
+
+            def act(*args: Any) -> Any:
+                told.append(connection._aside.write(b"x", transport, connection._send_rest))
+                return plain(*args)
+
+            return act
+
+        for name in ("abort", "close", "write_eof"):
+            setattr(transport, name, end(name))
+        if how == "drop":
+            connection.drop()
+        else:
+            closing = asyncio.create_task(here.close())
+            assert await there.receive() == frame(1, b"before")
+            assert await there.receive() is None
+            await there.close()
+            await closing
+        assert told
+        assert not any(told)
+        assert not here.send_aside(frame(2, b"after"))
+
+    talk(tmp_path, ending)

@@ -286,3 +286,16 @@ def _trim_silently(lane: Any, most: int) -> int:
         lane.count -= less
         gone += less
     return gone
+
+
+def test_a_lane_that_went_and_came_back_does_not_hide_that_it_went() -> None:
+    """A call's first block was noted, its lane made room for others, and its next block made the lane anew."""
+    done = DoneWrites()
+    _note(done, _once(1), 10, _at(0))
+    for client in range(module.LANES_MAX):
+        _note(done, _once(1, client=100 + client), 1, _at(1))
+    assert done.find(_once(1, 1), 10, NOW_MS + 2_000) == ()
+    _note(done, _once(1, 1), 10, _at(2_000))
+    with pytest.raises(UnknownOutcome, match="too much"):
+        done.find(_once(1, age_ms=5_000), 10, NOW_MS + 3_000)
+    assert done.find(_once(1, 1, age_ms=1_000), 10, NOW_MS + 3_000) == (_at(2_000),)

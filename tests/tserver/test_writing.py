@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from stelae.adapters.ownership import Ownership
 from stelae.assembly.world import StoreSettings
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.launch.local import LocalStore, shard_settings
 from stelae.model.declare import columns, declare
-from stelae.model.errors import Overloaded, PartialWrite
+from stelae.model.errors import DiskFull, Overloaded, PartialWrite, StelaeError, UnknownOutcome
+from stelae.model.ids import Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.service.tables import CreateAsk
+from stelae.storage.shard import Commit
+from stelae.tserver.writing import TableWriter
 
 SCHEMA = declare({"id": "int64"}, [columns("data", {"text": "string"})])
 
@@ -43,3 +50,39 @@ def test_one_write_of_more_than_memory_goes_through(tmp_path: Path) -> None:
     _, found = store.newest_many(info.id, [key_of(SCHEMA, number) for number in range(count)], ALL_COLUMNS)
     assert [values and str(values["text"])[:3].rstrip("x") for values in found] == [str(n) for n in range(count)]
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("decided", "refusal", "told", "durable"),
+    [
+        ([None, None], None, None, 0),
+        ([None, DiskFull("full")], None, PartialWrite, 3),
+        ([DiskFull("full"), None], None, UnknownOutcome, 0),
+        ([DiskFull("full"), DiskFull("full")], None, DiskFull, 0),
+        ([None, None], Overloaded("no room"), PartialWrite, 8),
+        ([UnknownOutcome("deposed"), None], Overloaded("no room"), UnknownOutcome, 0),
+        ([UnknownOutcome("deposed")], Overloaded("no room"), UnknownOutcome, 0),
+    ],
+    ids=str,
+)
+def test_what_is_told_of_parts_is_true_of_a_beginning(
+    decided: list[StelaeError | None], refusal: StelaeError | None, told: type[StelaeError] | None, durable: int
+) -> None:
+    """Parts of 3 and 5 rows. What was done before, by another try, may be durable behind what has failed."""
+    commits: list[tuple[int, Commit]] = []
+    for count, failure in zip((3, 5), decided, strict=False):
+        future: Future[Txn] = Future()
+        if failure is None:
+            future.set_result(Txn(7 + count))
+        else:
+            future.set_exception(failure)
+        commits.append((count, Commit(Txn(7 + count), future)))
+    shard: Any = SimpleNamespace(visible=Txn(0))
+    writer = TableWriter(shard, lambda _: (), lambda *_: None)
+    if told is None:
+        assert writer._outcome(commits, refusal, None) == 12
+        return
+    with pytest.raises(told) as raised:
+        writer._outcome(commits, refusal, None)
+    assert type(raised.value) is told
+    assert getattr(raised.value, "durable", 0) == durable

@@ -26,6 +26,11 @@ class Bundle(Generic[T]):
         self._come: deque[T] = deque()
         self._is_called = False
 
+    @property
+    def is_bringing(self) -> bool:
+        """Whether the loop was woken, and has not taken everything yet."""
+        return self._is_called or bool(self._come)
+
     def bring(self, thing: T) -> None:
         """From any thread. After the end of the loop nobody waits any more."""
         self._come.append(thing)

@@ -240,26 +240,33 @@ class TableWriter:
     def _outcome(
         self, commits: Sequence[tuple[int, Commit]], error: StelaeError | None, deadline: Deadline | None
     ) -> Txn:
-        """Wait until every commit is decided; the largest txn, if all that was asked for is durable."""
-        durable, last = 0, self._shard.visible if not commits else Txn(0)
+        """Wait until every commit is decided; the largest txn, if all that was asked for is durable. `error`: why what
+        is behind the commits was refused. PartialWrite tells of a beginning: what is durable behind something that is
+        not (it was done before, by another try) makes it UnknownOutcome."""
+        durable, behind, last = 0, 0, self._shard.visible if not commits else Txn(0)
+        failed: StelaeError | None = None
+        unknown: UnknownOutcome | None = None
         for count, commit in commits:
             try:
                 failure = commit.durable.exception(None if deadline is None else deadline.left_s)
             except TimeoutError:
-                raise _late(deadline, f"{durable} rows are durable, and the others may be or not") from None
+                raise _late(deadline, f"{durable + behind} rows are durable, and the others may be or not") from None
             if failure is None:
-                durable += count
                 last = max(last, commit.txn)
+                durable, behind = (durable + count, 0) if failed is None else (durable, behind + count)
             elif isinstance(failure, StelaeError):
-                error = error or failure
+                failed = failed or failure
+                unknown = failure if unknown is None and isinstance(failure, UnknownOutcome) else unknown
             else:
                 raise failure
+        error = unknown or failed or error
         if error is None:
             return last
-        if not durable:
+        if not durable and not behind:
             raise error
-        if isinstance(error, UnknownOutcome):
-            raise UnknownOutcome(f"{durable} rows are durable, and the others may be or not: {error}") from error
+        if behind or isinstance(error, UnknownOutcome):
+            words = f"{durable + behind} rows are durable, and the others may be or not: {error}"
+            raise UnknownOutcome(words) from error
         raise PartialWrite(f"{durable} rows are durable, the rest is not: {error}", durable) from error
 
 

@@ -170,7 +170,11 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def _tell_of_frames(self) -> None:
         """Have them taken here and now, as far as somebody does; whoever waits in `receive` gets the others."""
         if self._come is not None:
-            self._gathering.hear(self._come)
+            try:
+                self._gathering.hear(self._come)
+            except BaseException:
+                self._aside.end()  # the loop gives the connection up, and what it has to send
+                raise
         if self._frames:
             if not self._is_paused and self._is_full() and not self._transport.is_closing():
                 self._is_paused = True
@@ -258,7 +262,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         return not unsent or unsent + size <= UNSENT_BYTES_MAX
 
     def _write(self, parts: Parts) -> None:
-        if self._transport.is_closing():
+        if self._transport.is_closing() or not (parts or self._aside.rest):
             return
         with self._aside.lock:
             if self._aside.rest:
@@ -302,6 +306,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
+            self._aside.end()
             self._frames.clear()
             self._wake()
             if self._ended is None and self._ready.is_set():
@@ -334,6 +339,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def drop(self) -> None:
         """Close without waiting, and without sending what waits."""
         self._is_closed = True
+        self._aside.end()
         self._wake()
         self._abort()
 
@@ -374,7 +380,8 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             self._abort()
 
     def _end(self, error: StelaeError | None) -> None:
-        """The first reason counts."""
+        """The first reason counts. From here on no other thread sends: the loop may forget what it has to send."""
+        self._aside.end()
         if not self._has_end:
             self._has_end = True
             self._ended = error

@@ -21,7 +21,6 @@ from stelae.model.errors import (
     SnapshotTooOld,
     StelaeError,
     UnknownOutcome,
-    WouldBeHidden,
 )
 from stelae.model.ids import ClientId
 from stelae.model.once import BLOCKS_MAX, CALLS_MAX, PLACES_MAX, Once, sequence_of
@@ -30,8 +29,9 @@ from stelae.ports.rng import Rng
 from stelae.service.blocks import OrderedBlock
 
 _CLIENT_MAX = 2**63 - 1
-_FINAL = (Conflict, WouldBeHidden, SnapshotTooOld)
-"""Refusals that stay what they are: a row that has changed since will always have."""
+_FINAL = (Conflict, SnapshotTooOld)
+"""Refusals that stay what they are: a row that has changed since will always have. WouldBeHidden is none: a time that
+lies ahead is soon over, and an earlier try may be let in then."""
 
 
 class HalfRefused(UnknownOutcome):

@@ -154,16 +154,18 @@ class DoneWrites:
         call, block, start = call_of(once.sequence), block_of(once.sequence), place_of(once.sequence)
         if start + count > _ANY_PLACE:
             raise InvalidArgument(f"a numbered block has at most {_ANY_PLACE} places, not {start + count}")
-        if lane is None or call > lane.call:
-            if once.age_ms and self._may_be_forgotten(now_ms - once.age_ms):
-                raise UnknownOutcome("its tablet was asked for too much meanwhile to know whether it is done")
-            return ()
-        if call < lane.call:
-            raise UnknownOutcome("it came after a later write of the same program, for which it was over")
-        if block < lane.floor:
-            raise UnknownOutcome("it is of a call of too many blocks to know which of them are done")
-        runs = lane.blocks.get(block)
-        return () if runs is None else _covering(runs, start, start + count)
+        found: tuple[Txn, ...] = ()
+        if lane is not None and call <= lane.call:
+            if call < lane.call:
+                raise UnknownOutcome("it came after a later write of the same program, for which it was over")
+            if block < lane.floor:
+                raise UnknownOutcome("it is of a call of too many blocks to know which of them are done")
+            runs = lane.blocks.get(block)
+            found = () if runs is None else _covering(runs, start, start + count)
+        if not found and once.age_ms and self._may_be_forgotten(now_ms - once.age_ms):
+            # Also of a lane that is there: it may have gone, and come back with a later block of the same call.
+            raise UnknownOutcome("its tablet was asked for too much meanwhile to know whether it is done")
+        return found
 
     def _may_be_forgotten(self, since_ms: int) -> bool:
         """Whether what was first sent then may be among what is gone. It may have been on its way for a while."""

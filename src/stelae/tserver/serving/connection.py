@@ -160,14 +160,19 @@ class ServedConnection:
         """From any thread. A write that was alone is answered right here, and the loop sleeps on; what came together is
         answered together, by the loop."""
         service = self._service
-        is_alone = len(service.undecided) == 1
+        is_alone = len(service.undecided) == 1 and not service.decided.is_bringing
         service.undecided.pop(request, None)
-        if is_alone and self._answer_aside(request, decided):
+        is_told = False
+        try:
+            is_told = is_alone and self._answer_aside(request, decided)
+        finally:  # whatever is odd here, the loop answers it
+            request.is_answered = is_told
+            if not is_told:
+                service.decided.bring((self, request, decided))
+        if is_told:
             self._answered.append(request)
             if self._is_leaving:  # whoever waits for the last answer may have looked before this one was there
                 service.decided.bring((self, request, None))
-        else:
-            service.decided.bring((self, request, decided))
 
     def _answer_aside(self, request: OpenRequest, decided: Future[Txn]) -> bool:
         if self._is_leaving or not self._requests.has_room.is_set():
