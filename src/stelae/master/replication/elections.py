@@ -204,14 +204,13 @@ class Elections:
 
     async def ask_replicas(self, servers: Sequence[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
         """What each of them that answers has replicas of."""
-        answers = await asyncio.gather(*(self._ask_replicas(server) for server in servers))
-        return {server: found for server, found in zip(servers, answers, strict=True) if found is not None}
+        reports = await asyncio.gather(*(self._ask_report(server) for server in servers))
+        return {report.server: {each.tablet: each for each in report.replicas} for report in reports if report}
 
-    async def _ask_replicas(self, server: str) -> dict[TabletId, ReportedReplica] | None:
+    async def _ask_report(self, server: str) -> TabletReport | None:
         """None: it does not answer."""
         with suppress(*_LOST):
-            report = await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
-            return {each.tablet: each for each in report.replicas}
+            return await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
         return None
 
 
