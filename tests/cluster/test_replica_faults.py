@@ -207,7 +207,11 @@ FAULTS: list[Callable[[RealCluster, stelae.Table, Load], None]] = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS[:3], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [FAULTS[0], *(pytest.param(fault, marks=long_run) for fault in FAULTS[1:3])],
+    ids=lambda fault: fault.__name__,
+)
 def test_nothing_is_lost_and_nothing_old_is_read(
     tmp_path: Path, fault: Callable[[RealCluster, stelae.Table, Load], None]
 ) -> None:
@@ -223,6 +227,7 @@ def test_nothing_is_lost_in_many_rounds(tmp_path: Path) -> None:
             until(lambda: is_whole(table))
 
 
+@long_run
 def test_with_two_of_three_nodes_dead_writes_are_refused_in_words_and_all_goes_on_by_itself(tmp_path: Path) -> None:
     with three_nodes(tmp_path) as (cluster, db, table):
         table.put({"k": 1_000, "v": 1})

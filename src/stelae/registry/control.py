@@ -175,8 +175,8 @@ class ReportedReplica(msgspec.Struct, frozen=True):
 
 class TabletReport(msgspec.Struct, frozen=True):
     """Of a server's tablets those that the request touched, or all of them (`is_full`). `replicas`: of tablets that
-    have several. `clock`: the server's, when it answered. `made`: what its other members are to host, of tablets with
-    several replicas that come out of others."""
+    have several; `replica`: what they are known by, which says in which log they lie. `clock`: the server's, when it
+    answered. `made`: what its other members are to host, of tablets with several replicas that come out of others."""
 
     server: str
     tablets: tuple[ReportedTablet, ...]
@@ -184,6 +184,7 @@ class TabletReport(msgspec.Struct, frozen=True):
     replicas: tuple[ReportedReplica, ...] = ()
     clock: Txn = Txn(0)
     made: tuple[NewReplica, ...] = ()
+    replica: str = ""
 
 
 class ServerLink(Protocol):

@@ -210,9 +210,12 @@ class ClusterShard:
         *,
         deadline: Deadline | None = None,  # noqa: ARG002 - it never waits
     ) -> tuple[ReplicaImage | None, ...]:
-        """What is here of tablets, for their leader, which compares."""
+        """What is here of tablets, for their leader, which compares. Nothing is said of a log that was here once: who
+        lost it is replaced by itself, and is no member any more when something is written next."""
         with self.server.visits.visit(), self.server.shard.lock:
-            replicas = self.server.shard.replicas if log == self._parts.fence.log else {}
+            if log != self._parts.fence.log:
+                return ()
+            replicas = self.server.shard.replicas
             found = (replicas.get(TabletId(tablet)) for tablet in tablets)
             return tuple(None if replica is None else image_of(replica) for replica in found)
 

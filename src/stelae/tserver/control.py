@@ -145,8 +145,10 @@ class TabletControl:
         states = shard.tablets().values() if table is None else shard.of_table(table)
         here = self._report_on([state for state in states if parent_of(state.table) == META1]).tablets
         away = tuple(_away_report(each) for each in self._away.values() if table in (None, each.table))
-        replicas = () if self._hosting is None else self._hosting.reports(table)
-        return TabletReport(shard.name, here + away, table is None, replicas, shard.clock.last)
+        if self._hosting is None:
+            return TabletReport(shard.name, here + away, table is None, clock=shard.clock.last)
+        replicas, me = self._hosting.reports(table), self._hosting.leading.me
+        return TabletReport(shard.name, here + away, table is None, replicas, shard.clock.last, replica=me)
 
     def replicas(self, tablet: TabletId) -> tuple[tuple[str, int], ...]:
         """The servers of a led tablet's other replicas, and how many records each lacks."""

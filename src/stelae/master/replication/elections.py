@@ -198,20 +198,25 @@ class Elections:
         await self._lead(elected)
 
     async def _ask_members(self, members: Iterable[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
-        """What each of these members that answers has replicas of, by the ids of the members."""
-        by_server = {server_of(name): name for name in members}
-        return {by_server[server]: found for server, found in (await self.ask_replicas(sorted(by_server))).items()}
+        """What each of these members that answers has replicas of, by the ids of the members. A server that has another
+        log by now says nothing of those that it had."""
+        names = list(members)
+        reports = await asyncio.gather(*(self._ask_report(server_of(name)) for name in names))
+        return {
+            name: {each.tablet: each for each in report.replicas}
+            for name, report in zip(names, reports, strict=True)
+            if report is not None and report.replica == name
+        }
 
     async def ask_replicas(self, servers: Sequence[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
         """What each of them that answers has replicas of."""
-        answers = await asyncio.gather(*(self._ask_replicas(server) for server in servers))
-        return {server: found for server, found in zip(servers, answers, strict=True) if found is not None}
+        reports = await asyncio.gather(*(self._ask_report(server) for server in servers))
+        return {report.server: {each.tablet: each for each in report.replicas} for report in reports if report}
 
-    async def _ask_replicas(self, server: str) -> dict[TabletId, ReportedReplica] | None:
+    async def _ask_report(self, server: str) -> TabletReport | None:
         """None: it does not answer."""
         with suppress(*_LOST):
-            report = await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
-            return {each.tablet: each for each in report.replicas}
+            return await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
         return None
 
 

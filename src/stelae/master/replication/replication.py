@@ -30,7 +30,6 @@ from stelae.model.events import Listener
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.ports.clock import Clock
-from stelae.ports.metastore import Entry
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import (
     SERVING,
@@ -45,7 +44,7 @@ from stelae.registry.control import (
     SplitTablet,
     TabletReport,
 )
-from stelae.registry.incarnations import ShardLife, lives_among, read_lives
+from stelae.registry.incarnations import SHARDS_PREFIX, ShardLife, lives_among, read_lives
 from stelae.registry.masters.draining import drained_among, read_drained
 from stelae.registry.masters.guard import GuardedStore
 from stelae.registry.replication.members import MembersNow, MembersWanted, replica_id, server_of
@@ -79,8 +78,6 @@ class Replication:
         self._clock = clock
         self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon)
         self._changing = asyncio.Lock()
-        self._entries: Sequence[Entry] = ()
-        """All keys of shards, as they were last read."""
         self._stuck: dict[TabletId, tuple[int, float]] = {}
         """Tablets whose leaders wish that others lead them: in which epoch they lead, and when they last said so."""
         self._resizing: set[TabletId] = set()
@@ -239,17 +236,15 @@ class Replication:
     # -- what time makes due
 
     async def watch(self) -> None:
-        """See which shards there are, and which of them renew their leases."""
-        self._entries = await self._elections.look()
+        """See which shards renew their leases."""
+        await self._elections.look()
 
     async def tend(self) -> None:
         """Elect leaders where there are none, or where they are to be others; have those lead that do not yet, and
         bring replicas back."""
-        if not self._entries:
-            await self.watch()
-        entries = self._entries
         if not any(record.replicas for record in self._records.maps.all()):
             return
+        entries = (await self._store.range(SHARDS_PREFIX)).entries  # as they are now, with the logs that they have
         lives = {life.name: life for life in lives_among(entries)}
         drained = drained_among(entries)
         async with self._changing:

@@ -65,7 +65,7 @@ class Leading:
         wake: Callable[[], None],
         expect_pins: Callable[[TableId], None],
     ) -> None:
-        self._me = me
+        self.me = me
         self._shard = shard
         self._upkeep = upkeep
         self._lives = lives
@@ -128,13 +128,13 @@ class Leading:
         last = max((record.txn for record in replica.tail), default=Txn(0))
         last = max((last, state.purged_below, *state.floors, *(file.txn_max for file in state.files().values())))
         shard.clock.resume(max(last, lead.above))
-        others = {name: Member(replica.last.index) for name in lead.members if name != self._me}
+        others = {name: Member(replica.last.index) for name in lead.members if name != self.me}
         with shard.lock:
             shard.commits.has_quorums = True
             quorum = Quorum(replica.last.index, dict.fromkeys(others, Index(0)), self._wake)
             commits = TabletCommits(replica.last.index, max(last, state.commits.visible), quorum, state.commits.done)
             state = replace(state, epoch=Epoch(lead.epoch), commits=commits)
-            led = Led(lead, self._me, replica, quorum, state, others)
+            led = Led(lead, self.me, replica, quorum, state, others)
             self.led[lead.tablet] = led
             self._resigned.pop(lead.tablet, None)
             try:
@@ -272,7 +272,7 @@ class Leading:
             del led.others[name]
             led.quorum.others.pop(name, None)
         for name in members:
-            if name != self._me and name not in led.others:
+            if name != self.me and name not in led.others:
                 led.others[name] = Member(led.quorum.here)
                 led.quorum.others[name] = Index(0)
 
