@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import stelae
 from stelae.client.api.database import Database
 from stelae.spark.reading import frames as reading
 from stelae.spark.reading import hiding
+from tests.effort import HANG_S, long_run
 from tests.spark.same import assert_same
 
 if TYPE_CHECKING:
@@ -108,3 +111,26 @@ def test_a_spark_with_another_reader_filters_by_places(
     frame = reading.read(spark, db, "t")
     assert not _is_said(frame)
     assert_same(frame, db.table("t"), db.now())
+
+
+@long_run
+def test_executors_in_processes_of_their_own_get_the_class(tmp_path: Path) -> None:
+    """It is compiled in the driver, and no jar of it lies anywhere before: it goes there with the context."""
+    with stelae.open(tmp_path / "db") as opened:
+        table = opened.create_table("t", key={"id": "int64"}, groups=[stelae.columns("g", {"n": "int64"})])
+        table.put_many([{"id": number, "n": number} for number in range(1_000)])
+        table.flush()
+        table.put_many([{"id": number, "n": 0} for number in range(0, 1_000, 10)])
+        table.erase_many(list(range(5, 1_000, 10)))
+    kept = [number for number in range(1_000) if number % 5]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.hiding_driver", str(tmp_path / "db")],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = len(kept) + 100
+    assert f"rows {rows}, sum {sum(kept)}, said by the reader True" in done.stdout
+    assert "processes 2" in done.stdout, "the driver and one executor"
