@@ -308,13 +308,25 @@ def test_a_server_whose_tablets_others_have_too_has_nothing_alone() -> None:
 
 def test_a_replica_that_no_record_names_is_left_over_if_its_id_was_given_out(wishes: Wishes) -> None:
     catalog, record = wishes.office.catalog.latest, wishes.record
-    reported = [msgspec.structs.replace(said(1, 1), tablet=TabletId(tablet)) for tablet in (19, 20, 21, 30)]
+    reported = [msgspec.structs.replace(said(1, 1), tablet=TabletId(tablet)) for tablet in (19, 20, 21)]
 
-    def find(replica: str, busy: tuple[int, ...] = (), records: tuple[TabletRecord, ...] = (record,)) -> set[int]:
-        known = {each.tablet: each for each in records}
-        return set(find_leftovers(replica, reported, known, TabletId(25), catalog, {TabletId(each) for each in busy}))
+    def find(
+        replica: str,
+        busy: tuple[int, ...] = (),
+        records: tuple[TabletRecord, ...] = (record,),
+        gone: tuple[str, ...] = (),
+        besides: tuple[ReportedReplica, ...] = (),
+    ) -> set[int]:
+        known, making = {each.tablet: each for each in records}, {TabletId(each) for each in busy}
+        said_all = [*reported, *besides]
+        return set(find_leftovers(replica, said_all, known, TabletId(25), catalog, making, gone))
 
-    assert find(A) == {19, 21}, "30 was never given out, as far as is known: it may be of a later time"
+    assert find(A) == {19, 21}
+    assert find(D, gone=(B,)) == {19, 21}, "it may have to take the place of one that is gone"
+    later = msgspec.structs.replace(said(1, 1), tablet=TabletId(30))
+    assert find(A, besides=(later,)) == set(), "30 was never given out: the metastore is of an earlier time"
+    unknown = msgspec.structs.replace(said(1, 1), tablet=TabletId(22), table=TableId(9_999))
+    assert find(A, besides=(unknown,)) == set(), "so it is if there never was such a table"
     assert find(A, busy=(21,)) == {19}
     assert find(D) == {19, 20, 21}, "all its replicas are elsewhere"
     fewer = msgspec.structs.replace(record, replicas=(A, B))

@@ -15,15 +15,26 @@ class Records:
 
     def __init__(self, store: Metastore) -> None:
         self._store = store
+        self._writes = 0
+        """How many writes have begun, and how many have ended, together."""
         self.maps = TabletMaps()
 
     async def write(self, puts: Sequence[TabletRecord], removed: Sequence[TabletRecord] = ()) -> None:
         if puts or removed:
-            await write_tablets(self._store, puts, removed)
-            self.maps.publish(puts, [record.tablet for record in removed])
+            self._writes += 1
+            try:
+                await write_tablets(self._store, puts, removed)
+                self.maps.publish(puts, [record.tablet for record in removed])
+            finally:
+                self._writes += 1
 
     async def read(self, table: TableId | None = None) -> None:
-        """All of them, or a table's, as they are."""
-        found = await read_tablets(self._store, table)
+        """All of them, or a table's, as they are. What is written meanwhile is not undone here: a leader that was just
+        elected would be forgotten, and another elected in the same epoch."""
+        while True:
+            writes = self._writes
+            found = await read_tablets(self._store, table)
+            if self._writes == writes:
+                break
         before = self.maps.all() if table is None else self.maps.with_replaced(table)
         self.maps.publish(found, [record.tablet for record in before])

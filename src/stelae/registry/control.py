@@ -53,9 +53,11 @@ class ProveTable(msgspec.Struct, frozen=True, tag=True):
 
 
 class DeleteTablets(msgspec.Struct, frozen=True, tag=True):
-    """With their configs; files go when nobody needs them."""
+    """With their configs; files go when nobody needs them. `seen`: of replicas that nobody seems to need, what each had
+    when that was found (`ReportedReplica.seen`); one that has anything else by now, or is led, stays."""
 
     tablets: tuple[TabletId, ...]
+    seen: tuple[tuple[int, int, int], ...] = ()
 
 
 class SplitTablet(msgspec.Struct, frozen=True, tag=True):
@@ -171,6 +173,11 @@ class ReportedReplica(msgspec.Struct, frozen=True):
     behind: tuple[tuple[str, int], ...] = ()
     committed: int = 0
     resigned: int = 0
+
+    @property
+    def seen(self) -> tuple[int, int, int]:
+        """Changes with whatever a leader sends."""
+        return (self.promised, *self.last)
 
 
 class TabletReport(msgspec.Struct, frozen=True):

@@ -119,6 +119,10 @@ class TabletControl:
                 return self._load(table)
             case ProveTable(table):
                 return self._prove(table)
+            case DeleteTablets(ids, seen) if seen:
+                if self._hosting is not None:
+                    self._hosting.drop_unchanged(dict(zip(ids, seen, strict=True)))
+                return self._report_on(())
             case DeleteTablets(ids):
                 copied = [tablet for tablet in ids if tablet in self._shard.replicas]
                 if self._hosting is not None:

@@ -218,10 +218,13 @@ class Keeper:
 
     def forgets(self, table: TableId) -> bool:
         """Whether history of the table may be dropped already."""
-        if self._expecting and table in self._expecting:
-            if not self._expecting[table]():
+        expected = self._expecting.get(table) if self._expecting else None
+        if expected is not None:
+            if not expected():
                 return False
-            self._expecting.pop(table, None)
+            with self._horizons:
+                if self._expecting.get(table) is expected:  # not one that was set meanwhile
+                    del self._expecting[table]
         return self._forgets()
 
     def expect_pins(self, table: TableId) -> None:

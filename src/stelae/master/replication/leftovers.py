@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from stelae.catalog.value import Catalog
-from stelae.master.replication.choosing import zone_of
+from stelae.master.replication.choosing import is_there, zone_of
 from stelae.model.ids import TabletId
 from stelae.ports.metastore import Metastore
 from stelae.registry.control import ReportedReplica
@@ -33,19 +33,26 @@ def find_leftovers(
     next_tablet: TabletId | None,
     catalog: Catalog,
     busy: Collection[TabletId] = (),
+    gone: Collection[str] = (),
 ) -> set[TabletId]:
     """Of the tablets that a shard reports replicas of, those that it need not have. `replica`: what its replicas are
-    known by. `next_tablet`: the least id that was never given out. `busy`: tablets that are being made or changed."""
+    known by. `next_tablet`: the least id that was never given out. `busy`: tablets that are being made or changed.
+    `gone`: replicas that records name and nobody has any more. If the shard has an id that was never given out, or of a
+    table that was never made, the metastore is an older one than the shard has seen: then nothing is left over."""
     found: set[TabletId] = set()
+    reported = list(reported)
+    if any(next_tablet is None or each.tablet >= next_tablet or each.table >= catalog.next_id for each in reported):
+        return found
     for each in reported:
-        if each.led or each.tablet in busy or next_tablet is None or each.tablet >= next_tablet:
+        if each.led or each.tablet in busy:
             continue
         record = records.get(each.tablet)
         if record is None:
             found.add(each.tablet)
             continue
         zone = zone_of(catalog, record.table)
-        is_whole = zone is not None and len(record.replicas) >= zone.replicas
+        there = [name for name in record.replicas if name not in gone]
+        is_whole = zone is not None and len(there) >= zone.replicas
         if record.phase is TabletPhase.RUNNING and is_whole and replica not in record.replicas:
             found.add(each.tablet)
     return found
@@ -62,8 +69,12 @@ async def look_for_leftovers(
     master knows them."""
     records = {record.tablet: record for record in await read_tablets(store)}
     known = await read_next_tablet(store)
+    named = {name for record in records.values() for name in record.replicas}
+    gone = {name for name in named if not is_there(name, lives)}
     return {
-        server: find_leftovers(replica_id(server, lives[server].log), found.values(), records, known, catalog, busy)
+        server: find_leftovers(
+            replica_id(server, lives[server].log), found.values(), records, known, catalog, busy, gone
+        )
         for server, found in answers.items()
     }
 

@@ -270,9 +270,10 @@ class Replication:
         async with self._changing:
             still = await look_for_leftovers(self._store, catalog, answers, lives, self._making)
             for server, tablets in sorted(old.items()):
-                gone = DeleteTablets(tuple(sorted(tablets & still.get(server, set()))))
-                if not gone.tablets:
+                left = sorted(tablets & still.get(server, set()))
+                if not left:
                     continue
+                gone = DeleteTablets(tuple(left), tuple(answers[server][tablet].seen for tablet in left))
                 with suppress(Retryable, UnknownOutcome):  # it is tried again when shards are asked next
                     await self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
 

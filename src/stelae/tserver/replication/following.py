@@ -5,7 +5,7 @@ What is answered is on this disk. Many requests wait for one sync.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 
@@ -96,14 +96,14 @@ class Following:
         self._wait(pending, deadline)
         return answer
 
-    def drop(self, tablets: Sequence[TabletId]) -> None:
-        """Have nothing of these tablets any more."""
+    def drop(self, tablets: Sequence[TabletId], is_meant: Callable[[Replica], bool] | None = None) -> None:
+        """Have nothing of these tablets any more. `is_meant`: only of replicas that this is true of."""
         with self._shard.lock:
-            pending = [
-                self._shard.log_mark(replica, LogKind.DROPPED, b"\x90")
-                for tablet in tablets
-                if (replica := self._shard.replicas.pop(tablet, None)) is not None
-            ]
+            found = [self._shard.replicas[tablet] for tablet in tablets if tablet in self._shard.replicas]
+            pending = []
+            for replica in found if is_meant is None else filter(is_meant, found):
+                del self._shard.replicas[replica.tablet]
+                pending.append(self._shard.log_mark(replica, LogKind.DROPPED, b"\x90"))
         self._wait(pending, None)
 
     def _wait(self, pending: Sequence[Future[Txn]], deadline: Deadline | None) -> None:

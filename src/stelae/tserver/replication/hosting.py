@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from stelae.registry.control import (
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
 from stelae.registry.replication.members import server_of
 from stelae.service.deadlines import Deadline
-from stelae.storage.replicas.replica import NOWHERE
+from stelae.storage.replicas.replica import NOWHERE, Replica
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import encode_config
 from stelae.storage.tablet.opening import SchemasOf
@@ -135,6 +135,13 @@ class Hosting:
         for tablet in tablets:
             self.leading.step_down(tablet, "it was deleted")
         self._following.drop(tablets)
+
+    def drop_unchanged(self, seen: Mapping[TabletId, tuple[int, int, int]]) -> None:
+        """Have nothing of these tablets any more, where a replica is as it was seen, and is not led here."""
+        self._following.drop(list(seen), lambda replica: self._is_unchanged(replica, seen[replica.tablet]))
+
+    def _is_unchanged(self, replica: Replica, seen: tuple[int, int, int]) -> bool:
+        return replica.tablet not in self.leading.led and (replica.promised, *replica.last) == seen
 
     def rest(self, table: TableId) -> None:
         """All of a table that is led here is in files, and its replicas know it; nobody finds it here any more."""

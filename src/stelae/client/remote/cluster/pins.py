@@ -66,8 +66,9 @@ class ClusterPin:
     def close(self) -> None:
         with self._lock:
             was_open, self._is_open = self._is_open, False
+            pins = list(self._pins.values())
         if was_open:
-            for pin in self._pins.values():
+            for pin in pins:
                 pin.close()
 
 
