@@ -100,7 +100,7 @@ class TabletServer:
             tables.rules,
             lambda table, txn: loop.run(write_horizon(store, table, txn)),
             master,
-            patience(ports.clock, 0.0 if found.was_closed and settings.is_alone else settings.pins_wait_s),
+            patience(ports.clock, 0.0 if found.was_closed else settings.pins_wait_s),
             lambda: patience(ports.clock, settings.pins_wait_s),
         )
         self.changes = ShardChanges(shard, upkeep, self.keeper, self.control, tables, ports, settings)
