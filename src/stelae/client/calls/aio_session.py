@@ -101,9 +101,12 @@ class AsyncSession:
             return cast(T, done.value)
         except StelaeError as error:
             told = numbering.told(error)
-            if told is not error:
-                raise told from error
-            raise error.with_traceback(None) if isinstance(error, MISTAKES) else error  # noqa: B904 - it is the same error
+            try:
+                if told is not error:
+                    raise told from error
+                raise error.with_traceback(None) if isinstance(error, MISTAKES) else error
+            finally:
+                del told  # an error that its own traceback leads to would keep all that the call had
         finally:
             writing.end()
             numbering.end()
