@@ -129,8 +129,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
             if len(self._first) < FIRST_BYTES:
                 self._first += self._buffer[: min(nbytes, FIRST_BYTES)]
                 if looks_like_tls(self._first):
-                    words = f"{self.peer}: {NOT_TOLD}"
-                    self._refuse(PermissionDenied(words), REFUSAL)
+                    self._refuse(PermissionDenied(f"{self.peer}: {NOT_TOLD}"), REFUSAL)
                     return
             self._take_plain(self._buffer[:nbytes])
         else:
