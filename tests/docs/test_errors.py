@@ -24,6 +24,8 @@ NEVER_REACH_USERS = {
     "ChangeInDoubt": "tserver finds out what became of a change; where it cannot wait, it tells Unavailable",
     "Compacted": "what was asked of a metastore is gone from its history: registry begins with what is there",
     "Deposed": "what a master is told that another one has followed; its callers are told Unavailable",
+    "DoneInPart": "a server cuts the write there, and answers for each part",
+    "HalfRefused": "an UnknownOutcome, which is what users are told",
     "LeaseExpired": "a lease of the metastore ran out: registry takes another",
     "MessageRefused": "a ProtocolError, which is what users know it by",
     "NotCached": "whoever asked for what is in memory alone takes the long way",
