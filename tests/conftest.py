@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,8 +52,15 @@ def _use_memory() -> None:
         tempfile.tempdir = None
 
 
+def _hear_ctrl_c() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would all that tests start to send it one."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_configure() -> None:
     _use_memory()
+    _hear_ctrl_c()
     profile = os.environ.get("STELAE_PROFILE", "ci")
     if profile not in ("dev", "ci", "soak"):
         raise pytest.UsageError(f"STELAE_PROFILE={profile}: use dev, ci or soak")

@@ -145,6 +145,7 @@ class FakeBackend(FakeBulk):
     tables: dict[TableId, TableInfo] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     is_local: bool = True
+    quick: Any = None
     place: str = "fake"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     deadlines: list[Deadline | None] = field(default_factory=list)

@@ -315,7 +315,7 @@ def test_what_a_patient_store_does_not_have_is_known() -> None:
     """No type checker sees it: its operations are made from their table."""
     store = patient_store(session_on(fake()))
     missing = STORE_NAMES - set(vars(store)) - set(dir(store))
-    assert missing == {"scan", "submit", "wait_for_room", "newest_cached", "is_local", "close"}
+    assert missing == {"scan", "submit", "wait_for_room", "newest_cached", "is_local", "quick", "close"}
 
 
 @pytest.mark.parametrize("name", sorted(STORE_NAMES))

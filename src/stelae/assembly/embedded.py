@@ -70,7 +70,7 @@ class EmbeddedStore:
         self.split, self.join = desk.split, desk.join
         self.write, self.submit, self.wait_for_room = server.write, server.submit, server.wait_for_room
         self.newest, self.newest_cached, self.newest_many = server.newest, server.newest_cached, server.newest_many
-        self.few, self.many, self.values, self.history = server.few, server.many, server.values, server.history
+        self.quick, self.history = server.quick, server.history
         self.scan, self.now, self.pin = server.scan, server.now, server.pin
         self.truncate, self.flush, self.compact = server.truncate, server.flush, server.compact
         self.tablets, self.stats = server.tablets, server.stats

@@ -21,9 +21,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from stelae.model.ids import Row, TableId, Txn
+from stelae.model.ids import Row, SchemaVersion, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
+from stelae.model.ranges import RowRange
 from stelae.model.values import Value
 from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
@@ -228,11 +229,49 @@ class TabletService(BulkBackend, Protocol):
     def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats: ...
 
 
+Told: TypeAlias = tuple[Value, ...] | Values
+"""Values of one row: alone, in the order of the columns of one version of the schema, or by name."""
+
+
+class QuickReads(Protocol):
+    """Reads of callers in the same process, where nothing is odd, without names and batches. They raise what the plain
+    reads raise; whoever is told None asks those."""
+
+    def values(
+        self, table: TableId, row: Row, columns: Selectors, version: SchemaVersion
+    ) -> tuple[Txn, Told | None] | None:
+        """As `newest` without a snapshot. None: something is odd, ask `newest`."""
+        ...
+
+    def many(
+        self,
+        table: TableId,
+        rows: Sequence[Row],
+        columns: Selectors,
+        version: SchemaVersion,
+        at: Txn | None,
+        deadline: Deadline | None,
+    ) -> tuple[Txn, list[Told | None]]:
+        """As `newest_many`."""
+        ...
+
+    def few(
+        self, table: TableId, rows: RowRange, columns: Selectors, version: SchemaVersion, at: Txn, count: int
+    ) -> tuple[list[bytes], list[tuple[Value, ...]]] | None:
+        """The first so many rows of a range at a snapshot that is pinned: their keys, and their values. None: scan."""
+        ...
+
+
 class Backend(TableService, TabletService, Protocol):
     """A whole store: what its master and its shards can be asked, and a few things about it as a whole."""
 
     @property
     def is_local(self) -> bool: ...
+
+    @property
+    def quick(self) -> QuickReads | None:
+        """What only a store in this process can offer."""
+        ...
 
     @property
     def place(self) -> str:

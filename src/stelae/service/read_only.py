@@ -8,10 +8,8 @@ from stelae.model.errors import PermissionDenied
 from stelae.service.backend import Backend
 from stelae.service.table import OPERATIONS
 
-_BESIDES = ("is_local", "place", "newest_cached", "wait_for_room", "close")
+_BESIDES = ("is_local", "quick", "place", "newest_cached", "wait_for_room", "close")
 """What a store has that is no operation."""
-_PERHAPS = ("few", "many", "values")
-"""What only a store in this process has."""
 
 
 class ReadOnlyStore:
@@ -20,7 +18,7 @@ class ReadOnlyStore:
     def __init__(self, store: Backend) -> None:
         self._store = store
         own = [name for name, operation in OPERATIONS.items() if not operation.changes and name != "unpin"]
-        for name in (*own, *_BESIDES, *(name for name in _PERHAPS if hasattr(store, name))):
+        for name in (*own, *_BESIDES):
             setattr(self, name, getattr(store, name))
         for name in (*(name for name, operation in OPERATIONS.items() if operation.changes), "submit"):
             setattr(self, name, self._refuse)

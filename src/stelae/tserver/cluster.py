@@ -89,6 +89,7 @@ class ClusterShard:
     """Carries out what a shard is asked (`OPERATIONS`). Blocking: made and asked by threads that are not the loop's."""
 
     is_local = True
+    quick = None
 
     def __init__(self, parts: ShardParts, serve: Callable[[ClusterShard, Listening], Served]) -> None:
         """`serve` has what comes in at a listener carried out by it."""

@@ -107,8 +107,7 @@ class TabletServer:
         settle = self.changes.settle
         self._writer = TableWriter(shard, tables.schemas_of, settle, is_alone=settings.is_alone)
         self._reader = TableReader(shard, ports.clock, visits.check, settle, is_alone=settings.is_alone)
-        quick = QuickReader(shard, ports.clock, visits.check, self._reader)
-        self.few, self.many, self.values = quick.few, quick.many, quick.values
+        self.quick = QuickReader(shard, ports.clock, visits.check, self._reader)
         self._by_hand = TableUpkeep(shard, upkeep, self.flushing, self.keeper, self.control, master, visits.check)
         self._tickets = tickets = Tickets(
             shard, upkeep, self.keeper, visits, self.wakes, ports, tables, settings, self._reader.ready, self._by_hand

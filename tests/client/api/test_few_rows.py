@@ -184,9 +184,9 @@ def test_values_that_can_be_written_into_are_the_callers_own(db: stelae.Database
 def test_the_quick_way_is_taken(db: stelae.Database) -> None:
     """Else nothing above says anything about it."""
     table, rows = make(db, "text")
-    backend: Any = table._session.backend
+    quick: Any = table._session.backend.quick
     told: list[Any] = []
-    tell, tell_many = backend.few, backend.many
+    tell, tell_many = quick.few, quick.many
 
     def few(*asked: Any) -> Any:
         told.append(tell(*asked))
@@ -196,7 +196,7 @@ def test_the_quick_way_is_taken(db: stelae.Database) -> None:
         told.append(tell_many(*asked))
         return told[-1]
 
-    backend.few, backend.many = few, many
+    quick.few, quick.many = few, many
     list(table.scan(limit=100))
     assert [row["id"] for row in table.scan(start=rows[5]["id"], limit=3)] == [row["id"] for row in rows[5:8]]
     assert told[-1] is not None

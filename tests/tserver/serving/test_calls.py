@@ -225,7 +225,7 @@ def test_each_call_says_and_gives_the_same(which: str, world: StoreWorld) -> Non
 def test_no_operation_is_left_out() -> None:
     """A store has a method for each operation of the table, and nothing else that is asked over a connection."""
     every = {*vars(Backend), *vars(TableService), *vars(TabletService), *vars(BulkBackend)}
-    methods = {name for name in every if not name.startswith("_")} - {"is_local", "place"}
+    methods = {name for name in every if not name.startswith("_")} - {"is_local", "quick", "place"}
     assert methods <= set(dir(RemoteStore))
     assert methods - OPERATIONS.keys() == {"close", "newest_cached", "submit", "wait_for_room"}
     assert OPERATIONS.keys() - methods == {"unpin"}

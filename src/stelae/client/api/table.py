@@ -84,9 +84,7 @@ class Table(OfThisProcess):
         """
         backend = self._session.backend
         if rows == ALL_ROWS and backend.is_local:
-            found = quick_get(
-                self._known.view, backend, backend.newest, key, columns, at, getattr(backend, "values", None)
-            )
+            found = quick_get(self._known.view, backend, backend.newest, key, columns, at, backend.quick)
             if not isinstance(found, Missed):
                 return found
         return self._session.run(self._rows.get(key, columns, at, rows))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 from stelae.client.api.rows import Row as FoundRow
 from stelae.client.arguments.keys import txn_of
@@ -15,9 +14,8 @@ from stelae.client.calls.order import Turn, span_of_row
 from stelae.client.calls.steps import Steps, Write
 from stelae.client.calls.views import TableView
 from stelae.model.errors import InvalidArgument, NotCached, Retryable, SnapshotTooOld, StaleSchema, UnknownOutcome
-from stelae.model.ids import Row, SchemaVersion, TableId, Txn
-from stelae.model.predicate.selectors import Selectors
-from stelae.service.backend import Backend, RowsOnLoop, Values
+from stelae.model.ids import TableId, Txn
+from stelae.service.backend import Backend, QuickReads, RowsOnLoop, Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
 
@@ -33,9 +31,6 @@ class Missed:
 
 _MISSED = Missed()
 
-TellValues: TypeAlias = Callable[[TableId, Row, Selectors, SchemaVersion], tuple[Txn, Any] | None]
-"""What a store in this process may offer (`tserver.quick`): a row's values by name, or just in order."""
-
 
 def quick_get(
     view: TableView,
@@ -44,18 +39,18 @@ def quick_get(
     key: object,
     columns: Sequence[str] | None,
     at: object,
-    tell: TellValues | None = None,
+    quick: QuickReads | None = None,
 ) -> FoundRow | Missed | None:
-    """`Rows.get` where nothing is odd. `newest` is the backend's, or `newest_cached`. `tell`: a quicker way, which may
+    """`Rows.get` where nothing is odd. `newest` is the backend's, or `newest_cached`. `quick`: a quicker way, which may
     read from files."""
     try:
         shape = view.whole if columns is None else view.shape(columns)
         row = view.row_of(key)
-        if tell is not None and at is None and shape.is_flat and not view.has_ages:
-            told = tell(view.id, row, shape.selectors, view.schema.version)
+        if quick is not None and at is None and shape.is_flat and not view.has_ages:
+            told = quick.values(view.id, row, shape.selectors, view.schema.version)
             if told is not None:
                 txn, known = told
-                if type(known) is tuple:
+                if isinstance(known, tuple):
                     return view.found_row(shape, key, row, known, txn)
                 if known is None:
                     return None

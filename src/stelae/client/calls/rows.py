@@ -41,19 +41,14 @@ from stelae.model.errors import (
     WouldBeHidden,
 )
 from stelae.model.hybrid import check_txn, micros_of
-from stelae.model.ids import Micros, Row, SchemaVersion, TableId, Txn
+from stelae.model.ids import Micros, Row, Txn
 from stelae.model.predicate.plan import SCAN_HISTORY_MAX, TimeRange
-from stelae.model.predicate.selectors import Selectors
 from stelae.model.values import show
 from stelae.service.backend import Backend, Values
 from stelae.service.blocks import OrderedBlock
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version as StoredVersion
 
-TellMany: TypeAlias = Callable[
-    [TableId, Sequence[Row], Selectors, SchemaVersion, Txn | None, Deadline | None], tuple[Txn, list[Any]]
-]
-"""What a store in this process may offer (`tserver.quick`): of each row its values by name, or just in order."""
 UpdateFunction: TypeAlias = Callable[[Any], Mapping[str, Any] | None]
 """Of a row, or None if there is none. `Any`: who knows that the row is there need not say so to a type checker."""
 
@@ -323,10 +318,9 @@ def _newest_many(
 ) -> Callable[[Backend, Deadline], tuple[Txn, list[Any]]]:
     def read(backend: Backend, until: Deadline) -> tuple[Txn, list[Any]]:
         if at is not None or not view.has_ages:
-            tell: TellMany | None = getattr(backend, "many", None) if backend.is_local and shape.is_flat else None
-            if tell is not None:
+            if backend.quick is not None and shape.is_flat:
                 with suppress(TabletAway):  # what is behind that is told below
-                    return tell(view.id, rows, shape.selectors, view.schema.version, at, until)
+                    return backend.quick.many(view.id, rows, shape.selectors, view.schema.version, at, until)
             return backend.newest_many(view.id, rows, shape.selectors, at, deadline=until)
         try:
             now = backend.now(view.id, deadline=until)

@@ -9,7 +9,7 @@ With `history = N` the scan finds the rows, and each row's versions are read one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -29,13 +29,11 @@ from stelae.client.calls.versions import long_batch, long_schema, shown_schema, 
 from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
 from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged, StaleSchema
 from stelae.model.hybrid import show_txn
-from stelae.model.ids import Row, SchemaVersion, TableId, Txn
+from stelae.model.ids import Row, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.vector import encode_arrays
 from stelae.model.predicate.plan import ALL_TIME, ScanPredicate
-from stelae.model.predicate.selectors import Selectors
-from stelae.model.ranges import RowRange
-from stelae.model.values import Value, show
+from stelae.model.values import show
 from stelae.service.scans import Binding, ScanAsk
 from stelae.storage.read.scans.shapes import fixed, output_schema, read_shape
 
@@ -45,10 +43,6 @@ _SORTED_BATCH_ROWS = 65_536
 FEW_ROWS = 1_000
 """So many rows are not too many to be held at once."""
 
-TellFew: TypeAlias = Callable[
-    [TableId, RowRange, Selectors, SchemaVersion, Txn, int], tuple[list[bytes], list[tuple[Value, ...]]] | None
-]
-"""What a store in this process may offer (`tserver.quick`)."""
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
@@ -213,14 +207,13 @@ class ScanRun:
 
     def _few(self) -> list[FoundRow] | None:
         """All rows at once, if they are few and the store can tell them quickly; None: they come in batches."""
-        plan, backend = self._plan, self._session.backend
-        tell: TellFew | None = getattr(backend, "few", None) if backend.is_local else None
-        if tell is None or not plan.is_simple:
+        plan, quick = self._plan, self._session.backend.quick
+        if quick is None or not plan.is_simple:
             return None
         view, shape, predicate = plan.view, plan.shape, plan.predicate
         count = FEW_ROWS + 1 if plan.limit is None else plan.limit
         try:
-            found = tell(view.id, predicate.rows.ranges[0], shape.selectors, view.schema.version, self._txn, count)
+            found = quick.few(view.id, predicate.rows.ranges[0], shape.selectors, view.schema.version, self._txn, count)
         except Retryable:
             return None
         if found is None or len(found[0]) > FEW_ROWS:

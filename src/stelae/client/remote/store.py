@@ -33,6 +33,7 @@ class RemoteStore(RemoteTables, RemoteTablets):
     store. Safe for threads; not after a fork: attach again in the child."""
 
     is_local = False
+    quick = None
 
     def __init__(
         self,

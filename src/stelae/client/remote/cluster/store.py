@@ -62,6 +62,7 @@ class ClusterStore(RemoteTables):
     at once, and waits for nobody of `writers`. Safe for threads; not after a fork: connect again in the child."""
 
     is_local = False
+    quick = None
 
     def __init__(
         self,
