@@ -18,14 +18,10 @@ SEEDS = 200
 SHARES = 8
 
 
-KNOWN_FAULTS = {118: "a table that was made while the object store was slow has no tablets on record, and stays so"}
-"""Seeds that fail, and are to be mended: each is still run if it is asked for (STELAE_SEED)."""
-
-
 def _share(number: int) -> list[int]:
     """So many seeds as are promised, in parts that can run side by side."""
     found = seeds(2 * SEEDS)
-    return found if len(found) == 1 else [seed for seed in found[number::SHARES] if seed not in KNOWN_FAULTS]
+    return found if len(found) == 1 else found[number::SHARES]
 
 
 @pytest.mark.parametrize("number", range(SHARES))

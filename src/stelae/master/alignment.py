@@ -8,6 +8,7 @@ with the table's turn, and only then put right.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 from stelae.catalog.value import Catalog
@@ -22,7 +23,7 @@ from stelae.model.ids import SchemaVersion, TableId
 from stelae.ports.clock import Clock
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import AlterTable, DeleteTablets, LoadTable, TabletReport, UnloadTable
-from stelae.registry.tablet_records import is_only_on
+from stelae.registry.tablet_records import TabletRecord, is_only_on
 from stelae.service.deadlines import Deadline
 
 NOT_NOW = (Retryable, UnknownOutcome, PermissionDenied)
@@ -115,7 +116,7 @@ class Alignment:
             return
         if table == CATALOG:
             await self._records.read()
-            await self._records.write((), unplaced(self._records.maps.all(), self._catalog.latest)[1])
+            await self._remove_leftovers(self._records.maps.all())
             for record in self._records.maps.all():  # what was left of others is settled in their turn
                 if not record.server:
                     self.doubt(record.table)
@@ -124,10 +125,18 @@ class Alignment:
             servers = {record.server for record in self._records.maps.with_replaced(table) if record.server}
             for server in sorted(servers):
                 await self._line_up(server, table, deadline)
-            waiting, gone = unplaced(self._records.maps.with_replaced(table), self._catalog.latest)
-            await self._records.write((), gone)
+            waiting = await self._remove_leftovers(self._records.maps.with_replaced(table))
             await self._assignment.create(waiting, deadline)
         self._doubted.pop(table, None)
+
+    async def _remove_leftovers(self, records: Sequence[TabletRecord]) -> list[TabletRecord]:
+        """Remove the records of tablets that nobody will ask for; those still to be created. That a table is not there
+        is believed only when it cannot be made any more: the answer to its creation may have been lost, or be late."""
+        waiting, gone = unplaced(records, self._catalog.latest)
+        if gone:
+            waiting, gone = unplaced(records, await self._catalog.end_doubts())
+            await self._records.write((), gone)
+        return waiting
 
     async def settle_all(self) -> None:
         """Whatever is in doubt, as far as it can be settled now."""

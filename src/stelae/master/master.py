@@ -235,11 +235,9 @@ class Master:
         await self._records.write(records)
         try:
             made = found(await self._execute(*commands, deadline=deadline), name)
-        except (UnknownOutcome, asyncio.CancelledError):
-            raise  # the table may be there: its tablets are settled before the next change, or at the next start
-        except BaseException:
+        except (*_REFUSED, Retryable):
             await self._records.write((), records)
-            raise
+            raise  # after all else the table may be there: its tablets are settled before the next change or at a start
         if made.id != table:
             # Another process changed the catalog in between.
             with made_already(f"table {str(name)!r} is created"):
@@ -356,9 +354,9 @@ class Master:
                 f"zone {ask.name!r}: replicas {ask.replicas}: a store of one process has one replica of each tablet; "
                 "a cluster has more"
             )
-        await self._begin(deadline)
-        check_zone(ask, await self._execute(deadline=deadline))
-        return await self._execute(*space_commands(ask), deadline=deadline)
+        async with self._change(CATALOG, deadline):  # ids are given out one after another, to tables too
+            check_zone(ask, await self._execute(deadline=deadline))
+            return await self._execute(*space_commands(ask), deadline=deadline)
 
     # -- sizes
 

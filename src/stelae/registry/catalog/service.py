@@ -168,6 +168,11 @@ class CatalogService:
             await self._close_time(ts, deadline)
         return self._history.at(ts)
 
+    async def end_doubts(self) -> Catalog:
+        """The newest catalog. What was sent before, and whose answer was lost, is in it or can happen no more."""
+        await self._close_time(max(self.time.tick(), Txn(self._closed_at + 1)), None)
+        return self.latest
+
     async def execute(
         self, *commands: Command, deadline: Deadline | None = None, through: Metastore | None = None
     ) -> Catalog:
