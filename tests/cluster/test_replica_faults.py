@@ -18,6 +18,7 @@ import pytest
 
 import stelae
 from stelae.adapters.liveness import send_signal, wait_for_end
+from stelae.aio import AsyncTable
 from stelae.launch.metastores import metastore_place, open_metastore
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.ports.metastore import Metastore, PutKey
@@ -44,7 +45,8 @@ class Load:
         self._cluster = cluster
         self._is_over = False
         self._errors: list[BaseException] = []
-        self._threads = [Thread(target=self._work, args=(number,), daemon=True) for number in range(WORKERS)]
+        works = [self._work] * WORKERS + [self._work_on_loop]
+        self._threads = [Thread(target=work, args=(number,), daemon=True) for number, work in enumerate(works)]
         for thread in self._threads:
             thread.start()
 
@@ -68,6 +70,23 @@ class Load:
         except BaseException as error:  # noqa: BLE001 - for the test
             self._errors.append(error)
 
+    def _work_on_loop(self, number: int) -> None:
+        """The same for an event loop, which has a connection of its own."""
+        who, history = f"worker {number}", self.history
+        try:
+            with asyncio.Runner() as runner:
+                run = runner.run
+                opening = stelae.aio.connect(self._cluster.address, timeout_s=HANG_S)
+                table = run(run(opening.__aenter__()).table("t"))
+                while not self._is_over:
+                    value, row = history.value(), ROWS[number % len(ROWS)]
+                    put = partial(_put_on_loop, runner, table, {"k": row, "v": value})
+                    history.record(who, "put", {str(row): value}, put)
+                    number += 1
+                run(opening.__aexit__(None, None, None))
+        except BaseException as error:  # noqa: BLE001 - for the test
+            self._errors.append(error)
+
     def wait_for(self, count: int) -> None:
         """Until so many more puts were acknowledged."""
         upto = self.history.outcomes["put ok"] + count
@@ -79,6 +98,10 @@ class Load:
             thread.join(HANG_S)
             assert not thread.is_alive()
         assert not self._errors, self._errors[0]
+
+
+def _put_on_loop(runner: asyncio.Runner, table: AsyncTable, row: dict[str, int]) -> int:
+    return runner.run(table.put(row))
 
 
 def _get(table: stelae.Table, row: int) -> tuple[dict[str, int], int | None]:

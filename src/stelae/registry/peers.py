@@ -173,6 +173,11 @@ class Peer:
         return Begun(wire, call)
 
     @property
+    def awaited(self) -> Wire | None:
+        """The connection on which answers are still to come."""
+        return self._wire if self._under_way and self._wire is not None and not self._wire.is_over else None
+
+    @property
     def _is_full(self) -> bool:
         return self._under_way >= self._settings.requests_max or bool(self._waiting)
 

@@ -72,7 +72,7 @@ class ItemStream:
 
     def _read(self, line: Line) -> tuple[Item | None, Bytes] | None:
         try:
-            frame = line.receive(self._wait_s())
+            frame = self._lines.receive(line, self._wait_s(), self._deadline)
             self._has_begun = True
             item = self._read_item(line, frame)
             error = read_error(frame, STORE_FAULTS) if frame.kind is FrameKind.ERROR else None

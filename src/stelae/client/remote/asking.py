@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, ParamSpec, TypeVar
 
 from stelae.client.remote.answers import ItemStream, receive_result
-from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, Lines, LineSettings
+from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, HasMoved, Lines, LineSettings
 from stelae.ports.blocking import BlockingConnector
 from stelae.ports.clock import Clock
 from stelae.registry.peers import Sign, unsigned
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Asker:
-    """Safe for threads. A call without a deadline has that of `settings.answer_s`."""
+    """Safe for threads. A call without a deadline has that of `settings.answer_s`. `has_moved`: see `lines`."""
 
     def __init__(
         self,
@@ -34,8 +34,9 @@ class Asker:
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
         sign: Sign = unsigned,
+        has_moved: HasMoved | None = None,
     ) -> None:
-        self.lines = Lines(connector, introduce(hello), settings, sign)
+        self.lines = Lines(connector, introduce(hello), settings, sign, has_moved)
         self._clock = clock
         self._settings = settings
 

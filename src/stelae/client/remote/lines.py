@@ -11,11 +11,11 @@ did not come in time is not broken: whoever has it may go on waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Condition
-from typing import Any
+from typing import Any, TypeAlias
 
 from stelae.model.errors import (
     Closed,
@@ -46,14 +46,20 @@ _LAST = (FrameKind.ANSWER, FrameKind.ERROR, FrameKind.END)
 @dataclass(frozen=True, slots=True)
 class LineSettings:
     """`lines_max`: every open scan has one. `connect_s`: how long a connection may take to be made, whatever the
-    deadline. `answer_s`: the deadline of a caller that has none."""
+    deadline. `answer_s`: the deadline of a caller that has none. `silence_s`: after so long without an answer it is
+    found out whether another is to be asked (`HasMoved`)."""
 
     lines_max: int = 32
     connect_s: float = 10.0
     answer_s: float = 60.0
+    silence_s: float = 2.0
 
 
 DEFAULT_LINE_SETTINGS = LineSettings()
+
+HasMoved: TypeAlias = Callable[[Deadline], bool]
+"""Of whoever is silent: whether another has what it had, as somebody else knows. It may be stopped, or cut off, and
+answer when it wakes; nobody waits for that."""
 
 
 class _BrokenIsLost:
@@ -192,7 +198,7 @@ class Line:
 
 class Lines:
     """Safe for threads. Reentrant: a scan that nobody holds may be collected, and give its line back, anywhere.
-    `sign`: adds to each request what its sender says of itself."""
+    `sign`: adds to each request what its sender says of itself. `has_moved`: None where nobody else could know."""
 
     def __init__(
         self,
@@ -200,8 +206,10 @@ class Lines:
         introduction: Introduction,
         settings: LineSettings,
         sign: Sign = unsigned,
+        has_moved: HasMoved | None = None,
     ) -> None:
         self._sign = sign
+        self._has_moved = has_moved
         self._connector = connector
         self._introduction = introduction
         self._settings = settings
@@ -237,6 +245,20 @@ class Lines:
                 if is_last or not line.is_used or not isinstance(error, ConnectionLost):
                     raise
         raise ConnectionLost(f"{self._connector.address}: it could not be asked")
+
+    def receive(self, line: Line, wait_s: float, deadline: Deadline) -> Frame:
+        """The next frame on a line, within so long. ConnectionLost if whoever is at the other end is silent, and
+        another has what it had."""
+        silence_s = self._settings.silence_s
+        while self._has_moved is not None and wait_s > silence_s:
+            try:
+                return line.receive(silence_s)
+            except DeadlineExceeded:
+                wait_s -= silence_s
+                if self._has_moved(deadline.anew().within(min(silence_s, wait_s))):
+                    line.is_broken = True
+                    raise ConnectionLost(f"{line.peer}: it is silent, and another has its rows by now") from None
+        return line.receive(wait_s)
 
     def take(self, deadline: Deadline) -> Line:
         """Overloaded if all are lent and none is given back in time."""

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.changes import ChangesUnderWay
-from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, LineSettings
+from stelae.client.remote.lines import DEFAULT_LINE_SETTINGS, HasMoved, LineSettings
 from stelae.client.remote.pins import RemotePin, RemotePins
 from stelae.client.remote.reads import row_groups
 from stelae.client.remote.scans import RemoteScan
@@ -52,8 +52,8 @@ R = TypeVar("R")
 
 class RemoteTablets:
     """A `TabletService`, but for `submit` and `wait_for_room`. `hello` says who attaches, and to which store. A call
-    without a deadline has that of `settings.answer_s`. `sign`: adds to each request what this side says of itself. Safe
-    for threads; not after a fork."""
+    without a deadline has that of `settings.answer_s`. `sign`: adds to each request what this side says of itself.
+    `has_moved`: whether another has its rows, asked when it is silent. Safe for threads; not after a fork."""
 
     def __init__(
         self,
@@ -62,9 +62,10 @@ class RemoteTablets:
         clock: Clock,
         settings: LineSettings = DEFAULT_LINE_SETTINGS,
         sign: Sign = unsigned,
+        has_moved: HasMoved | None = None,
     ) -> None:
         self.place = connector.address
-        self._rows = Asker(connector, hello, clock, settings, sign)
+        self._rows = Asker(connector, hello, clock, settings, sign, has_moved)
         self.lines = self._rows.lines
         self._pins = RemotePins(self.lines, clock)
         self._changes = ChangesUnderWay(self.place)

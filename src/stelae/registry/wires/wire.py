@@ -30,6 +30,8 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         self._calls = OpenCalls(self._loop, self._end_late)
         self._ending: set[asyncio.Task[None]] = set()
+        self.heard = 0
+        """How often anything came."""
         self.is_over = False
         self.is_stale = False
         """Whoever is at the other end has said that another one is to be asked."""
@@ -107,6 +109,7 @@ class Wire:
 
     def _hear(self) -> None:
         """Answers have come: no task is woken for them."""
+        self.heard += 1
         try:
             while (frame := self._connection.take()) is not None:
                 self._take(frame)
@@ -198,6 +201,10 @@ class Wire:
     async def _hang_up(self) -> None:
         with suppress(StelaeError):
             await self._connection.close()
+
+    def give_up(self, why: str) -> None:
+        """What is under way ends as when the connection breaks."""
+        self._break(ConnectionLost(f"{self._name}: {why}"))
 
     async def close(self, error: StelaeError) -> None:
         self._break(error)

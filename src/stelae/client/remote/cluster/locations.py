@@ -47,6 +47,19 @@ class Locations:
             found = self._known.get(table)
             return found if found is not None else self._ask(table, deadline)
 
+    def find_anew(self, table: TableId, deadline: Deadline) -> TableRoutes:
+        """Asked for whatever is known of them."""
+        known = self._known.get(table)
+        if known is not None:
+            self.doubt(table, known)
+        return self.find(table, deadline)
+
+    def tables_of(self, shard: str) -> list[TableId]:
+        """Those that have rows there, as far as is known."""
+        with self._lock:
+            known = self._doubted | self._known
+        return [table for table, routes in known.items() if shard in routes.shards]
+
     def doubt(self, table: TableId, routes: TableRoutes) -> None:
         """These proved wrong, or a shard of them is away: ask again before they are used."""
         with self._lock:

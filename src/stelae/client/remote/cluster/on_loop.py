@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from stelae.client.calls.retries import Attempts
 from stelae.client.remote.cluster.routes import TableRoutes
 from stelae.client.remote.cluster.routing import Routing
+from stelae.client.remote.cluster.silence import SilentPeers
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts_on_loop
 from stelae.client.remote.on_loop import begin_row
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
@@ -33,6 +34,7 @@ class ClusterRowsOnLoop:
         self._peers: dict[str, Peer] = {}
         self._is_over = False
         self._finding: dict[TableId, asyncio.Task[TableRoutes]] = {}
+        self._silent = SilentPeers(self._peers, routing)
 
     async def newest(
         self, table: TableId, row: Row, columns: Selectors, at: Txn | None, deadline: Deadline
@@ -41,6 +43,7 @@ class ClusterRowsOnLoop:
         routing.changes.check()
         routes = routing.locations.known(table) or await self._find(table, deadline)
         shard = routes.shard_of(row)
+        self._silent.watch()
         try:
             found = await self._peer(shard).ask(ops.NEWEST, deadline, table, row, columns, at)
         except (Retryable, UnknownOutcome) as error:
@@ -57,6 +60,7 @@ class ClusterRowsOnLoop:
         routing = self._routing
         with routing.changes.counted():
             routes = routing.locations.known(table) or await self._find(table, deadline)
+            self._silent.watch()
 
             async def send_part(shard: str, part: Sequence[OrderedBlock]) -> Txn:
                 peer = self._peer(shard)
@@ -100,6 +104,7 @@ class ClusterRowsOnLoop:
         peer = None if shard is None else self._peers.get(shard)
         if routes is None or shard is None or peer is None:
             return None
+        self._silent.watch()
         begun = begin_row(peer, routing.changes, table, block, deadline, ended)
         return None if begun is None else ShardWrite(begun, routing, table, routes, shard)
 
@@ -131,9 +136,11 @@ class ClusterRowsOnLoop:
     async def retire(self) -> None:
         self._is_over = True
         await asyncio.gather(*(peer.retire() for peer in self._peers.values()))
+        self._silent.close()
 
     async def close(self) -> None:
         self._is_over = True
+        self._silent.close()
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
 

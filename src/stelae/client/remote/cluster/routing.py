@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock
 from typing import TypeVar
@@ -43,6 +43,9 @@ E = TypeVar("E", bound=StelaeError)
 
 _NAMED = (Unavailable, Overloaded, TabletAway, DeadlineExceeded, DiskFull, DiskFailed, ConnectionLost)
 """Errors that are told with the name of the shard that raised them."""
+
+_ASKED_ABOUT_MAX = 4
+"""So many tables of a silent shard are asked about at once: as a rule the first one tells."""
 
 
 def is_doubtful(error: StelaeError) -> bool:
@@ -163,6 +166,15 @@ class Routing:
             if told is error:
                 raise
             raise told from error
+
+    def has_moved(self, shard: str, deadline: Deadline) -> bool:
+        """Whether a table's rows that a shard had are all another's by now: asked when it is silent. Who is stopped or
+        cut off for longer than its lease is followed by others, one tablet after the other. No, if nobody says so."""
+        for table in self.locations.tables_of(shard)[:_ASKED_ABOUT_MAX]:
+            with suppress(StelaeError):
+                if shard not in self.locations.find_anew(table, deadline).shards:
+                    return True
+        return False
 
     def explain(self, table: TableId, routes: TableRoutes, shard: str, error: E) -> E:
         """What to tell of an error of a shard; if it may not have the rows, the routes are doubted."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -28,7 +29,7 @@ from stelae.client.remote.cluster.routing import Routing, Shards
 from stelae.client.remote.cluster.scans import ClusterScan
 from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts
-from stelae.client.remote.lines import Lines
+from stelae.client.remote.lines import Lines, LineSettings
 from stelae.client.remote.tables import RemoteTables
 from stelae.client.remote.tablets import RemoteTablets
 from stelae.model.errors import Closed, NotCached, Unavailable
@@ -53,6 +54,8 @@ from stelae.wire.handshake import Introduction
 from stelae.wire.hello import Hello
 
 OpenPeer = Callable[[str, Sign], Peer]
+SHARD_LINES = LineSettings(connect_s=5.0)
+"""To one that does not let in anybody in that time: another may lead soon."""
 """Connects the running event loop to a shard, by its name."""
 
 
@@ -87,7 +90,9 @@ class ClusterStore(RemoteTables):
         self._open_peer = open_peer
 
         def make_shard(name: str) -> RemoteTablets:
-            return RemoteTablets(connect(name), hello, clock, sign=self._routing.seen.sign)
+            routing = self._routing
+            has_moved = partial(routing.has_moved, name)
+            return RemoteTablets(connect(name), hello, clock, SHARD_LINES, routing.seen.sign, has_moved)
 
         self._shards = Shards(make_shard, callers)
         self._routing = Routing(
