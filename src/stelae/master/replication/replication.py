@@ -357,6 +357,8 @@ class Replication:
         zone = zone_of(self._catalog.latest, record.table)
         if (record.server, record.epoch) != (server_of(wanted.leader), wanted.epoch) or zone is None:
             return MembersNow(wanted.tablet, refusal=f"{record.server} leads it, in epoch {record.epoch}")
+        if record.phase is not TabletPhase.RUNNING:  # whoever creates it, or replaces it, writes its record
+            return MembersNow(wanted.tablet, refusal="it is not recorded as running yet, or others are in its place")
         if wanted.resigns:
             self._stuck[record.tablet] = (record.epoch, self._clock.monotonic_s())
             return MembersNow(wanted.tablet, refusal="another member is to lead it, if one can be reached")
