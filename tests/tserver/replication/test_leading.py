@@ -122,7 +122,7 @@ def test_a_tablet_opens_with_a_new_member_in_the_place_of_one_that_is_gone_for_g
     (changing,) = leader.leading.look(0.0, 3.0, 9.0)
     assert changing.wanted == MembersWanted(TABLET, "me", 2, 1, ("me", "other", "new/0@log"))
     leader.leading.take_members(MembersNow(TABLET, 2, ("me", "other", "new/0@log")))
-    assert not led.is_open, "one that counts has not answered"
+    assert TABLET not in leader.engine.shard.tablets(), "one that counts has not answered"
     (changing,) = leader.leading.look(4.0, 3.0, 9.0)
     assert changing.wanted == MembersWanted(TABLET, "me", 2, 2, ("me", "new/0@log"))
     leader.leading.take_members(MembersNow(TABLET, 3, ("me", "new/0@log")))
