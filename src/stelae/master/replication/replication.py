@@ -246,6 +246,7 @@ class Replication:
 
     async def tend(self) -> None:
         """Elect leaders where there are none, have those lead that do not yet, and bring replicas back."""
+        await self._records.settle()
         if not any(record.replicas for record in self._records.maps.all()):
             return
         lives, drained = await self._read_shards()
@@ -311,6 +312,7 @@ class Replication:
             and record.phase is TabletPhase.RUNNING
             and record.table in tables
             and record.tablet not in self._resizing
+            and not self._records.is_in_doubt(record.table)
         ]
 
     async def _remind(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:
