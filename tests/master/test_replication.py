@@ -277,6 +277,17 @@ def test_what_breaks_the_rules_is_refused_and_changes_nothing(wishes: Wishes, wh
     assert wishes.stored() == wishes.record
 
 
+@pytest.mark.parametrize("phase", [TabletPhase.CREATING, TabletPhase.REPLACED])
+def test_the_record_of_a_tablet_that_is_being_made_or_replaced_is_left_to_who_does_that(
+    wishes: Wishes, phase: TabletPhase
+) -> None:
+    """Otherwise a tablet that another has replaced would be recorded as one that is still being made."""
+    wishes.record = msgspec.structs.replace(wishes.record, phase=phase)
+    wishes.office.run(wishes.records.write([wishes.record]))
+    assert "not recorded as running" in wishes.ask(A, B).refusal
+    assert wishes.stored() == wishes.record
+
+
 def test_each_of_several_wishes_is_answered(wishes: Wishes) -> None:
     wanted = [
         MembersWanted(TabletId(99), A, 4, 7, (A, B)),

@@ -16,7 +16,7 @@ from stelae.model.declare import columns, declare
 from stelae.model.errors import Corruption, NotFound
 from stelae.model.ids import TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
-from stelae.ports.metastore import PutKey
+from stelae.ports.metastore import PutKey, Revision
 from stelae.registry import tablet_records
 from stelae.registry.alterations import commands_of
 from stelae.registry.control import cut_ranges
@@ -59,11 +59,12 @@ def test_records_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) 
 
     async def job(store: SimMetastore) -> None:
         many = [record(tablet, table) for table in (20, 300) for tablet in range(1, 20)]
-        await write_tablets(store, many)
+        known: dict[str, Revision] = {}
+        await write_tablets(store, known, many)
         assert await read_tablets(store) == many
-        await write_tablets(store, [], many[::2])
+        await write_tablets(store, known, [], many[::2])
         assert await read_tablets(store) == many[1::2]
-        await write_tablets(store, [], many)
+        await write_tablets(store, known, [], many)
         assert await read_tablets(store) == []
 
     with_store(job)

@@ -16,12 +16,15 @@ from stelae.assembly.world import StoreSettings
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.launch.local import LocalStore, shard_settings
 from stelae.model.declare import columns, declare
-from stelae.model.errors import DiskFull, Overloaded, PartialWrite, StelaeError, UnknownOutcome
-from stelae.model.ids import Txn
+from stelae.model.errors import DiskFull, Overloaded, PartialWrite, StelaeError, TabletAway, UnknownOutcome
+from stelae.model.ids import Row, TabletId, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS
+from stelae.model.ranges import RowRange
 from stelae.service.tables import CreateAsk
 from stelae.storage.shard import Commit
+from stelae.storage.tablet.state import new_tablet
 from stelae.tserver.writing import TableWriter
+from tests.storage import engine as world
 
 SCHEMA = declare({"id": "int64"}, [columns("data", {"text": "string"})])
 
@@ -86,3 +89,20 @@ def test_what_is_told_of_parts_is_true_of_a_beginning(
         writer._outcome(commits, refusal, None)
     assert type(raised.value) is told
     assert getattr(raised.value, "durable", 0) == durable
+
+
+@pytest.mark.parametrize(("first", "durable"), [(1, 4), (5, 0)])
+def test_of_rows_that_another_server_has_by_now_those_before_are_written_and_the_rest_is_refused(
+    first: int, durable: int
+) -> None:
+    """Whoever sent them knows where the tablets were: this server has the first alone, and once had the next."""
+    engine = world.Engine(SCHEMA)
+    shard, until = engine.shard, key_of(SCHEMA, 5)
+    with shard.lock:
+        shard.install([new_tablet(TabletId(2), world.TABLE, RowRange(Row(b""), until), SCHEMA)], [TabletId(1)])
+    writer = TableWriter(shard, lambda _: [SCHEMA], lambda *_: None)
+    numbers = range(first, 10)
+    frame = pa.table({"id": pa.array(numbers, pa.int64()), "text": [str(each) for each in numbers]})
+    commits, error = writer._let_in(world.TABLE, blocks_of(SCHEMA, frame))
+    assert sum(count for count, _ in commits) == durable
+    assert isinstance(error, TabletAway)

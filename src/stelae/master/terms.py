@@ -15,6 +15,7 @@ from stelae.master.links import ShardServers
 from stelae.master.master import Master
 from stelae.master.removal import Removal
 from stelae.master.replication.draining import Draining
+from stelae.master.replication.replication import Replication
 from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
@@ -76,12 +77,26 @@ class Term:
             await asyncio.sleep(_CHANGES_S)
 
     async def lead_replicas(self) -> None:
-        """See to it that every tablet with several replicas has a leader, and as many of them as it should have."""
-        while not self._is_over:
-            if self.master.knows_tablets and self.master.replication is not None:
-                with suppress(Retryable, UnknownOutcome):
-                    await self.master.replication.tend()
-            await asyncio.sleep(_REPLICAS_S)
+        """See to it that every tablet with several replicas has a leader, and as many of them as it should have. What
+        leaders hand over is done beside that: it takes long."""
+        handing_over: asyncio.Task[None] | None = None
+        try:
+            while not self._is_over:
+                if self.master.knows_tablets and self.master.replication is not None:
+                    with suppress(Retryable, UnknownOutcome):
+                        await self.master.replication.tend()
+                    if self.master.replication.has_leaving and (handing_over is None or handing_over.done()):
+                        handing_over = asyncio.create_task(self._hand_over(self.master.replication), name="term")
+                await asyncio.sleep(_REPLICAS_S)
+        finally:
+            if handing_over is not None:
+                handing_over.cancel()
+                await asyncio.gather(handing_over, return_exceptions=True)
+
+    @staticmethod
+    async def _hand_over(replication: Replication) -> None:
+        with suppress(Retryable, UnknownOutcome):  # it is tried again while there is anything to hand over
+            await replication.hand_over()
 
     async def watch_leases(self) -> None:
         """See which shards renew their leases: beside all else, since who looks too seldom may call nobody silent."""

@@ -9,21 +9,22 @@ it shows up it is deleted. A dropped table's tablets keep their phase: the catal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from enum import IntEnum
 
 import msgspec
 
-from stelae.model.errors import Corruption
+from stelae.model.errors import Corruption, Unavailable
 from stelae.model.ids import TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
-from stelae.ports.metastore import Change, DeleteKey, IsAbsent, Metastore, ModRevisionIs, PutKey
+from stelae.ports.metastore import Change, Compare, DeleteKey, IsAbsent, Metastore, ModRevisionIs, PutKey, Revision
 from stelae.registry.decoding import number_of
 from stelae.registry.replication.members import server_of
 
 TABLETS_PREFIX = "tablets/"
 NEXT_TABLET_KEY = "ids/tablet"
-_CHANGES_MAX = 100
+_CHANGES_MAX = 60
+"""Of one transaction; each has a compare. Even: pairs of records are written together."""
 _PAGE = 1_000
 _FIRST_ID = 16
 
@@ -72,15 +73,24 @@ def tablet_key(table: TableId, tablet: TabletId) -> str:
     return f"{TABLETS_PREFIX}{table:016x}/{tablet:016x}"
 
 
+class RecordsChanged(Unavailable):
+    """A tablet's record is not as it was known: nothing was written, and it has to be read again."""
+
+
 async def read_tablets(store: Metastore, table: TableId | None = None) -> list[TabletRecord]:
     """All of them, or a table's, as of one moment, by table and id."""
-    found: list[TabletRecord] = []
+    return [record for record, _ in await read_revisions(store, table)]
+
+
+async def read_revisions(store: Metastore, table: TableId | None = None) -> list[tuple[TabletRecord, Revision]]:
+    """The same, each with the revision that wrote it."""
+    found: list[tuple[TabletRecord, Revision]] = []
     prefix = TABLETS_PREFIX if table is None else f"{TABLETS_PREFIX}{table:016x}/"
     read = await store.range(prefix, limit=_PAGE)
     while True:
         for entry in read.entries:
             try:
-                found.append(_DECODER.decode(entry.value))
+                found.append((_DECODER.decode(entry.value), entry.mod_revision))
             except msgspec.MsgspecError as error:
                 raise Corruption(f"the record of a tablet cannot be read: {error}", entry.key) from None
         if not read.more:
@@ -89,12 +99,30 @@ async def read_tablets(store: Metastore, table: TableId | None = None) -> list[T
         read = await store.range(prefix, start=after, limit=_PAGE, revision=read.revision)
 
 
-async def write_tablets(store: Metastore, puts: Sequence[TabletRecord], removed: Iterable[TabletRecord] = ()) -> None:
-    """In pieces, if there are many: each record is whole, whatever happens in between."""
+async def write_tablets(
+    store: Metastore,
+    known: MutableMapping[str, Revision],
+    puts: Sequence[TabletRecord],
+    removed: Iterable[TabletRecord] = (),
+) -> None:
+    """In pieces, if there are many: each record is whole, whatever happens in between. `known`: by key, the revisions
+    that wrote the records as they are known, which is kept up. RecordsChanged if one was written since: so what is
+    sent, and arrives after something else was written, changes nothing."""
     changes: list[Change] = [PutKey(tablet_key(each.table, each.tablet), _ENCODER.encode(each)) for each in puts]
     changes += [DeleteKey(tablet_key(each.table, each.tablet)) for each in removed]
     for at in range(0, len(changes), _CHANGES_MAX):
-        await store.txn([], changes[at : at + _CHANGES_MAX])
+        some = [each for each in changes[at : at + _CHANGES_MAX] if isinstance(each, PutKey | DeleteKey)]
+        outcome = await store.txn([_unchanged(each.key, known.get(each.key)) for each in some], some)
+        if not outcome.succeeded:
+            raise RecordsChanged("the record of a tablet is not as this master knew it: it is read again")
+        for each in some:
+            known.pop(each.key, None)
+            if isinstance(each, PutKey):
+                known[each.key] = outcome.revision
+
+
+def _unchanged(key: str, revision: Revision | None) -> Compare:
+    return IsAbsent(key) if revision is None else ModRevisionIs(key, revision)
 
 
 def is_only_on(record: TabletRecord, servers: Collection[str]) -> bool:

@@ -171,8 +171,10 @@ class TableWriter:
         if count == 1 or state.rows.stop is None or ordered.last < state.rows.stop:
             parts = [ordered]
         else:
-            starts = [each.rows.start for each in self._shard.of_table(table)][1:]
-            parts = [part for _, part in split_blocks(ordered, starts)]
+            # Where tablets end, too: what follows may be on another server.
+            ranges = [each.rows for each in self._shard.of_table(table)]
+            bounds = {bound for rows in ranges for bound in (rows.start, rows.stop) if bound}
+            parts = [part for _, part in split_blocks(ordered, sorted(bounds))]
         for part in parts:
             try:
                 commit = self._apply(table, part, None, False, is_first=not commits)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import pytest
 
 from stelae.format.log.copies import ReplicaKept
+from stelae.model.errors import DiskFull
 from stelae.model.ids import Index, SchemaVersion, TableId, Txn
 from stelae.model.schema import TableSchema
 from stelae.registry.control import Lead
+from stelae.registry.replication.members import MembersNow, MembersWanted
 from stelae.storage.replicas.replica import NOWHERE
 from stelae.tserver.lives import TabletLives
 from stelae.tserver.replication import leading as module
@@ -77,3 +79,52 @@ def test_a_new_tablet_has_had_no_readers(leader: Leader) -> None:
     leader.answer()
     assert version_of(leader) == SCHEMA.version
     assert leader.expected == []
+
+
+# -- what does not open
+
+
+def test_a_tablet_whose_first_record_the_disk_refuses_opens_when_it_is_asked_for_again(leader: Leader) -> None:
+    leader.engine.disk.fail("sync", DiskFull, 2)  # the promise is written down, the record behind it is not
+    leader.lead(2)
+    assert TABLET not in leader.leading.led
+    assert leader.engine.shard.replicas[TABLET].promised == 2
+    leader.lead(2)
+    leader.answer()
+    assert version_of(leader) == SCHEMA.version
+
+
+def test_a_tablet_that_fails_to_open_says_why_and_opens_when_it_is_asked_for_again(leader: Leader) -> None:
+    reasons = [ArithmeticError("nobody expects this")]
+
+    def fail_once(_: TableId) -> None:
+        if reasons:
+            raise reasons.pop()
+
+    leader.leading._expect_pins = fail_once
+    others = Lead(TABLET, TABLE, 2, 1, ("me",), 1, Txn(0))
+    with pytest.raises(ArithmeticError, match="nobody expects this"):
+        leader.leading.lead([others])
+    assert TABLET not in leader.leading.led
+    assert TABLET not in leader.engine.shard.tablets()
+    leader.leading.lead([others])
+    assert leader.leading.led[TABLET].is_open
+    assert version_of(leader) == SCHEMA.version
+
+
+def test_a_tablet_opens_with_a_new_member_in_the_place_of_one_that_is_gone_for_good(leader: Leader) -> None:
+    """The other member has lost its disk before it said anything in this epoch, and none may be dropped."""
+    leader.lead(2)
+    leader.leading.add([(TABLET, 2, "new/0@log")])
+    led = leader.leading.led[TABLET]
+    with leader.engine.shard.lock:
+        led.others["new/0@log"].matched = Index(led.quorum.here)
+    (changing,) = leader.leading.look(0.0, 3.0, 9.0)
+    assert changing.wanted == MembersWanted(TABLET, "me", 2, 1, ("me", "other", "new/0@log"))
+    leader.leading.take_members(MembersNow(TABLET, 2, ("me", "other", "new/0@log")))
+    assert TABLET not in leader.engine.shard.tablets(), "one that counts has not answered"
+    (changing,) = leader.leading.look(4.0, 3.0, 9.0)
+    assert changing.wanted == MembersWanted(TABLET, "me", 2, 2, ("me", "new/0@log"))
+    leader.leading.take_members(MembersNow(TABLET, 3, ("me", "new/0@log")))
+    assert led.is_open
+    assert version_of(leader) == SCHEMA.version

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stelae.master.records import Records
+from stelae.master.replication.asking import ask_within
 from stelae.master.replication.choosing import choose_leader, is_there, zone_of
 from stelae.master.servers import Servers
 from stelae.model.errors import Retryable, UnknownOutcome
@@ -75,6 +76,8 @@ class Elections:
         self._clock = clock
         self._tell = tell
         self._lead = lead
+        self.changing = asyncio.Lock()
+        """Held by whoever writes a record, since it was last looked at: nobody is asked anything meanwhile."""
         self._sight = ShardSight()
         self._reached: dict[tuple[TabletId, int], float] = {}
         """Since when a member is reached from here that the tablet's leader, in that epoch, does not reach."""
@@ -113,28 +116,33 @@ class Elections:
     # -- leaders that resign
 
     async def hand_over(self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str]) -> None:
-        """Have others lead what is led by drained shards. What is under way there is waited for; where that takes too
-        long, or no other answers, the leader stays, and it is tried again."""
-        able = [
-            record
-            for record in records
-            if any(self._may_lead(name, lives) and server_of(name) not in drained for name in record.replicas)
+        """Have others lead what is led by drained shards. Asked to resign is only who has another member that answers
+        now. What is under way there is waited for; where that takes too long the leader stays, and it is tried
+        again."""
+        for at in range(0, len(records), _TOGETHER_MAX):
+            able = await self._find_followed(records[at : at + _TOGETHER_MAX], lives, drained)
+            await self._resign(able, lives, drained, is_forced=False)
+
+    async def _find_followed(
+        self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str] = ()
+    ) -> list[TabletRecord]:
+        """Those that another member has that answers now, and is not drained."""
+        others = [
+            [each for each in record.replicas if server_of(each) not in {record.server, *drained}] for record in records
         ]
-        await self._resign(able, lives, drained, is_forced=False)
+        asked = sorted({name for names in others for name in names if self._may_lead(name, lives)})
+        answers = await self._ask_members(asked)
+        return [
+            record
+            for record, names in zip(records, others, strict=True)
+            if any(record.tablet in answers.get(name, {}) for name in names)
+        ]
 
     async def give_up(self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str]) -> None:
         """Have others lead what their leaders cannot lead, because they do not reach the other members. A master must
         have reached one of these for a while: one that has just come back is soon reached by its leader, too. Writes
         under way may count or not."""
-        others = sorted({name for record in records for name in record.replicas if self._may_lead(name, lives)})
-        answers = await self._ask_members(others)
-        able = [
-            record
-            for record in records
-            if any(
-                record.tablet in answers.get(name, {}) for name in record.replicas if server_of(name) != record.server
-            )
-        ]
+        able = await self._find_followed(records, lives)
         now_s, before = self._clock.monotonic_s(), self._reached
         self._reached = {(each.tablet, each.epoch): before.get((each.tablet, each.epoch), now_s) for each in able}
         able = [each for each in able if now_s - self._reached[each.tablet, each.epoch] >= REACHED_S]
@@ -159,7 +167,8 @@ class Elections:
                 some = mine[at : at + _TOGETHER_MAX]
                 request = ResignTablets(tuple((record.tablet, record.epoch) for record in some), is_forced)
                 with suppress(*_LOST):  # it may have resigned: that is seen when it is asked next, to this or to lead
-                    report = await self._servers.link(server).ask(request, Deadline(self._clock, RESIGN_S))
+                    asked = self._servers.link(server).ask(request, Deadline(self._clock, RESIGN_S))
+                    report = await ask_within(RESIGN_S, asked)
                     await self.elect(find_resigned(some, [report]), lives, drained)
 
     # -- others
@@ -171,7 +180,7 @@ class Elections:
         members = sorted({name for each in vacant for name in each.record.replicas if self._may_lead(name, lives)})
         answers = await self._ask_members(members)
         leading = Counter(record.server for record in self._records.maps.all() if record.replicas)
-        elected: list[TabletRecord] = []
+        elected: dict[TabletId, TabletRecord] = {}
         for each in vacant:
             record = each.record
             zone = zone_of(self._catalog.latest, record.table)
@@ -181,21 +190,23 @@ class Elections:
                 continue
             leader, left = chosen
             leading[server_of(leader)] += 1
-            elected.append(
-                msgspec.structs.replace(
-                    record,
-                    server=server_of(leader),
-                    incarnation=lives[server_of(leader)].incarnation,
-                    replicas=left,
-                    epoch=record.epoch + 1,
-                    version=record.version + 1,
-                    above=each.above,
-                )
+            elected[record.tablet] = msgspec.structs.replace(
+                record,
+                server=server_of(leader),
+                incarnation=lives[server_of(leader)].incarnation,
+                replicas=left,
+                epoch=record.epoch + 1,
+                version=record.version + 1,
+                above=each.above,
             )
-        await self._records.write(elected)
-        for record in elected:
+        async with self.changing:
+            now = {record.tablet: record for record in self._records.maps.all()}
+            chosen_for = [each.record for each in vacant if each.record.tablet in elected]
+            leading_next = [elected[each.tablet] for each in chosen_for if now.get(each.tablet) == each]
+            await self._records.write(leading_next)  # of the others something has changed since the members were asked
+        for record in leading_next:
             self._tell(LeaderElected(record.table, record.tablet, record.server, record.epoch, record.replicas))
-        await self._lead(elected)
+        await self._lead(leading_next)
 
     async def _ask_members(self, members: Iterable[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
         """What each of these members that answers has replicas of, by the ids of the members. A server that has another
@@ -216,7 +227,8 @@ class Elections:
     async def _ask_report(self, server: str) -> TabletReport | None:
         """None: it does not answer."""
         with suppress(*_LOST):
-            return await self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
+            asked = self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
+            return await ask_within(ANSWER_S, asked)
         return None
 
 

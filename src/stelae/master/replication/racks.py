@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stelae.catalog.objects import Zone
 from stelae.model.errors import Unavailable
 from stelae.model.words import counted
+from stelae.registry.incarnations import ShardLife
 
 
 def node_of(server: str) -> str:
@@ -76,3 +78,9 @@ class Racks:
 
 
 ANYWHERE = Racks()
+
+
+def racks_of(zone: Zone | None, lives: Mapping[str, ShardLife]) -> Racks:
+    """What a zone says of racks, and where the shards stand."""
+    known = {server: life.rack for server, life in lives.items() if life.rack}
+    return Racks(() if zone is None else zone.racks, known)

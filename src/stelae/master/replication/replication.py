@@ -20,12 +20,13 @@ import msgspec
 from stelae.catalog.objects import Zone, ZoneId
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
+from stelae.master.replication.asking import ask_within, find_silent
 from stelae.master.replication.choosing import is_there, lead_of, place_replicas, zone_of
 from stelae.master.replication.elections import ANSWER_S, Elections, find_resigned
 from stelae.master.replication.leftovers import Leftovers, look_for_leftovers
-from stelae.master.replication.racks import Racks
+from stelae.master.replication.racks import racks_of
 from stelae.master.servers import Servers
-from stelae.model.errors import Deposed, NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.errors import NotFound, Retryable, Unavailable, UnknownOutcome
 from stelae.model.events import Listener
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
@@ -77,7 +78,9 @@ class Replication:
         self._descriptors = descriptors
         self._clock = clock
         self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon)
-        self._changing = asyncio.Lock()
+        self._changing = self._elections.changing
+        self._handing_over = asyncio.Lock()
+        self.has_leaving = False  # whether there is anything to hand over
         self._stuck: dict[TabletId, tuple[int, float]] = {}
         """Tablets whose leaders wish that others lead them: in which epoch they lead, and when they last said so."""
         self._resizing: set[TabletId] = set()
@@ -97,12 +100,12 @@ class Replication:
         found = self._catalog.latest.zones[zone]
         if found.replicas > 1 or found.racks:
             lives = {life.name: life for life in await read_lives(self._store)}
-            _racks(found, lives).check(found.replicas, await self._usable(found, lives))
+            racks_of(found, lives).check(found.replicas, await self._usable(found, lives))
 
     async def _usable(self, zone: Zone | None, lives: Mapping[str, ShardLife]) -> Sequence[str]:
         """Shards for new tablets: those that are drained only if there are too few others."""
         usable = await self._servers.placeable()
-        if zone is None or _racks(zone, lives).room_for(zone.replicas, usable) >= zone.replicas:
+        if zone is None or racks_of(zone, lives).room_for(zone.replicas, usable) >= zone.replicas:
             return usable
         now_s, drained = self._clock.monotonic_s(), await read_drained(self._store)
         return (*usable, *(name for name in sorted(drained) if name not in usable and self._is_heard(name, now_s)))
@@ -112,7 +115,7 @@ class Replication:
         zone = zone_of(self._catalog.latest, table)
         if zone is None or not zone.racks:
             return servers
-        racks = _racks(zone, {life.name: life for life in await read_lives(self._store)})
+        racks = racks_of(zone, {life.name: life for life in await read_lives(self._store)})
         racks.check(1, servers)
         return [server for server in servers if racks.allows(server)]
 
@@ -129,7 +132,7 @@ class Replication:
             count = 1 if zone is None else zone.replicas
             usable = await self._usable(zone, lives)
             known = (*self._records.maps.all(), *placed)
-            chosen = place_replicas(len(mine), count, usable, known, silent, _racks(zone, lives))
+            chosen = place_replicas(len(mine), count, usable, known, silent, racks_of(zone, lives))
             for record, members in zip(mine, chosen, strict=True):
                 life = lives[members[0]]
                 placed.append(
@@ -154,11 +157,11 @@ class Replication:
                 hosted.setdefault(server, []).append(NewTablet(record.tablet, record.table, record.rows))
         asked = (self._servers.link(server).ask(HostTablets(tuple(mine)), deadline) for server, mine in hosted.items())
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        silent = _silent(hosted, answers)
+        silent = find_silent(hosted, answers)
         ready = [record for record in records if silent.isdisjoint(record.servers)]
         return await self._lead(ready, deadline), silent
 
-    async def _lead(self, records: Sequence[TabletRecord], deadline: Deadline | None = None) -> set[TabletId]:
+    async def _lead(self, records: Sequence[TabletRecord], deadline: Deadline | None) -> set[TabletId]:
         """Ask leaders to lead what their records say. Which tablets are open then."""
         wanted = {record.tablet: record for record in records}
         return {
@@ -168,22 +171,24 @@ class Replication:
             if each.is_open and each.tablet in wanted and each.led == wanted[each.tablet].epoch
         }
 
-    async def _lead_soon(self, records: Sequence[TabletRecord]) -> None:
-        """The same, and who does not answer in a while is not waited for."""
-        await self._lead(records, Deadline(self._clock, LEAD_S))
+    async def _lead_soon(self, records: Sequence[TabletRecord]) -> list[TabletReport]:
+        """The same, and who does not answer in a while is not waited for. What those say that answer."""
+        return await self._ask_to_lead(records, Deadline(self._clock, LEAD_S), LEAD_S)
 
-    async def _ask_to_lead(self, records: Sequence[TabletRecord], deadline: Deadline | None) -> list[TabletReport]:
-        """What those say that answer."""
+    async def _ask_to_lead(
+        self, records: Sequence[TabletRecord], deadline: Deadline | None, seconds: float | None = None
+    ) -> list[TabletReport]:
         by_leader: dict[str, list[Lead]] = {}
         for record in records:
             zone = zone_of(self._catalog.latest, record.table)
             least = 1 if zone is None else zone.min_replicas
             by_leader.setdefault(record.server, []).append(lead_of(record, least))
         asked = (
-            self._servers.link(server).ask(LeadTablets(tuple(mine)), deadline) for server, mine in by_leader.items()
+            ask_within(seconds, self._servers.link(server).ask(LeadTablets(tuple(mine)), deadline))
+            for server, mine in by_leader.items()
         )
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        _silent(by_leader, answers)
+        find_silent(by_leader, answers)
         return [answer for answer in answers if isinstance(answer, TabletReport)]
 
     async def resize(
@@ -206,7 +211,7 @@ class Replication:
             hosting = HostReplicas(report.made)
             others = [server for server in first.servers if server != first.server]
             asked = (self._servers.link(server).ask(hosting, deadline) for server in others)
-            silent = _silent(others, await asyncio.gather(*asked, return_exceptions=True))
+            silent = find_silent(others, await asyncio.gather(*asked, return_exceptions=True))
             if silent:
                 raise Unavailable(f"not all members of tablet {first.tablet} answer: {', '.join(sorted(silent))}")
             async with self._changing:
@@ -226,7 +231,7 @@ class Replication:
         await self._lead(new, deadline)
         gone = DeleteTablets(tuple(record.tablet for record in old))
         asked = (self._servers.link(server).ask(gone, deadline) for server in first.servers)
-        _silent(first.servers, await asyncio.gather(*asked, return_exceptions=True))
+        find_silent(first.servers, await asyncio.gather(*asked, return_exceptions=True))
 
     async def lead_again(self, table: TableId, deadline: Deadline | None) -> None:
         """Those of a table that was dropped and is back."""
@@ -240,22 +245,31 @@ class Replication:
         await self._elections.look()
 
     async def tend(self) -> None:
-        """Elect leaders where there are none, or where they are to be others; have those lead that do not yet, and
-        bring replicas back."""
+        """Elect leaders where there are none, have those lead that do not yet, and bring replicas back."""
+        await self._records.settle()
         if not any(record.replicas for record in self._records.maps.all()):
             return
-        entries = (await self._store.range(SHARDS_PREFIX)).entries  # as they are now, with the logs that they have
-        lives = {life.name: life for life in lives_among(entries)}
-        drained = drained_among(entries)
-        async with self._changing:
-            await self._elections.elect(await self._elections.find_vacant(self._running(), lives), lives, drained)
+        lives, drained = await self._read_shards()
+        await self._elections.elect(await self._elections.find_vacant(self._running(), lives), lives, drained)
+        await self._remind(lives, drained)
+        await self._heal(lives, drained)
+        self.has_leaving = bool(self._unreached()) or any(record.server in drained for record in self._running())
+        if self._leftovers.is_due(self._clock.monotonic_s()):
+            await self._delete_leftovers(lives)
+
+    async def hand_over(self) -> None:
+        """Have others lead what is led by shards that are drained, or that do not reach the other members. That waits
+        for writes under way, and elections do not wait for it."""
+        async with self._handing_over:
+            lives, drained = await self._read_shards()
             leaving = [record for record in self._running() if record.server in drained]
             await self._elections.hand_over(leaving, lives, drained)
             await self._elections.give_up(self._unreached(), lives, drained)
-            await self._remind(lives, drained)
-            await self._heal(lives, drained)
-        if self._leftovers.is_due(self._clock.monotonic_s()):
-            await self._delete_leftovers(lives)
+
+    async def _read_shards(self) -> tuple[Mapping[str, ShardLife], Collection[str]]:
+        """Shards as they are now, with the logs that they have; and those that are drained."""
+        entries = (await self._store.range(SHARDS_PREFIX)).entries
+        return {life.name: life for life in lives_among(entries)}, drained_among(entries)
 
     async def _delete_leftovers(self, lives: Mapping[str, ShardLife]) -> None:
         """What shards have replicas of and need not have. Only those are asked that are heard of."""
@@ -275,11 +289,12 @@ class Replication:
                     continue
                 gone = DeleteTablets(tuple(left), tuple(answers[server][tablet].seen for tablet in left))
                 with suppress(Retryable, UnknownOutcome):  # it is tried again when shards are asked next
-                    await self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
+                    asked = self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
+                    await ask_within(ANSWER_S, asked)
 
     async def wait_settled(self) -> None:
         """Until whoever was chosen to lead was asked to, and has answered or not."""
-        async with self._changing:
+        async with self._handing_over:
             return
 
     def _unreached(self) -> list[TabletRecord]:
@@ -297,6 +312,7 @@ class Replication:
             and record.phase is TabletPhase.RUNNING
             and record.table in tables
             and record.tablet not in self._resizing
+            and not self._records.is_in_doubt(record.table)
         ]
 
     async def _remind(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:
@@ -313,7 +329,7 @@ class Replication:
             known = heard.tablets.get(record.tablet)
             if heard.incarnation == record.incarnation and (known is None or known.life != SERVING):
                 late.append(record)
-        reports = await self._ask_to_lead(late, Deadline(self._clock, LEAD_S))
+        reports = await self._lead_soon(late)
         await self._elections.elect(find_resigned(late, reports), lives, drained)
 
     async def _heal(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:
@@ -329,15 +345,18 @@ class Replication:
                 continue
             taken = [server_of(name) for name in alive]
             usable = [server for server in lives if server not in drained and self._is_heard(server, now_s)]
-            free = _racks(zone, lives).free(zone.replicas, usable, taken)
+            free = racks_of(zone, lives).free(zone.replicas, usable, taken)
             if free:
                 best = min(free, key=lambda server: (load[server], server))
                 load[best] += 1
                 added = replica_id(best, lives[best].log)
                 wanted.setdefault(record.server, []).append((record.tablet, record.epoch, added))
         until = Deadline(self._clock, ANSWER_S)
-        asked = (self._servers.link(server).ask(AddReplicas(tuple(mine)), until) for server, mine in wanted.items())
-        _silent(wanted, await asyncio.gather(*asked, return_exceptions=True))
+        asked = (
+            ask_within(ANSWER_S, self._servers.link(server).ask(AddReplicas(tuple(mine)), until))
+            for server, mine in wanted.items()
+        )
+        find_silent(wanted, await asyncio.gather(*asked, return_exceptions=True))
 
     def _is_heard(self, server: str, now_s: float) -> bool:
         heard = self._descriptors.of(server)
@@ -357,6 +376,8 @@ class Replication:
         zone = zone_of(self._catalog.latest, record.table)
         if (record.server, record.epoch) != (server_of(wanted.leader), wanted.epoch) or zone is None:
             return MembersNow(wanted.tablet, refusal=f"{record.server} leads it, in epoch {record.epoch}")
+        if record.phase is not TabletPhase.RUNNING:  # whoever creates it, or replaces it, writes its record
+            return MembersNow(wanted.tablet, refusal="it is not recorded as running yet, or others are in its place")
         if wanted.resigns:
             self._stuck[record.tablet] = (record.epoch, self._clock.monotonic_s())
             return MembersNow(wanted.tablet, refusal="another member is to lead it, if one can be reached")
@@ -376,19 +397,3 @@ class Replication:
 
 def _made_by(request: SplitTablet | JoinTablets) -> set[TabletId]:
     return {request.left, request.right} if isinstance(request, SplitTablet) else {request.into}
-
-
-def _racks(zone: Zone | None, lives: Mapping[str, ShardLife]) -> Racks:
-    known = {server: life.rack for server, life in lives.items() if life.rack}
-    return Racks(() if zone is None else zone.racks, known)
-
-
-def _silent(asked: Iterable[str], answers: Sequence[TabletReport | BaseException]) -> set[str]:
-    """Those that did not answer, or could not do it. What is no error of the product's own is raised."""
-    silent: set[str] = set()
-    for server, answer in zip(asked, answers, strict=True):
-        if isinstance(answer, Deposed) or (isinstance(answer, BaseException) and not isinstance(answer, StelaeError)):
-            raise answer
-        if isinstance(answer, StelaeError):
-            silent.add(server)
-    return silent

@@ -21,7 +21,7 @@ import msgspec
 
 from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.records import LogKind
-from stelae.model.errors import NotFound, Unavailable
+from stelae.model.errors import NotFound, Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.replication.members import MembersNow
@@ -91,7 +91,9 @@ class Leading:
         if opening:
             self._shard.drain()
             self._wake()
-            wait_for(opening, OPEN_WAIT_S)
+            for future in wait_for(opening, OPEN_WAIT_S).done:
+                if not isinstance(future.exception(), Retryable | UnknownOutcome):  # after those it is asked again
+                    future.result()
 
     def _begin(self, lead: Lead) -> Future[Txn] | None:
         shard = self._shard
@@ -148,21 +150,36 @@ class Leading:
         return opened
 
     def _note_logged(self, led: Led, opened: Future[Txn], logged: Future[Txn]) -> None:
-        """Every member has the first record of the epoch, or it has failed."""
+        """Every member has the first record of the epoch, or it has failed. A tablet that does not open is given up, so
+        that whoever is asked to lead it next, in this epoch, begins anew."""
+        error = logged.exception()
+        if error is None:
+            try:
+                self._let_in(led)
+            except Exception as raised:  # noqa: BLE001 - told to whoever waits: nobody hears what a callback raises
+                error = raised
+        if error is None:
+            opened.set_result(Txn(0))
+            return
+        try:
+            self.step_down(led.tablet, f"it did not open: {error}", led)
+        finally:
+            opened.set_exception(error)
+
+    def _let_in(self, led: Led) -> None:
+        """The tablet takes reads and writes."""
         shard = self._shard
-        if logged.exception() is None:
-            with shard.lock:
-                if self.led.get(led.tablet) is led and not led.is_over:
-                    self._make_room(led)
-                    if self._lives.life(led.tablet) is not Life.ACTIVE:
-                        self._lives.move([led.tablet], TabletEvent.TOOK_OVER)
-                    if led.lead.epoch > _FIRST:
-                        self._expect_pins(led.table)
-                    shard.install([self._newest(led)])
-                    self._upkeep.adopt_config(shard.config(led.state))
-                    led.is_open = True
-            shard.recount_memory()
-        opened.set_result(Txn(0))
+        with shard.lock:
+            if self.led.get(led.tablet) is led and not led.is_over:
+                self._make_room(led)
+                led.is_open = True  # before what may fail: closing takes it back
+                if self._lives.life(led.tablet) is not Life.ACTIVE:
+                    self._lives.move([led.tablet], TabletEvent.TOOK_OVER)
+                if led.lead.epoch > _FIRST:
+                    self._expect_pins(led.table)
+                shard.install([self._newest(led)])
+                self._upkeep.adopt_config(shard.config(led.state))
+        shard.recount_memory()
 
     def _newest(self, led: Led) -> TabletState:
         """Under the newest schema: while the other members were waited for the table may have been altered, and whoever
@@ -213,10 +230,10 @@ class Leading:
             pending = [entry.future for entry in undecided if entry.tablets and entry.record.tablet in tablets]
         wait_for(pending, RESIGN_WAIT_S)
 
-    def step_down(self, tablet: TabletId, why: str) -> None:
-        """Lead a tablet no more; its replica stays."""
+    def step_down(self, tablet: TabletId, why: str, which: Led | None = None) -> None:
+        """Lead a tablet no more; its replica stays. `which`: only if it is led as this."""
         led = self.led.get(tablet)
-        if led is None:
+        if led is None or (which is not None and which is not led):
             return
         self._close(led)
         with self._shard.lock:
@@ -240,11 +257,12 @@ class Leading:
     # -- members
 
     def add(self, asked: Sequence[tuple[TabletId, int, str]]) -> None:
-        """Bring others' replicas up to date, and have them counted then."""
+        """Bring others' replicas up to date, and have them counted then: also while a tablet is not open because
+        members are lost that it cannot be without. Those that come may take their place."""
         with self._shard.lock:
             for tablet, epoch, server in asked:
                 led = self.led.get(tablet)
-                if led is None or led.lead.epoch != epoch or not led.is_open or server in led.others:
+                if led is None or led.lead.epoch != epoch or server in led.others:
                     continue
                 if led.wanted is not None or any(member.is_pending for member in led.others.values()):
                     continue  # one at a time
@@ -296,7 +314,7 @@ class Leading:
     def _count_ready(self, led: Led) -> None:
         """Whoever has caught up is waited for from now on; then it is asked for."""
         for name, member in led.others.items():
-            if member.is_pending and led.is_open and member.matched >= led.quorum.here:
+            if member.is_pending and member.matched >= led.quorum.here:
                 member.is_pending = False
                 led.quorum.others[name] = member.matched
 

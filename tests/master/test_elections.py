@@ -1,0 +1,213 @@
+"""Who leads next, while shards that are asked do not answer, or only say that they go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.master.descriptors import Descriptors
+from stelae.master.replication.asking import ask_within
+from stelae.master.replication.elections import ANSWER_S, RESIGN_S, Vacant
+from stelae.master.replication.replication import Replication
+from stelae.master.terms import Term
+from stelae.model.errors import UnknownOutcome
+from stelae.model.events import tell_nobody
+from stelae.model.ids import TableId, TabletId, Txn
+from stelae.registry.control import ControlRequest, ReportedReplica, ResignTablets, TabletReport
+from stelae.registry.incarnations import ShardLife
+from stelae.registry.replication.members import MembersWanted, log_of, server_of
+from stelae.registry.tablet_records import TabletRecord
+from stelae.service.deadlines import Deadline
+from tests.master.servers import Office
+from tests.master.test_replication import Wishes
+
+A, B, C = "n1/0@a", "n2/0@b", "n3/0@c"
+LIVES = {server_of(each): ShardLife(each[:2], each[:2], 0, 2, log_of(each), "") for each in (A, B, C)}
+
+Answer = Callable[[ControlRequest | None], Awaitable[TabletReport]]
+
+
+class Shards:
+    """`Servers`: what each shard is asked, and answers. A report is asked for as None."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ControlRequest | None]] = []
+        self.answers: dict[str, Answer] = {}
+
+    def link(self, server: str) -> Any:
+        return Link(self, server)
+
+
+class Link:
+    def __init__(self, shards: Shards, server: str) -> None:
+        self._shards = shards
+        self._server = server
+
+    async def ask(self, request: ControlRequest, _: Deadline | None = None) -> TabletReport:
+        self._shards.asked.append((self._server, request))
+        return await self._shards.answers[self._server](request)
+
+    async def report(self, _: TableId | None = None, __: Deadline | None = None) -> TabletReport:
+        self._shards.asked.append((self._server, None))
+        return await self._shards.answers[self._server](None)
+
+
+def having(replica: str, **said: Any) -> Answer:
+    """A shard that has a replica of the tablet, and answers at once."""
+
+    async def answer(_: ControlRequest | None) -> TabletReport:
+        here = ReportedReplica(TabletId(20), TableId(1), 4, (4, 9), **said)
+        return TabletReport(server_of(replica), (), True, (here,), Txn(70), replica=replica)
+
+    return answer
+
+
+async def go_on(_: ControlRequest | None) -> TabletReport:
+    """A shard that is at work, and does not come to an end."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+class Masters(Wishes):
+    """A master whose shards are scripted."""
+
+    def __init__(self, office: Office) -> None:
+        super().__init__(office)
+        self.shards = Shards()
+        store: Any = office.store
+        servers: Any = self.shards
+        self.replication = Replication(
+            store, office.catalog, self.records, servers, Descriptors(), office.clock, tell_nobody
+        )
+        self.elections = self.replication._elections
+
+    def elect(self, *records: TabletRecord) -> Awaitable[None]:
+        return self.elections.elect([Vacant(each, Txn(50)) for each in records or [self.record]], LIVES)
+
+
+@pytest.fixture
+def master() -> Iterator[Masters]:
+    office = Office().start()
+    try:
+        yield Masters(office)
+    finally:
+        office.close()
+
+
+def test_who_only_says_that_it_goes_on_is_not_waited_for(master: Masters) -> None:
+    begun_s = master.office.clock.monotonic_s()
+    with pytest.raises(UnknownOutcome, match="not answered within 3 s"):
+        master.office.run(ask_within(3.0, go_on(None)))
+    assert master.office.clock.monotonic_s() - begun_s == pytest.approx(3.0)
+
+
+def test_an_election_goes_on_without_a_member_that_does_not_come_to_an_end(master: Masters) -> None:
+    master.shards.answers = {"n1/0": go_on, "n2/0": having(B), "n3/0": having(C)}
+    master.office.run(master.elect())
+    stored = master.stored()
+    assert stored.server in ("n2/0", "n3/0")
+    assert (stored.epoch, stored.above) == (5, Txn(50))
+    assert set(stored.replicas) == {B, C}
+
+
+def test_members_are_changed_while_an_election_waits(master: Masters) -> None:
+    """A shard may be unable to answer until the master has dropped a member that is gone."""
+    master.shards.answers = {"n1/0": go_on, "n2/0": having(B), "n3/0": having(C)}
+
+    async def story() -> float:
+        electing = asyncio.ensure_future(master.elect())
+        while not master.shards.asked:
+            await asyncio.sleep(0)
+        begun_s = master.office.clock.monotonic_s()
+        (now,) = await master.replication.change_members([MembersWanted(TabletId(20), A, 4, 7, (A, B))])
+        waited_s = master.office.clock.monotonic_s() - begun_s
+        assert now.members == (A, B)
+        await electing
+        return waited_s
+
+    assert master.office.run(story()) < ANSWER_S
+    assert master.stored() == msgspec.structs.replace(master.record, replicas=(A, B), version=8), (
+        "who was elected by what the record said before is not recorded"
+    )
+
+
+def test_a_leader_that_nobody_else_could_follow_is_not_asked_to_resign(master: Masters) -> None:
+    master.shards.answers = {"n1/0": having(A), "n2/0": go_on, "n3/0": having(C)}
+    master.office.run(master.elections.hand_over([master.record], LIVES, {"n1/0", "n3/0"}))
+    assert not [each for _, each in master.shards.asked if each is not None]
+    assert master.stored() == master.record
+
+
+def test_a_drained_leader_is_followed_by_a_member_that_answers(master: Masters) -> None:
+    master.shards.answers = {"n1/0": having(A, resigned=4), "n2/0": go_on, "n3/0": having(C)}
+    master.office.run(master.elections.hand_over([master.record], LIVES, {"n1/0"}))
+    assert ("n1/0", ResignTablets(((TabletId(20), 4),), False)) in master.shards.asked
+    assert (master.stored().server, master.stored().above) == ("n3/0", Txn(70))
+
+
+def test_an_election_does_not_wait_for_a_drain(master: Masters) -> None:
+    """The drained shard takes all the time it has; another tablet's leader is dead meanwhile."""
+    other = msgspec.structs.replace(master.record, tablet=TabletId(21), server="n2/0")
+    master.office.run(master.records.write([other]))
+
+    async def resign_slowly(request: ControlRequest | None) -> TabletReport:
+        return await (having(A) if request is None else go_on)(request)
+
+    async def have_both(_: ControlRequest | None) -> TabletReport:
+        here = [ReportedReplica(TabletId(each), TableId(1), 4, (4, 9)) for each in (20, 21)]
+        return TabletReport("n3/0", (), True, tuple(here), Txn(70), replica=C)
+
+    master.shards.answers = {"n1/0": resign_slowly, "n2/0": go_on, "n3/0": have_both}
+
+    async def story() -> float:
+        begun_s = master.office.clock.monotonic_s()
+        draining = asyncio.ensure_future(master.elections.hand_over([master.record], LIVES, {"n1/0"}))
+        while not any(isinstance(each, ResignTablets) for _, each in master.shards.asked):
+            await asyncio.sleep(0.1)
+        await master.elect(other)
+        elected_s = master.office.clock.monotonic_s() - begun_s
+        assert not draining.done()
+        await draining
+        return elected_s
+
+    assert master.office.run(story()) < RESIGN_S
+    assert master.records.maps.tablet(TabletId(21)).server == "n3/0"
+    assert master.stored() == master.record, "it has not said that it has resigned"
+
+
+def test_a_term_tends_its_replicas_while_leaders_hand_over(master: Masters) -> None:
+    tended: list[float] = []
+    handed: list[str] = []
+
+    class Slow:
+        has_leaving = True
+
+        async def tend(self) -> None:
+            tended.append(master.office.clock.monotonic_s())
+
+        async def hand_over(self) -> None:
+            handed.append("begun")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                handed.append("ended")
+
+    parts: Any = SimpleNamespace(knows_tablets=True, replication=Slow())
+    nothing: Any = None
+
+    async def story() -> None:
+        term = Term(nothing, parts, nothing, nothing, nothing, nothing)
+        leading = asyncio.ensure_future(term.lead_replicas())
+        while len(tended) < 5:
+            await asyncio.sleep(0.1)
+        assert handed == ["begun"], "one at a time"
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+    master.office.run(story())
+    assert handed == ["begun", "ended"]
