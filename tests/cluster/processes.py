@@ -48,7 +48,6 @@ from stelae.storage.shard import ShardSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.tserver.cluster import ClusterShard
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
-from tests.sim.one_core import on_one_core
 
 MASTERS = ("master", "master-2")
 SHARDS = ("shard-1", "shard-2", "shard-3")
@@ -88,7 +87,6 @@ def simulated_threads(rng: Rng) -> Iterator[None]:
     try:
         preemption = PREEMPTION_MAX * rng.fraction() if rng.below(2) else 0.0
         with (
-            on_one_core(),
             simulated_locks(preemption),
             mock.patch("stelae.adapters.threads.Thread", LoopsThread),
             mock.patch.object(OPEN_FILES, "_users", WeakKeyDictionary()),  # those of other runs are not of this one

@@ -179,8 +179,9 @@ async def t10_what_the_leaders_disk_refuses_is_nowhere(stage: Stage) -> None:
         stage.world.disk(leader).pace.slow_s_max = 0.0
         await _settle(answer)
         await stage.put(f"c{number}", 3)
-    stage.world.kill(leader)
+    stage.world.keep_down(leader)
     await stage.until(lambda: stage.leader not in ("", leader))
+    stage.world.let_up(leader)
     await stage.judge()
 
 

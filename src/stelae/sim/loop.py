@@ -131,11 +131,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._own_ns(current_process()) / _NS_PER_S
 
-    def hand_over(self, ident: int) -> int:
-        """From here on that thread of the system runs, and nobody else does (`threads`); the one before."""
-        before, self._thread = self._thread, ident
-        return before
-
     def draw(self) -> float:
         """A number from 0 to 1, without 1, from the seed of this run: for what else the simulated world leaves to
         chance."""

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from _thread import allocate_lock, get_ident
+from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from stelae.sim.effects import SimCrash
 from stelae.sim.loop import SimLoop
-from stelae.sim.threads.thread import SimThread, current_thread
+from stelae.sim.threads.thread import SimThread, current_ident, current_thread
 
 _REAL_LOCK = threading.Lock
 _REAL_RLOCK = threading.RLock
+_REAL_IDENT = threading.get_ident
 
 
 class StepLock:
@@ -94,7 +95,7 @@ class StepRLock:
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        me = get_ident()
+        me = current_ident()
         if self._owner == me:
             self._count += 1
             return True
@@ -105,7 +106,7 @@ class StepRLock:
         return True
 
     def release(self) -> None:
-        if self._owner != get_ident():
+        if self._owner != current_ident():
             thread = current_thread()
             if thread is not None and thread.dies:
                 return
@@ -137,13 +138,16 @@ class StepRLock:
         self._count, self._owner = saved
 
     def _is_owned(self) -> bool:
-        return self._owner == get_ident()
+        return self._owner == current_ident()
+
+
+_SIMULATED: dict[Any, Any] = {_REAL_RLOCK: StepRLock, _REAL_IDENT: current_ident}
 
 
 @contextmanager
 def simulated_locks(preemption: float = 0.0) -> Iterator[None]:
     """Whatever the rooms make meanwhile has these locks. Modules that took the names of the real ones when they were
-    imported get these for so long. `preemption`: see `StepLock`."""
+    imported get these for so long, and threads have numbers of their own. `preemption`: see `StepLock`."""
     changed: list[tuple[Any, str, Any]] = [
         (threading, "Lock", _REAL_LOCK),
         (threading, "_allocate_lock", threading._allocate_lock),  # type: ignore[attr-defined]
@@ -152,10 +156,10 @@ def simulated_locks(preemption: float = 0.0) -> Iterator[None]:
     for name, module in list(sys.modules.items()):
         if name.startswith("stelae.") and not name.startswith("stelae.sim."):
             for key, value in list(vars(module).items()):
-                if value is _REAL_LOCK or value is _REAL_RLOCK:
+                if value is _REAL_LOCK or value is _REAL_RLOCK or value is _REAL_IDENT:
                     changed.append((module, key, value))
     for module, key, value in changed:
-        setattr(module, key, StepRLock if value is _REAL_RLOCK else StepLock)
+        setattr(module, key, _SIMULATED.get(value, StepLock))
     StepLock.preemption = preemption
     try:
         yield

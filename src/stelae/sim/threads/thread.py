@@ -5,16 +5,20 @@ lock (`locks.py`) or some time. But only one of all threads, or the loop, runs a
 step of the loop until it waits or ends, so a run repeats by its seed. A thread belongs to the process that starts it.
 When that crashes, the thread takes no step that counts: where it waits SimCrash is raised, as from every wait after
 that, and every effect.
+
+Its stack is a greenlet's: to change from one to another is a call. With a thread of the system for each, two locks had
+to be handed over, and on a busy machine each waited for its turn there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from _thread import allocate_lock, get_ident, start_new_thread
+from _thread import get_ident
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any, ParamSpec, Protocol, TypeVar
+
+from greenlet import getcurrent, greenlet
 
 from stelae.sim.effects import SimCrash
 from stelae.sim.process import SimProcess, current_process, inside, outside
@@ -29,10 +33,6 @@ class ThreadedLoop(Protocol):
     @property
     def threads(self) -> dict[SimThread, None]:
         """Those that have begun and not ended."""
-        ...
-
-    def hand_over(self, ident: int) -> int:
-        """From here on that thread of the system runs; the one before."""
         ...
 
     def time(self) -> float: ...
@@ -50,48 +50,28 @@ class ThreadedLoop(Protocol):
     def call_exception_handler(self, context: dict[str, Any]) -> None: ...
 
 
-class _Worker:
-    """A thread of the system, which runs one simulated thread after another."""
+class _Stack(greenlet):
+    """Of one simulated thread, from its beginning to its end; it comes back to the stack that made it: the loop's."""
 
-    def __init__(self) -> None:
-        self._go = allocate_lock()
-        self._back = allocate_lock()
-        self._go.acquire()
-        self._back.acquire()
-        self._job: Callable[[], None] | None = None
-        self.ident = start_new_thread(self._work, ())
-        self._back.acquire()
-
-    def enter(self, job: Callable[[], None] | None) -> None:
-        """Let it run until it comes back; with a job, from its beginning."""
-        if job is not None:
-            self._job = job
-        self._go.release()
-        self._back.acquire()
+    def __init__(self, thread: SimThread, job: Callable[[], None]) -> None:
+        super().__init__(job)
+        self.thread = thread
+        self._loops = getcurrent()
 
     def come_back(self) -> None:
-        self._back.release()
-        self._go.acquire()
-
-    def _work(self) -> None:
-        threading.current_thread()  # known to Python from here on: else whoever asks first takes locks for it
-        self._back.release()
-        while True:
-            self._go.acquire()
-            job, self._job = self._job, None
-            if job is not None:
-                job()
-            del job
-            self._back.release()
-
-
-_idle: list[_Worker] = []
-_running: dict[int, SimThread] = {}
+        self._loops.switch()
 
 
 def current_thread() -> SimThread | None:
     """The simulated thread that this code runs in; None on the loop, and in the real world."""
-    return _running.get(get_ident())
+    stack = getcurrent()
+    return stack.thread if isinstance(stack, _Stack) else None
+
+
+def current_ident() -> int:
+    """As `threading.get_ident`, where each simulated thread has a number of its own."""
+    stack = getcurrent()
+    return id(stack.thread) if isinstance(stack, _Stack) else get_ident()
 
 
 class SimThread:
@@ -104,7 +84,7 @@ class SimThread:
         self._process: SimProcess | None = current_process()
         self._context = copy_context()
         self._steps_in = inside(self._process)
-        self._worker: _Worker | None = None
+        self._stack: _Stack | None = None
         self._wait = 0
         self._is_woken = False
         self._has_begun = False
@@ -152,7 +132,7 @@ class SimThread:
         timer = None
         if timeout_s is not None:
             timer = self._loop.call_later(max(timeout_s, 0.0), self._enter, self._wait, context=self._steps_in)
-        self._own_worker().come_back()
+        self._own_stack().come_back()
         self._check_alive()
         if timer is not None:
             timer.cancel()
@@ -196,15 +176,15 @@ class SimThread:
         self._dies = True
         if self._is_over:
             return
-        if self._worker is None:
+        if self._stack is None:
             self._end()
         else:
-            self._run(None)
+            self._run(self._stack)
 
-    def _own_worker(self) -> _Worker:
-        if self._worker is None:
+    def _own_stack(self) -> _Stack:
+        if self._stack is None:
             raise RuntimeError(f"the thread {self.name} does not run")
-        return self._worker
+        return self._stack
 
     def _check_alive(self) -> None:
         if self._dies:
@@ -213,22 +193,20 @@ class SimThread:
     def _enter(self, wait: int) -> None:
         if self._is_over or self._dies or wait != self._wait:
             return
-        if self._worker is None:
-            self._worker = _idle.pop() if _idle else _Worker()
-            self._run(self._live)
-        else:
-            self._run(None)
+        if self._stack is None:
+            self._stack = _Stack(self, self._live)
+        self._run(self._stack)
 
-    def _run(self, job: Callable[[], None] | None) -> None:
-        worker = self._own_worker()
-        before = self._loop.hand_over(worker.ident)
-        _running[worker.ident] = self
-        worker.enter(job)
-        del _running[worker.ident]
-        self._loop.hand_over(before)
+    def _run(self, stack: _Stack) -> None:
+        """Until it waits or ends. The loop runs in none of its threads."""
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            stack.switch()
+        finally:
+            asyncio._set_running_loop(loop)
         if self._is_over:
-            self._worker = None
-            _idle.append(worker)
+            self._stack = None
 
     def _live(self) -> None:
         try:
