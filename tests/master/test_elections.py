@@ -15,7 +15,7 @@ from stelae.master.replication.asking import ask_within
 from stelae.master.replication.elections import ANSWER_S, RESIGN_S, Vacant
 from stelae.master.replication.replication import Replication
 from stelae.master.terms import Term
-from stelae.model.errors import UnknownOutcome
+from stelae.model.errors import Closed, UnknownOutcome
 from stelae.model.events import tell_nobody
 from stelae.model.ids import TableId, TabletId, Txn
 from stelae.ports.metastore import PutKey
@@ -192,6 +192,39 @@ def test_a_tablet_that_is_being_made_on_a_log_that_is_lost_is_not_asked_for(mast
     hosted = [each for _, each in master.shards.asked if isinstance(each, HostTablets)]
     assert [[tablet.tablet for tablet in each.tablets] for each in hosted] == [[20]] * 3
     assert master.office.run(master.replication.create([lost], None)) == (set(), set())
+
+
+def test_a_term_that_is_over_ends_though_its_connections_are_closed_meanwhile(master: Masters) -> None:
+    closing = asyncio.Event()
+
+    class Asking:
+        has_leaving = False
+
+        async def tend(self) -> None:
+            await closing.wait()
+            raise Closed("shard n1/0: the connection was closed")
+
+    async def rest(_: object) -> None:
+        return None
+
+    async def close() -> None:
+        closing.set()
+
+    parts: Any = SimpleNamespace(knows_tablets=True, replication=Asking(), look_undisturbed=rest)
+    servers: Any = SimpleNamespace(end=lambda: None, close=close)
+    nothing: Any = None
+
+    async def story(*, is_over: bool) -> None:
+        closing.clear()
+        term = Term(nothing, parts, servers, nothing, nothing, nothing)
+        leading = asyncio.ensure_future(term.lead_replicas())
+        await asyncio.sleep(0.1)
+        await (term.end() if is_over else close())
+        await leading
+
+    master.office.run(story(is_over=True))
+    with pytest.raises(Closed):
+        master.office.run(story(is_over=False))
 
 
 def test_a_term_tends_its_replicas_while_leaders_hand_over(master: Masters) -> None:
