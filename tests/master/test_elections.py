@@ -15,11 +15,12 @@ from stelae.master.replication.asking import ask_within
 from stelae.master.replication.elections import ANSWER_S, RESIGN_S, Vacant
 from stelae.master.replication.replication import Replication
 from stelae.master.terms import Term
-from stelae.model.errors import UnknownOutcome
+from stelae.model.errors import Closed, UnknownOutcome
 from stelae.model.events import tell_nobody
 from stelae.model.ids import TableId, TabletId, Txn
-from stelae.registry.control import ControlRequest, ReportedReplica, ResignTablets, TabletReport
-from stelae.registry.incarnations import ShardLife
+from stelae.ports.metastore import PutKey
+from stelae.registry.control import ControlRequest, HostTablets, ReportedReplica, ResignTablets, TabletReport
+from stelae.registry.incarnations import ShardLife, life_key
 from stelae.registry.replication.members import MembersWanted, log_of, server_of
 from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
@@ -178,6 +179,52 @@ def test_an_election_does_not_wait_for_a_drain(master: Masters) -> None:
     assert master.office.run(story()) < RESIGN_S
     assert master.records.maps.tablet(TabletId(21)).server == "n3/0"
     assert master.stored() == master.record, "it has not said that it has resigned"
+
+
+def test_a_tablet_that_is_being_made_on_a_log_that_is_lost_is_not_asked_for(master: Masters) -> None:
+    """It would be waited for in vain: whoever has lost its log is another member by now."""
+    for each in LIVES.values():
+        put = PutKey(life_key(each.node, each.number), msgspec.json.encode(each))
+        master.office.run(master.office.store.txn([], [put]))
+    master.shards.answers = dict.fromkeys(LIVES, having(A, led=4, is_open=True))
+    lost = msgspec.structs.replace(master.record, tablet=TabletId(21), replicas=(A, B, "n3/0@before"))
+    assert master.office.run(master.replication.create([master.record, lost], None)) == ({TabletId(20)}, set())
+    hosted = [each for _, each in master.shards.asked if isinstance(each, HostTablets)]
+    assert [[tablet.tablet for tablet in each.tablets] for each in hosted] == [[20]] * 3
+    assert master.office.run(master.replication.create([lost], None)) == (set(), set())
+
+
+def test_a_term_that_is_over_ends_though_its_connections_are_closed_meanwhile(master: Masters) -> None:
+    closing = asyncio.Event()
+
+    class Asking:
+        has_leaving = False
+
+        async def tend(self) -> None:
+            await closing.wait()
+            raise Closed("shard n1/0: the connection was closed")
+
+    async def rest(_: object) -> None:
+        return None
+
+    async def close() -> None:
+        closing.set()
+
+    parts: Any = SimpleNamespace(knows_tablets=True, replication=Asking(), look_undisturbed=rest)
+    servers: Any = SimpleNamespace(end=lambda: None, close=close)
+    nothing: Any = None
+
+    async def story(*, is_over: bool) -> None:
+        closing.clear()
+        term = Term(nothing, parts, servers, nothing, nothing, nothing)
+        leading = asyncio.ensure_future(term.lead_replicas())
+        await asyncio.sleep(0.1)
+        await (term.end() if is_over else close())
+        await leading
+
+    master.office.run(story(is_over=True))
+    with pytest.raises(Closed):
+        master.office.run(story(is_over=False))
 
 
 def test_a_term_tends_its_replicas_while_leaders_hand_over(master: Masters) -> None:

@@ -4,8 +4,8 @@ what was begun in one term is never gone on with in another, although the same p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from stelae.master.changes.loads import TableChanges
@@ -16,7 +16,7 @@ from stelae.master.master import Master
 from stelae.master.removal import Removal
 from stelae.master.replication.draining import Draining
 from stelae.master.replication.replication import Replication
-from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
+from stelae.model.errors import Closed, Retryable, Unavailable, UnknownOutcome
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
@@ -56,7 +56,7 @@ class Term:
         done then, with shards that are away perhaps, is done before the next change, or when it is tended."""
         try:
             while not self._is_over:
-                with suppress(Retryable, UnknownOutcome):
+                with self._until_later():
                     await self.master.start()
                 if not self.tried.done():
                     self.tried.set_result(None)
@@ -72,7 +72,7 @@ class Term:
         """Bring changes of many tablets to their end that whoever began them left, this master or one before it."""
         while not self._is_over:
             if self.master.knows_tables:
-                with suppress(Retryable, UnknownOutcome):
+                with self._until_later():
                     await self.changes.tend()
             await asyncio.sleep(_CHANGES_S)
 
@@ -83,7 +83,7 @@ class Term:
         try:
             while not self._is_over:
                 if self.master.knows_tablets and self.master.replication is not None:
-                    with suppress(Retryable, UnknownOutcome):
+                    with self._until_later():
                         await self.master.replication.tend()
                     if self.master.replication.has_leaving and (handing_over is None or handing_over.done()):
                         handing_over = asyncio.create_task(self._hand_over(self.master.replication), name="term")
@@ -93,16 +93,26 @@ class Term:
                 handing_over.cancel()
                 await asyncio.gather(handing_over, return_exceptions=True)
 
-    @staticmethod
-    async def _hand_over(replication: Replication) -> None:
-        with suppress(Retryable, UnknownOutcome):  # it is tried again while there is anything to hand over
+    async def _hand_over(self, replication: Replication) -> None:
+        with self._until_later():
             await replication.hand_over()
+
+    @contextmanager
+    def _until_later(self) -> Iterator[None]:
+        """What cannot be done now is tried again. When the term is over its connections are closed, whoever is at
+        it."""
+        try:
+            with suppress(Retryable, UnknownOutcome):
+                yield
+        except Closed:
+            if not self._is_over:
+                raise
 
     async def watch_leases(self) -> None:
         """See which shards renew their leases: beside all else, since who looks too seldom may call nobody silent."""
         while not self._is_over:
             if self.master.replication is not None:
-                with suppress(Retryable, UnknownOutcome):
+                with self._until_later():
                     await self.master.replication.watch()
             await asyncio.sleep(_REPLICAS_S)
 

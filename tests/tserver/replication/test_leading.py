@@ -10,6 +10,7 @@ from stelae.model.errors import DiskFull
 from stelae.model.ids import Index, SchemaVersion, TableId, Txn
 from stelae.model.schema import TableSchema
 from stelae.registry.control import Lead
+from stelae.registry.replication.appending import AppendAnswer
 from stelae.registry.replication.members import MembersNow, MembersWanted
 from stelae.storage.replicas.replica import NOWHERE
 from stelae.tserver.lives import TabletLives
@@ -128,3 +129,15 @@ def test_a_tablet_opens_with_a_new_member_in_the_place_of_one_that_is_gone_for_g
     leader.leading.take_members(MembersNow(TABLET, 3, ("me", "new/0@log")))
     assert led.is_open
     assert version_of(leader) == SCHEMA.version
+
+
+def test_a_member_that_has_nothing_is_asked_again_only_when_members_are_looked_at(leader: Leader) -> None:
+    """It answers at once, and would be asked without a pause."""
+    leader.lead(2)
+    led = leader.leading.led[TABLET]
+    sent = led.next_part("other", 1_000)
+    assert sent is not None
+    led.take_answer("other", sent[0], AppendAnswer(), 0.0)
+    assert led.next_part("other", 1_000) is None
+    leader.leading.look(0.5, 3.0, 9.0)
+    assert led.next_part("other", 1_000) is not None

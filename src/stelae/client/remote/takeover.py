@@ -21,7 +21,7 @@ from stelae.client.remote.cluster.pins import ClusterPin
 from stelae.client.remote.pins import RemotePin
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, Overloaded, StelaeError, Unavailable
 from stelae.model.events import Listener, OwnerLost, TookOver, tell_nobody
-from stelae.model.ids import Txn
+from stelae.model.ids import TableId, Txn
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.service.backend import Backend, Pin
@@ -117,6 +117,13 @@ class KeptPin:
     def is_of_cluster(self) -> bool:
         """Then it knows by itself which of several shards have lost it, and none of them is ever taken over."""
         return isinstance(self._pin, ClusterPin)
+
+    def look_again(self, looked: set[TableId], deadline: Deadline | None) -> None:
+        """See whether others have the rows by now; of the tables in `looked` that is known."""
+        pin = self._pin
+        with suppress(StelaeError):  # as below: reads at the snapshot say what is wrong
+            if isinstance(pin, ClusterPin):
+                pin.look_again(looked, deadline)
 
     def pin_again(self, store: Backend, deadline: Deadline | None) -> None:
         """At another owner, or where it was lost. Where that cannot be done, reads at the snapshot say what is
@@ -237,6 +244,9 @@ class AttachedStore:
                 store.now(deadline=deadline)
             except ConnectionLost:
                 store = self.find_again(store, deadline)
+        looked = set[TableId]()
+        for pin in list(self._pins):
+            pin.look_again(looked, deadline)
         with self._locked(deadline):
             for pin in list(self._pins):
                 if not pin.is_held:

@@ -12,7 +12,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TableId
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.incarnations import ShardLife
-from stelae.registry.replication.members import log_of, server_of
+from stelae.registry.replication.members import MembersWanted, log_of, server_of
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.spaces import AlterZoneAsk, SpacesAsk
 
@@ -121,3 +121,10 @@ def check_zone(ask: SpacesAsk, catalog: Catalog) -> None:
             f"zone {ask.name!r} has tables with {zone.replicas} replica{'s' if zone.replicas > 1 else ''} of each "
             f"tablet: make another zone with {ask.replicas}, and tables in it"
         )
+
+
+def may_become(record: TabletRecord, wanted: MembersWanted, zone: Zone) -> bool:
+    """Whether a tablet may have the members that its leader wishes for: enough, itself among them, each once."""
+    least, members = min(zone.min_replicas, len(record.replicas)), set(wanted.members)
+    is_among = wanted.leader in record.replicas and wanted.leader in members
+    return is_among and len(members) == len(wanted.members) and len(members) >= least

@@ -21,7 +21,7 @@ from stelae.catalog.objects import Zone, ZoneId
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
 from stelae.master.replication.asking import ask_within, find_silent
-from stelae.master.replication.choosing import is_there, lead_of, place_replicas, zone_of
+from stelae.master.replication.choosing import is_there, lead_of, may_become, place_replicas, zone_of
 from stelae.master.replication.elections import ANSWER_S, Elections, find_resigned
 from stelae.master.replication.leftovers import Leftovers, look_for_leftovers
 from stelae.master.replication.racks import racks_of
@@ -150,7 +150,10 @@ class Replication:
     async def create(
         self, records: Sequence[TabletRecord], deadline: Deadline | None
     ) -> tuple[set[TabletId], set[str]]:
-        """Have every member host its replicas, and the leaders lead. Which tablets run then, and who did not answer."""
+        """Have every member host its replicas, and the leaders lead. Which tablets run then, and who did not answer.
+        One that was placed on a log that is lost by now cannot run."""
+        lives = {life.name: life for life in await read_lives(self._store)}
+        records = [record for record in records if all(is_there(name, lives) for name in record.replicas)]
         hosted: dict[str, list[NewTablet]] = {}
         for record in records:
             for server in record.servers:
@@ -385,9 +388,7 @@ class Replication:
             return MembersNow(wanted.tablet, record.version, record.replicas)
         if record.version != wanted.version:
             return MembersNow(wanted.tablet, refusal=f"its members are at version {record.version}")
-        least, members = min(zone.min_replicas, len(record.replicas)), set(wanted.members)
-        is_among = wanted.leader in record.replicas and wanted.leader in members
-        if not is_among or len(members) < len(wanted.members) or len(members) < least:
+        if not may_become(record, wanted, zone):
             words = f"at least {zone.min_replicas} members are to be left, the leader among them, each named once"
             return MembersNow(wanted.tablet, refusal=words)
         changed = msgspec.structs.replace(record, replicas=wanted.members, version=record.version + 1)

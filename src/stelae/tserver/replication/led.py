@@ -19,14 +19,16 @@ class Member:
     """Another replica, as the leader knows it. `sent`: what follows this index is sent next. `matched`: up to which
     index it is known to have the leader's records, in this epoch. `since_s`: since when it has not moved on though it
     is behind; None: it is not. `is_pending`: it is being brought up to date, and does not count yet. `needs_all`: it
-    lacks what the leader has no records of any more. `told`: what it was last told to be committed. `refused_s`: when
-    it last said that its disk takes nothing."""
+    lacks what the leader has no records of any more. `is_lost`: it counts and has nothing; it is asked again when
+    members are looked at next. `told`: what it was last told to be committed. `refused_s`: when it last said that its
+    disk takes nothing."""
 
     sent: Index
     matched: Index = NO_INDEX
     since_s: float | None = None
     is_pending: bool = False
     needs_all: bool = False
+    is_lost: bool = False
     told: Index = NO_INDEX
     refused_s: float = float("-inf")
 
@@ -59,7 +61,7 @@ class Led:
     def next_part(self, name: str, bytes_max: int) -> tuple[AppendPart, list[LogRecord]] | None:
         """What is to be sent to a member now; None: nothing. What is sent is on this disk."""
         member = self.others.get(name)
-        if member is None or member.needs_all:
+        if member is None or member.needs_all or member.is_lost:
             return None
         replica, here, committed = self.replica, self.quorum.here, self.quorum.committed
         prev = replica.place_at(min(member.sent, here))
@@ -95,12 +97,13 @@ class Led:
             member.sent = Index(min(answer.last[1], max(part.prev[1] - 1, 0)))
         elif not answer.promised:
             # Whoever counts and has nothing has lost its disk: it is brought up to date only as somebody new.
-            member.needs_all = member.is_pending
+            member.needs_all, member.is_lost = member.is_pending, not member.is_pending
         return None
 
     def note_behind(self, now_s: float) -> None:
         """Remember since when members have not moved on."""
         for member in self.others.values():
+            member.is_lost = False
             if member.matched >= self.quorum.here:
                 member.since_s = None
             elif member.since_s is None:

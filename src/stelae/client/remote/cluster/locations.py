@@ -7,7 +7,7 @@ stop asking shards, which are where they were, most likely.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 
 from stelae.client.remote.cluster.routes import TableRoutes, routes_of
@@ -67,6 +67,14 @@ class Locations:
                 del self._known[table]
                 self._doubted[table] = routes
 
+    def ask_again(self, table: TableId, deadline: Deadline) -> None:
+        """Know where the table's rows are now, though nothing says that they are elsewhere. What is known stays if no
+        master answers."""
+        with self._alone(table, deadline), suppress(Unavailable):
+            found = routes_of(self._locate(table, deadline))
+            if found != self._known.get(table):
+                self._note(table, found)
+
     def _ask(self, table: TableId, deadline: Deadline) -> TableRoutes:
         doubted = self._doubted.get(table)
         until = deadline if doubted is None else deadline.within(deadline.left_s / 2)
@@ -76,13 +84,16 @@ class Locations:
             if doubted is None:
                 raise
             return doubted
+        self._note(table, found)
+        return found
+
+    def _note(self, table: TableId, found: TableRoutes) -> None:
         with self._lock:
             self._doubted.pop(table, None)
             self._known[table] = found
             for known in (self._known, self._doubted):
                 while len(known) > _TABLES_MAX:
                     del known[next(iter(known))]
-        return found
 
     @contextmanager
     def _alone(self, table: TableId, deadline: Deadline) -> Iterator[None]:

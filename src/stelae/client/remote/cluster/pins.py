@@ -33,6 +33,13 @@ class ClusterPin:
             return False
         return all(pin.is_held for pin in list(self._pins.values()))
 
+    def look_again(self, looked: set[TableId], deadline: Deadline | None) -> None:
+        """Ask where the table's rows are now, unless that was `looked` at: whoever led a tablet may have handed it
+        over, and says nothing of it while the connection to it lives."""
+        if self._table is not None and self._table not in looked:
+            looked.add(self._table)
+            self._routing.locations.ask_again(self._table, self._routing.until(deadline))
+
     def hold_again(self, deadline: Deadline | None) -> None:
         """At the shards that do not hold it: one that is away does not keep it from the others. Those that have lost it
         and have no rows of the table any more need not."""
