@@ -16,7 +16,7 @@ ALL = [*PLANTED, *PLANTED_IN_SHARDS, *PLANTED_IN_ONCE, *PLANTED_IN_FILES, *PLANT
 FOUND = (AssertionError, SimDeadlock, SimOverrun, SimUnhandled)
 """What is wrong with a history or a thread; who cannot go on, or goes round in circles; an error that nobody took."""
 
-SEEDS_MAX = 200
+SEEDS_MAX = 60
 """Bugs that take more seeds are looked for in a soak alone: where code was changed the search begins anew, and takes
 minutes."""
 
