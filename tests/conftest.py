@@ -101,6 +101,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Nor at what the tests of a module have left: a tenth of a run went into that."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str) -> Iterator[SparkSession]:
     """One local session for all tests of a run; its JVM has ended when the run has. Its workers have the environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from inspect import isgeneratorfunction
 from pathlib import Path
@@ -13,6 +14,7 @@ import stelae
 from tests.beside import Beside
 from tests.client.places import PLACES, Place, kinds_of
 from tests.client.simulated_place import SimulatedPlace
+from tests.effort import is_soak
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -21,6 +23,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("place", kinds, indirect=True)
     if "shared_place" in metafunc.fixturenames:
         metafunc.parametrize("shared_place", kinds, indirect=True, scope="module")
+
+
+VARIANTS_ELSEWHERE = 2
+"""Of a test with many parameters, in a plain run, on stores that are not embedded: what a variant is about does not
+depend on where the store is, and that the test holds there is seen by its first ones. A soak runs all."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_soak():
+        return
+    seen: Counter[tuple[str, str]] = Counter()
+    kept, left_out = [], []
+    for item in items:
+        chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        place = str(chosen.get("place", chosen.get("shared_place", "embedded")))
+        test = item.nodeid.partition("[")[0]
+        seen[test, place] += 1
+        is_kept = place == "embedded" or "/on_each_store/" not in test or seen[test, place] <= VARIANTS_ELSEWHERE
+        (kept if is_kept else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 def _simulated(test: Any) -> SimulatedPlace | None:
