@@ -16,7 +16,7 @@ from stelae.master.plan import Corrections, behind, corrections, forgettable, in
 from stelae.model.hybrid import pack
 from stelae.model.ids import SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange, check_cover
-from stelae.registry.control import SERVING, ReportedTablet, TabletReport, cut_ranges
+from stelae.registry.control import SERVING, ReportedReplica, ReportedTablet, TabletReport, cut_ranges
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.tserver.lives import Life
 from tests.effort import examples
@@ -198,6 +198,20 @@ def test_nothing_is_done_about_tablets_of_a_table_that_was_never_heard_of() -> N
     rows = cut_ranges([])[0]
     report = TabletReport("s1", (reported(77, NEVER_HEARD_OF, rows),), is_full=True)
     assert corrections([], report, CATALOG, NOW_MS) == Corrections()
+
+
+def test_a_replaced_tablet_that_is_not_there_is_deleted_before_its_record_goes() -> None:
+    """The request to create it may come late: then it must not be made, since nobody would know of it."""
+    record = recorded(20, LIVE[0], RowRange(b"", None), TabletPhase.REPLACED)
+    settling = corrections([record], TabletReport("s1", ()), CATALOG, NOW_MS)
+    assert (settling.unwanted, settling.removed) == ((record.tablet,), (record,))
+
+
+def test_a_replica_that_no_record_names_is_not_taken_for_the_half_of_a_split() -> None:
+    each = reported(20, LIVE[0], RowRange(b"", None))
+    copied = TabletReport("s1", (each,), replicas=(ReportedReplica(each.tablet, each.table, 1, (1, 1)),))
+    assert corrections([], copied, CATALOG, NOW_MS) == Corrections()
+    assert corrections([], TabletReport("s1", (each,)), CATALOG, NOW_MS).puts, "a server that splits by itself"
 
 
 def test_grace() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from stelae.model.errors import Closed, NotFound, TabletAway
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import ALL_ROWS, RowRange
-from stelae.registry.control import CreateTablets, DeleteTablets, NewTablet, SplitTablet, reported_ids
+from stelae.registry.control import CreateTablets, DeleteTablets, HostTablets, NewTablet, SplitTablet, reported_ids
 from stelae.tserver.lives import Life
 from tests.machines import SimMachine
 from tests.tserver.boxes import Box, row
@@ -63,4 +65,28 @@ def test_a_deleted_tablet_leaves_nothing_but_its_name() -> None:
     del box.tables.named[T]
     with pytest.raises(NotFound, match="was dropped"):
         box.rows(T)
+    box.end()
+
+
+def test_a_request_to_create_that_comes_after_the_one_to_delete_makes_nothing() -> None:
+    """It was given up, and another tablet has taken the place of the one that it asks for."""
+    box = Box("one", SimMachine(4), "t")
+    late = CreateTablets((NewTablet(TabletId(10), T, ALL_ROWS),))
+    box.server.ask(DeleteTablets((TabletId(10),)))
+    assert reported_ids(box.server.ask(late)) == frozenset()
+    assert box.server.life(TabletId(10)) is Life.UNKNOWN
+    both = CreateTablets((*late.tablets, NewTablet(TabletId(11), T, ALL_ROWS)))
+    assert reported_ids(box.server.ask(both)) == {11}
+    box.end()
+
+
+def test_replicas_that_were_deleted_are_not_hosted_by_a_request_that_comes_late() -> None:
+    box = Box("one", SimMachine(5), "t")
+    hosting = mock.Mock()
+    hosting.reports.return_value, hosting.leading.me = (), "one@log"
+    box.server.control._hosting = hosting
+    tablets = (NewTablet(TabletId(10), T, ALL_ROWS), NewTablet(TabletId(11), T, ALL_ROWS))
+    box.server.ask(DeleteTablets((TabletId(10),)))
+    box.server.ask(HostTablets(tablets))
+    hosting.ask.assert_called_once_with(HostTablets(tablets[1:]))
     box.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,7 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import millis_of
 from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import NOTHING, RangeSet, RowRange
-from stelae.registry.control import SERVING, TabletReport
+from stelae.registry.control import SERVING, ReportedTablet, TabletReport
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 
 
@@ -57,7 +57,9 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
     - A tablet of a table that the catalog has never had is left alone: it is the catalog that is behind.
     - A tablet that the server has and no record names: it was split or joined just before the end. Its record is made,
       and those of the tablets it took over from, whose rows it covers, go.
-    - A tablet that is recorded as REPLACED is deleted by the server.
+      Not one that the server reports a replica of: no split or join ends so, and it is left over.
+    - A tablet that is recorded as REPLACED is deleted by the server. If it is not there now it may have been asked for,
+      and come late: before its record goes the server is told all the same.
     - A tablet that is to be created and that the server does not have is still to be created. One that ran has data:
       it is never made anew. If it is not served now the server must load it.
     - A dropped table that the server still serves is to be unloaded.
@@ -67,12 +69,13 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
     is_known = {*catalog.tables, *catalog.dropped}
     puts: list[TabletRecord] = []
     removed = [record for record in mine if record.table not in is_known]
-    unwanted = dict.fromkeys(record.tablet for record in removed)
+    replaced = [record for record in mine if record.phase is TabletPhase.REPLACED]
+    unwanted = dict.fromkeys(record.tablet for record in (*removed, *replaced))
     unserved: set[TableId] = set()
     dropped: set[TableId] = set()
     covered: dict[TableId, list[RowRange]] = {}
     here = set()
-    for each in (tablet for tablet in report.tablets if tablet.table < catalog.next_id):
+    for each in _judged(report, known, catalog):
         record = known.get(each.tablet)
         if each.table not in is_known or (record is not None and record.phase is TabletPhase.REPLACED):
             unwanted[each.tablet] = None
@@ -122,6 +125,14 @@ def corrections(records: Iterable[TabletRecord], report: TabletReport, catalog: 
         tuple(sorted(unserved)),
         tuple(sorted(dropped)),
     )
+
+
+def _judged(report: TabletReport, known: Mapping[TabletId, TabletRecord], catalog: Catalog) -> Iterator[ReportedTablet]:
+    """What is reported, without that which is left alone."""
+    copied = {each.tablet for each in report.replicas}
+    for each in report.tablets:
+        if each.table < catalog.next_id and (each.tablet in known or each.tablet not in copied):
+            yield each
 
 
 def unplaced(records: Iterable[TabletRecord], catalog: Catalog) -> tuple[list[TabletRecord], list[TabletRecord]]:

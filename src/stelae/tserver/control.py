@@ -47,6 +47,9 @@ from stelae.tserver.replication.hosting import Hosting
 META0_TABLET = TabletId(1)
 META1_TABLET = TabletId(2)
 
+_DELETED_MAX = 10_000
+"""Requests are late by seconds, not by so many deletions."""
+
 
 @dataclass(slots=True)
 class _Work:
@@ -82,6 +85,8 @@ class TabletControl:
         self._lives = lives
         self._away = {config.tablet: config for config in away}
         self._control = Turn()
+        self._deleted: dict[TabletId, None] = {}
+        """What this process was asked to delete: a request to create it that comes late makes nothing."""
         self.life = lives.life
 
     def make_meta_tables(self) -> None:
@@ -124,11 +129,14 @@ class TabletControl:
                     self._hosting.drop_unchanged(dict(zip(ids, seen, strict=True)))
                 return self._report_on(())
             case DeleteTablets(ids):
+                self._note_deleted(ids)
                 copied = [tablet for tablet in ids if tablet in self._shard.replicas]
                 if self._hosting is not None:
                     self._hosting.drop(copied)
                 self._run(_Work(), [tablet for tablet in ids if tablet not in copied], TabletEvent.DELETE_ASKED)
                 return self._report_on(())
+            case HostTablets(asked) if any(each.tablet in self._deleted for each in asked):
+                return self._answer(HostTablets(tuple(each for each in asked if each.tablet not in self._deleted)))
             case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas() | ResignTablets():
                 if self._hosting is None:
                     raise InvalidArgument("this server is alone: its tablets have one replica")
@@ -138,6 +146,11 @@ class TabletControl:
                 return self._resize(request, [tablet], [left, right], TabletEvent.SPLIT_ASKED)
             case JoinTablets(left, right, into):
                 return self._resize(request, [left, right], [into], TabletEvent.JOIN_ASKED)
+
+    def _note_deleted(self, tablets: Iterable[TabletId]) -> None:
+        self._deleted |= dict.fromkeys(tablets)
+        while len(self._deleted) > _DELETED_MAX:
+            del self._deleted[next(iter(self._deleted))]
 
     def report(self, table: TableId | None = None) -> TabletReport:
         """All of a table, or of all tables but META, whose tablets no master has made."""
@@ -173,8 +186,9 @@ class TabletControl:
         return TabletReport(self._shard.name, tablets)
 
     def _create(self, asked: Sequence[NewTablet]) -> TabletReport:
-        """Tablets that are here already, or away, are left as they are."""
-        fresh = [each for each in asked if self.life(each.tablet) is Life.UNKNOWN and each.tablet not in self._away]
+        """Tablets that are here already, or away, are left as they are; those that were deleted are not made."""
+        known = {*self._away, *self._deleted}
+        fresh = [each for each in asked if self.life(each.tablet) is Life.UNKNOWN and each.tablet not in known]
         schemas = {table: self._schemas_of(table)[-1] for table in {each.table for each in asked}}
         made = {e.tablet: new_tablet(e.tablet, e.table, e.rows, schemas[e.table]) for e in fresh}
         self._run(_Work(is_new=True, made=made), list(made), TabletEvent.CREATE_ASKED)
