@@ -14,6 +14,7 @@ from stelae.registry.known_tables import TableRules
 from stelae.service.tables import AlterAsk
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
+from stelae.tserver import short_log
 from stelae.tserver.keeper import Keeper
 from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import Place, row
@@ -179,6 +180,38 @@ def test_garbage_is_collected_again_if_it_could_not_be(place: Place) -> None:
 
 
 # -- sizes
+
+
+def log_bytes(place: Place) -> int:
+    return sum(info.size_bytes for info in place.server.shard.segments())
+
+
+def test_a_few_rows_do_not_hold_a_long_log_while_nobody_writes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_log, "_LOG_LONG_BYTES", 10_000)
+    table = place.create().id
+    kept = keeper(place)
+    place.put(table, *range(1_000))
+    place.server.flushing.flush(table)
+    place.put(table, 7, a=70)
+    assert log_bytes(place) > 10_000
+    run(kept)
+    assert log_bytes(place) > 10_000, "something was written since it last looked"
+    place.put(table, 8, a=80)
+    run(kept)
+    run(kept)
+    assert log_bytes(place) < 10_000
+    place.reopen("kill")
+    assert (place.get(table, 7), place.get(table, 8), place.get(table, 9)) == (70, 80, 9)
+    assert len(place.keys(table)) == 1_000
+
+
+def test_a_short_log_is_left_alone(place: Place) -> None:
+    table = place.create().id
+    kept = keeper(place)
+    place.put(table, 1)
+    for _ in range(3):
+        run(kept)
+    assert files(place, table) == 0
 
 
 def test_a_large_tablet_is_split(place: Place) -> None:

@@ -24,6 +24,7 @@ from stelae.storage.turns import Turn
 from stelae.storage.upkeep.preloading import Preloading
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.flushing import Flushing
+from stelae.tserver.short_log import collect_all_log, is_log_long
 
 SaveHorizon = Callable[[TableId, Txn], None]
 """Durable when it returns: only then may history below it be dropped."""
@@ -101,6 +102,8 @@ class Keeper:
         self._saved: dict[TableId, Txn] = {}
         self._unsaved = False
         self._garbage = True
+        self._log_end = shard.wal.end
+        """Where the log ended when there was last nothing to do."""
 
     # -- flushing
 
@@ -187,7 +190,15 @@ class Keeper:
                 raise
         else:
             self._upkeep.tidy_trash()
+            self._shorten_idle_log()
         return False
+
+    def _shorten_idle_log(self) -> None:
+        """While nobody writes, a few rows that wait to be flushed do not hold a long log."""
+        end, self._log_end = self._log_end, self._shard.wal.end
+        if end == self._log_end and is_log_long(self._shard):
+            self._flushing.flush_down_to(0)
+            collect_all_log(self._shard, self._upkeep)
 
     def note_garbage(self) -> None:
         """Some files may not be needed any more: collect them when there is nothing left to compact."""

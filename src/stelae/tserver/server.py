@@ -36,7 +36,6 @@ from stelae.storage.shard import Shard
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.changes import ShardChanges
 from stelae.tserver.checking import AtRest, StoreCheck
-from stelae.tserver.closing import end_of_log, shorten_log
 from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
 from stelae.tserver.jobs.tickets import Tickets
@@ -47,6 +46,7 @@ from stelae.tserver.reading import TableReader, check_readable, now
 from stelae.tserver.recovery import RecoveredShard, recover_shard
 from stelae.tserver.replication.comparing import AskImages
 from stelae.tserver.replication.hosting import Hosting
+from stelae.tserver.short_log import end_of_log, shorten_log
 from stelae.tserver.surroundings import MasterLink, ServerPorts, ServerSettings, Tables, Wakeups
 from stelae.tserver.telling.troubles import FLUSH, Troubles
 from stelae.tserver.upkeep import TableUpkeep

@@ -20,6 +20,7 @@ from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.control import TabletControl
 from stelae.tserver.flushing import Flushing
 from stelae.tserver.keeper import Keeper
+from stelae.tserver.short_log import collect_all_log
 from stelae.tserver.surroundings import MasterLink
 from stelae.tserver.writing import wait_durable
 
@@ -109,9 +110,7 @@ class TableUpkeep:
     def empty_log(self) -> None:
         """What was erased is in the log, too, as long as anything in it is needed."""
         self.flushing.flush_down_to(0)
-        self._upkeep.collect_log()
-        self._shard.drain()
-        self._upkeep.collect_log()
+        collect_all_log(self._shard, self._upkeep)
 
     def _rewrite_all(self, table: TableId, count: Callable[[int], None], deadline: Deadline | None) -> None:
         """Every group of every tablet that may hold what is to go. What others are merging is waited for, and what is

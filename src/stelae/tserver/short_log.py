@@ -1,4 +1,5 @@
-"""What is done to a shard before it is closed, so that opening it again takes no time."""
+"""A short log: what is done to a shard before it is closed, so that opening it again takes no time, and while nobody
+writes, so that it takes no room."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from stelae.tserver.flushing import Flushing
 _SEGMENTS_MAX = 8
 
 _LOG_LEFT_BYTES = 4 * 2**20
-"""A log so short is replayed in less time than it takes to write its rows to files."""
+"""So little in memory is replayed in less time than it takes to write it to files."""
+_LOG_LONG_BYTES = 4 * _LOG_LEFT_BYTES
+"""But not if a few rows hold so much of the log with what is long in files."""
 
 
 def shorten_log(
@@ -26,13 +29,22 @@ def shorten_log(
     if forget_schemas is not None:
         for table in _with_older_schemas(shard):
             flushing.flush(table)
-    flushing.flush_down_to(0 if _is_log_in_pieces(shard) else _LOG_LEFT_BYTES)
-    # The log goes on with a segment that begins behind everything: what is before it can go, if nobody needs it.
+    flushing.flush_down_to(0 if is_log_long(shard) or _is_log_in_pieces(shard) else _LOG_LEFT_BYTES)
+    collect_all_log(shard, upkeep)
+    if forget_schemas is not None and not _with_older_schemas(shard):
+        forget_schemas()
+
+
+def is_log_long(shard: Shard) -> bool:
+    """Whether it is worth a few small files to be rid of it."""
+    return sum(info.size_bytes for info in shard.segments()) > _LOG_LONG_BYTES
+
+
+def collect_all_log(shard: Shard, upkeep: Upkeep) -> None:
+    """The log goes on with a segment that begins behind everything: what is before it can go, if nobody needs it."""
     upkeep.collect_log()
     shard.drain()
     upkeep.collect_log()
-    if forget_schemas is not None and not _with_older_schemas(shard):
-        forget_schemas()
 
 
 def end_of_log(shard: Shard) -> LogMark:
