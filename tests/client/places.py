@@ -33,6 +33,7 @@ _NOT_CACHED = "nothing of a store of other processes is cached here, so nothing 
 _STILL = "time stands still there while a program computes: nothing is due before somebody waits"
 _NO_FILES = "it looks at the files of the store's directory, and a simulated store lies in none"
 _THREADS = "its threads are real ones, and the simulated world has only its own"
+_ONE_THREAD = "it counts the calls of one thread, and to Python all threads of the simulated world are one"
 _INSIDE = "it changes what the store itself is made of, which is in this process only here"
 
 DIFFERENT: Mapping[str, Mapping[str, str]] = {
@@ -49,6 +50,7 @@ DIFFERENT: Mapping[str, Mapping[str, str]] = {
         "test_a_key_that_was_erased_is_no_boundary_that_the_store_chose": _NO_FILES,
         "test_files_that_others_are_merging_are_waited_for": _INSIDE,
         "test_an_alarm_does_not_write_what_the_end_of_a_batch_could_not": _THREADS,
+        "test_long_arrays_are_checked_in_vectors": _ONE_THREAD,
         "test_many_threads": _THREADS,
         "test_scans": "the collector frees a forgotten scan wherever it runs: on the loop, which cannot block there",
         "test_the_plain_api_inside_a_running_loop": "it blocks the loop, which is the one of the whole world there",

@@ -16,6 +16,7 @@ import stelae
 import stelae.aio
 from stelae.client.calls.lanes import HalfRefused
 from stelae.model.errors import NotCached, StaleSchema
+from stelae.sim.threads.thread import current_ident
 from tests.client.on_each_store.worlds import FailingBackend, take_place
 from tests.client.places import Place
 from tests.effort import HANG_S
@@ -166,11 +167,11 @@ def test_what_is_not_cached_is_read_elsewhere(place: Place) -> None:
     async def test(db: stelae.aio.AsyncDatabase, users: stelae.aio.AsyncTable) -> None:
         await users.put({"id": "ann", "age": 1})
         failing = put_before_async(db)
-        here, read_by = threading.get_ident(), list[int]()
+        here, read_by = current_ident(), list[int]()
         newest = failing.behind.newest
 
         def reading(*args: Any, **given: Any) -> Any:
-            read_by.append(threading.get_ident())
+            read_by.append(current_ident())
             return newest(*args, **given)
 
         failing.newest = reading  # type: ignore[attr-defined]
@@ -228,7 +229,7 @@ def test_an_iterator_that_is_closed_gives_no_more(place: Place) -> None:
             try:
                 yield from scan_of(table, ask, **given)
             finally:
-                closed.append(threading.get_ident())
+                closed.append(current_ident())
 
         failing.scan = watched
         take_place(users._session.session, failing)
@@ -250,7 +251,7 @@ def test_an_iterator_that_is_closed_gives_no_more(place: Place) -> None:
         del forgotten
         while len(closed) < 2:
             await asyncio.sleep(0.001)
-        assert threading.get_ident() not in closed
+        assert current_ident() not in closed
 
     in_loop(place, test)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -304,11 +306,12 @@ def test_the_txn_of_a_row_is_of_the_read_itself(db: stelae.Database, reads: str)
     group = stelae.columns("g", {"v": "int64"}, purge="max-age=1d" if reads == "aged" else None)
     table = db.create_table("t", key={"id": "string"}, groups=[group])
     table.put({"id": "a", "v": 1})
-    failing = put_before(db)
+    failing: Any = put_before(db)
     waiting = [2]
-    for name in ("newest", "newest_many", "values", "many"):
-        if hasattr(failing.behind, name):  # the last two only where the store is in this process
-            setattr(failing, name, _after_a_put(table, waiting, getattr(failing.behind, name)))
+    late = partial(_after_a_put, table, waiting)
+    failing.newest, failing.newest_many = late(failing.behind.newest), late(failing.behind.newest_many)
+    if (quick := failing.behind.quick) is not None:
+        failing.quick = SimpleNamespace(values=late(quick.values), many=late(quick.many), few=quick.few)
     (row,) = table.get_many(["a"]) if reads == "get_many" else [table.get("a", ["v"] if reads == "columns" else None)]
     assert row == {"id": "a", "v": 1 if reads == "aged" else 2}
     assert table.get("a", at=row.txn) == row
