@@ -1,217 +1,164 @@
-"""A cluster of several shards: what calls cost over 1, 2 and 4 of them, changes of tables, tables of many tablets, and
-how long a reader waits while a truncation's master is killed.
+"""A cluster of several shards: what calls cost over 1, 2 and 4 of them, loading and reading it with Spark, changes of
+tables, tables of many tablets, and how long a reader waits while a truncation's master is killed. Beside it Kudu,
+Cassandra and HBase.
 
-    bench_cluster.py [--seconds 2] [--shards 1,2,4] [--rows 200000] [--tablets 1000,10000]
-                     [--only rows,tables,tablets,waits]
+    bench_cluster.py [--seconds 2] [--warm-up 2] [--shards 1,2,4] [--rows 200000] [--tablets 1000,10000]
+                     [--spark-rows 2000000] [--only rows,spark,tables,tablets,waits]
+                     [--peers kudu,cassandra,hbase]
 
 All processes are those that users run (`stelae up`), with SQLite as their metastore; all traffic is on 127.0.0.1. A put
 has been synced when it returns. Processor time is that of all servers and of the client together: on a machine of few
 cores, or a busy one, it says more than what the clock on the wall says.
+
+A peer is one server process with one replica of each row and a sync for each commit, asked from Python: ratios are
+those of ours with the fewest shards. Peers are installed by whoever runs this: for Kudu (1.17 or later) see --kudu, for
+Cassandra (5.0) --cassandra, for HBase (2.6, with the jars of Hadoop 3.3 or later) --hbase; the Python packages `JPype1`
+and `cassandra-driver`; Java 17. Kudu and HBase are asked by their Java clients in Python's process. What cannot be run
+is named, with the reason, and the rest goes on. Tables of more than 1,000 tablets are ours alone, and so is Spark: how
+peers do there depends on a connector of somebody else's.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
+import shutil
 import signal
-import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from pathlib import Path
 from threading import Event
 from typing import Any
 
-import pyarrow as pa
-from harness import write_facts
-from processor_time import ProcessTree, Took
+from cluster_calls import GROUPS, StelaeCalls
+from cluster_contenders import PEERS, Contenders
+from cluster_measuring import (
+    Measured,
+    Span,
+    console,
+    measure_rows,
+    measure_tables,
+    measure_tablets,
+    numbered,
+    rows_beside,
+    show,
+)
+from harness import Row, report, write_facts
 from remote_servers import StelaeServer, serve_stelae
-from rich.console import Console
 from rich.table import Table
+from server_processes import add_homes
+from spark_data import COLUMNS, KEY, SETTINGS, TWO, all_of, splits, table_frame
 
 import stelae
+import stelae.spark
 
-ROW_BYTES = 100
-BATCH = 10_000
-MANY = 1_000
-CALLERS = 8
-EACH = 50
-DDL_ROUNDS = 10
 WAIT_ROUNDS = 5
 PATIENCE_S = 900.0
 NODES, SHARDS = 3, 2
 """What tables of many tablets lie on."""
+PEER_TABLETS_MAX = 1_000
 ROWS_READ = 40
-GROUPS = [stelae.columns("g", {"v": "int64"})]
-console = Console(width=150)
-
-
-@dataclass
-class Measured:
-    """What was measured of one contender, by what was done."""
-
-    pids: Sequence[int] = ()
-    took: dict[str, Took] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._tree = ProcessTree(os.getpid(), *self.pids)
-
-    def repeat(self, what: str, seconds: float, job: Callable[[], int]) -> None:
-        """`job` is repeated for so long, and says how many calls it was: what each of them took."""
-        job()
-        counts: list[int] = []
-
-        def run() -> None:
-            begun_s = time.perf_counter()
-            while time.perf_counter() - begun_s < seconds:
-                counts.append(job())
-
-        took = self._tree.measured(run)
-        self.took[what] = Took(took.wall_s / sum(counts), took.processor_s / sum(counts))
-
-    def once(self, what: str, job: Callable[[], object]) -> None:
-        self.took[what] = self._tree.measured(job)
-
-
-def numbered(first: int, count: int) -> pa.Table:
-    numbers = pa.array(range(first, first + count), pa.int64())
-    return pa.table({"id": numbers, "v": numbers})
-
-
-def show(title: str, found: dict[str, Measured], unit: str, factor: float) -> dict[str, Any]:
-    """By contender; as it goes into the file."""
-    table = Table(title=f"{title}: {unit} by the wall / of processor time")
-    table.add_column("what")
-    for name in found:
-        table.add_column(name, justify="right")
-    for what in next(iter(found.values())).took:
-        cells = [each.took[what] for each in found.values()]
-        table.add_row(what, *(f"{cell.wall_s * factor:,.2f} / {cell.processor_s * factor:,.2f}" for cell in cells))
-    console.print(table)
-    return {name: {what: astuple(took) for what, took in each.took.items()} for name, each in found.items()}
 
 
 # -- rows
 
 
-class Rows:
-    """Calls about rows of a table that has two tablets on each shard."""
-
-    def __init__(self, db: stelae.Database, rows: int, tablets: int) -> None:
-        splits = [rows * tablet // tablets for tablet in range(1, tablets)]
-        groups = [stelae.columns("g", {"v": "string"})]
-        self._table = db.create_table("rows", {"id": "int64"}, groups, splits=splits)
-        self._rows = rows
-        self._chance = random.Random(7)
-        for first in range(0, rows, BATCH):
-            self._table.put_many(self._made(first))
-
-    @staticmethod
-    def _made(first: int) -> pa.Table:
-        value = os.urandom(ROW_BYTES // 2).hex()
-        return pa.table({"id": pa.array(range(first, first + BATCH), pa.int64()), "v": [value] * BATCH})
-
-    def _draw(self) -> int:
-        return self._chance.randrange(self._rows)
-
-    def get(self) -> int:
-        for _ in range(EACH):
-            self._table.get(self._draw())
-        return EACH
-
-    def put(self) -> int:
-        for _ in range(EACH):
-            self._table.put({"id": self._draw(), "v": "x" * ROW_BYTES})
-        return EACH
-
-    def get_many(self) -> int:
-        self._table.get_many([self._draw() for _ in range(MANY)])
-        return MANY
-
-    def put_many(self) -> int:
-        self._table.put_many(self._made(self._chance.randrange(self._rows - BATCH)))
-        return BATCH
-
-    def scan(self) -> int:
-        return int(self._table.scan().to_arrow().num_rows)
-
-
-def at_once(job: Callable[[], int]) -> Callable[[], int]:
-    """The same by several threads."""
-
-    def run() -> int:
-        with ThreadPoolExecutor(CALLERS) as threads:
-            return sum(each.result() for each in [threads.submit(job) for _ in range(CALLERS)])
-
-    return run
-
-
-def bench_rows(shards: Sequence[int], rows: int, seconds: float) -> dict[str, Any]:
+def bench_rows(shards: Sequence[int], rows: int, span: Span, peers: Contenders) -> tuple[dict[str, Any], list[Row]]:
+    """Two tablets on each shard; of a peer as many as on the fewest shards."""
     found: dict[str, Measured] = {}
     for count in shards:
         with serve_stelae(shards=count) as server, stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
-            calls, measured = Rows(db, rows, 2 * count), Measured(server.pids)
-            measured.repeat("get", seconds, calls.get)
-            measured.repeat("put", seconds, calls.put)
-            measured.repeat(f"get, {CALLERS} threads", seconds, at_once(calls.get))
-            measured.repeat(f"put, {CALLERS} threads", seconds, at_once(calls.put))
-            measured.repeat(f"get_many of {MANY:,}, a row", seconds, calls.get_many)
-            measured.repeat(f"put_many of {BATCH:,}, a row", seconds, calls.put_many)
-            measured.repeat("scan to Arrow, a row", seconds, calls.scan)
-            found[f"{count} shards" if count > 1 else "1 shard"] = measured
-    return show("one call", found, "microseconds", 1e6)
+            found[_words(count)] = measure_rows(StelaeCalls(db), server.pids, rows, 2 * count, span)
+    fewest = min(shards)
+    beside = peers.rows(rows, 2 * fewest, span)
+    facts = show("one call", found | beside, "microseconds", 1e6)
+    return facts, rows_beside("1,000 calls", found[_words(fewest)], beside, 1_000)
+
+
+def _words(shards: int) -> str:
+    return f"{shards} shards" if shards > 1 else "1 shard"
+
+
+# -- Spark
+
+
+def bench_spark(shards: Sequence[int], rows: int) -> tuple[dict[str, Any], list[Row]]:
+    """Rows of ten columns in no order, sorted into 16 tablets; the starting of Spark is not counted, as a load and a
+    read of few rows come first."""
+    directory = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
+    spark = stelae.spark.session("stelae-bench", "local[2]", **SETTINGS)
+    found: dict[str, Measured] = {}
+    try:
+        source = str(directory / "source")
+        table_frame(spark, rows).repartition(8).write.parquet(source)
+        for count in shards:
+            with serve_stelae(shards=count) as server, stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
+                found[_words(count)] = _measure_spark(spark, db, server, source, rows)
+    finally:
+        spark.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    return show(f"Spark, {rows:,} rows", found, "milliseconds", 1e3), []
+
+
+def _measure_spark(spark: Any, db: stelae.Database, server: StelaeServer, source: str, rows: int) -> Measured:
+    def read(name: str, columns: list[str] | None = None) -> None:
+        all_of(stelae.spark.read(spark, db, name, columns=columns))
+
+    measured = Measured(server.pids)
+    _load(spark, db, "few", table_frame(spark, 1_000), 1_000)
+    read("few")
+    measured.once("load", lambda: _load(spark, db, "t", spark.read.parquet(source), rows))
+    measured.once("read", lambda: read("t"))
+    measured.once("read two of ten columns", lambda: read("t", TWO))
+    seen = stelae.spark.read(spark, db, "t").count()
+    if seen != rows:
+        raise SystemExit(f"{seen:,} rows are there after a load of {rows:,}")
+    return measured
+
+
+def _load(spark: Any, db: stelae.Database, name: str, frame: Any, rows: int) -> None:
+    group = stelae.columns("values", {column: type_ for column, type_ in COLUMNS.items() if column != KEY})
+    db.create_table(name, key={KEY: COLUMNS[KEY]}, groups=[group], splits=splits(rows))
+    stelae.spark.load(spark, db, name, frame)
 
 
 # -- tables
 
 
-def bench_tables() -> dict[str, Any]:
-    """Changes of tables of 4 tablets on 4 shards; the middle of some rounds."""
+def bench_tables(peers: Contenders) -> tuple[dict[str, Any], list[Row]]:
     with serve_stelae(nodes=2, shards=2) as server, stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
-        rounds = [_change_table(db, f"t{number}", Measured(server.pids)) for number in range(DDL_ROUNDS)]
-    middle = Measured()
-    for what in rounds[0].took:
-        walls, processors = zip(*(astuple(each.took[what]) for each in rounds), strict=True)
-        middle.took[what] = Took(statistics.median(walls), statistics.median(processors))
-    return show("changes of a table of 4 tablets", {"4 shards": middle}, "milliseconds", 1e3)
-
-
-def _change_table(db: stelae.Database, name: str, measured: Measured) -> Measured:
-    measured.once("create", lambda: db.create_table(name, {"id": "int64"}, GROUPS, splits=[1, 2, 3]))
-    measured.once("alter", lambda: db.alter_table(name, add={"g": {"w": "int64"}}))
-    measured.once("truncate", lambda: db.truncate_table(name))
-    measured.once("drop", lambda: db.drop_table(name))
-    measured.once("recall", lambda: db.recall_table(name))
-    db.drop_table(name)
-    return measured
+        ours = measure_tables(StelaeCalls(db), server.pids, db.recall_table)
+    beside = peers.tables()
+    title = "changes of a table of 4 tablets"
+    return show(title, {"4 shards": ours} | beside, "milliseconds", 1e3), rows_beside(title, ours, beside)
 
 
 # -- tablets
 
 
-def bench_tablets(counts: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Measured] = {}
+def bench_tablets(counts: Sequence[int], peers: Contenders) -> tuple[dict[str, Any], list[Row]]:
+    facts: dict[str, Any] = {}
+    rows: list[Row] = []
     for count in counts:
         with serve_stelae(nodes=NODES, shards=SHARDS) as server:
-            found[f"{count:,} tablets"] = _use_tablets(server, count)
-    return show(f"tables of many tablets on {NODES * SHARDS} shards", found, "milliseconds", 1e3)
+            ours = _use_tablets(server, count)
+        beside = peers.tablets(count) if count <= PEER_TABLETS_MAX else {}
+        title = f"a table of {count:,} tablets"
+        name = f"{NODES * SHARDS} shards"
+        facts[f"{count:,} tablets"] = show(title, {name: ours} | beside, "milliseconds", 1e3)
+        rows += rows_beside(title, ours, beside)
+    return facts, rows
 
 
 def _use_tablets(server: StelaeServer, count: int) -> Measured:
-    measured = Measured(server.pids)
     with stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
-        splits = list(range(1, count))
-        measured.once("create", lambda: db.create_table("many", {"id": "int64"}, GROUPS, splits=splits))
-        table = db.table("many")
-        measured.once("list", table.tablets)
+        measured = measure_tablets(StelaeCalls(db), server.pids, count)
+        measured.once("list", db.table("many").tablets)
         with stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as other:
             measured.once("get by one who has to locate it", lambda: other.table("many").get(0))
-        measured.once("get", lambda: table.get(count // 2))
-        measured.once("put_many of a row in each", lambda: table.put_many(numbered(0, count)))
-        measured.once("count of all rows", table.count)
-        measured.once("alter", lambda: db.alter_table("many", add={"g": {"w": "int64"}}))
-        measured.once("create a small table beside it", lambda: db.create_table("small", {"id": "int64"}, GROUPS))
         measured.once("check", db.check)
         os.kill(server.master_pid(), signal.SIGKILL)
         server.start_again()
@@ -224,7 +171,7 @@ def _use_tablets(server: StelaeServer, count: int) -> Measured:
 # -- waits
 
 
-def bench_waits() -> dict[str, Any]:
+def bench_waits() -> tuple[dict[str, Any], list[Row]]:
     """The longest wait of somebody who gets one row after the other, of all tablets, while the table is truncated on
     four shards; and while the master is killed with -9 meanwhile, a little later each time."""
     with serve_stelae(nodes=2, shards=2) as server, stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
@@ -255,7 +202,7 @@ def bench_waits() -> dict[str, Any]:
     for what, seconds in found.items():
         shown.add_row(what, f"{seconds * 1e3:,.1f}")
     console.print(shown)
-    return found
+    return found, []
 
 
 def _truncate(db: stelae.Database) -> None:
@@ -288,23 +235,52 @@ def longest_get(table: stelae.Table, job: Callable[[], object]) -> float:
         return reading.result()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--shards", default="1,2,4")
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    def words(text: str) -> list[str]:
+        return [word for word in text.split(",") if word]
+
+    def numbers(text: str) -> list[int]:
+        return [int(word) for word in words(text)]
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each call about rows")
+    parser.add_argument("--warm-up", type=float, default=2.0, help="seconds of it before, which do not count")
+    parser.add_argument("--shards", type=numbers, default=[1, 2, 4])
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--tablets", default="1000,10000")
-    parser.add_argument("--only", default="rows,tables,tablets,waits")
-    said = parser.parse_args()
-    benches: dict[str, Callable[[], dict[str, Any]]] = {
-        "rows": lambda: bench_rows([int(each) for each in said.shards.split(",")], said.rows, said.seconds),
-        "tables": bench_tables,
-        "tablets": lambda: bench_tablets([int(each) for each in said.tablets.split(",")]),
+    parser.add_argument("--spark-rows", type=int, default=2_000_000)
+    parser.add_argument("--tablets", type=numbers, default=[1_000, 10_000])
+    parser.add_argument("--only", type=words, default=["rows", "spark", "tables", "tablets", "waits"])
+    parser.add_argument("--peers", type=words, default=list(PEERS), help=f"some of {','.join(PEERS)}; '' for none")
+    add_homes(parser, *PEERS)
+    found = parser.parse_args(arguments)
+    if unknown := [name for name in found.peers if name not in PEERS]:
+        parser.error(f"--peers: there is no {', '.join(unknown)}; choose from {', '.join(PEERS)}")
+    return found
+
+
+def main() -> None:
+    said = options_of()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("asked to end: what was started is ended"))
+    peers = Contenders(said.peers, {name: getattr(said, name) for name in PEERS})
+    benches: dict[str, Callable[[], tuple[dict[str, Any], list[Row]]]] = {
+        "rows": lambda: bench_rows(said.shards, said.rows, Span(said.warm_up, said.seconds), peers),
+        "spark": lambda: bench_spark(said.shards, said.spark_rows),
+        "tables": lambda: bench_tables(peers),
+        "tablets": lambda: bench_tablets(said.tablets, peers),
         "waits": bench_waits,
     }
     console.print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
-    for name in said.only.split(","):
-        write_facts("cluster", {name: benches[name]()})
+    facts: dict[str, Any] = {}
+    rows: list[Row] = []
+    for name in said.only:
+        facts[name], beside = benches[name]()
+        rows += beside
+        write_facts("cluster", {name: facts[name]})
+    if rows:
+        report("cluster", rows)
+    for refusal in peers.refusals:
+        console.print(f"[yellow]not run:[/] {refusal}")
+    write_facts("cluster", facts | {"not_run": [str(refusal) for refusal in peers.refusals]})
     console.print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
 
 

@@ -47,7 +47,7 @@ def main() -> None:
         groups = [stelae.columns("g", {"v": "int64"})]
         table = db.create_table("t", key={"k": "int64"}, groups=groups, zone="copies", splits=splits)
         for _ in range(said.rounds):
-            for how, stop in (("killed with its node", _kill_node), ("stopped", _stop_shard)):
+            for how, stop in (("killed with its node", kill_node), ("stopped", stop_shard)):
                 count, took_s = _time_failover(server, table, stop)
                 shown.add_row(how, str(count), f"{took_s:.1f}", f"{took_s / LIMIT_S:.2f}")
                 facts.setdefault(how, []).append(took_s / LIMIT_S)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _time_failover(server: StelaeServer, table: stelae.Table, stop: Stop) -> tuple[int, float]:
-    _wait_whole(table)
+    wait_whole(table)
     led = Counter(tablet.server for tablet in table.tablets())
     victim = max(led, key=lambda name: led[name])
     rows = [{"k": 10 * at, "v": 1} for at, tablet in enumerate(table.tablets()) if tablet.server == victim]
@@ -73,14 +73,14 @@ def _time_failover(server: StelaeServer, table: stelae.Table, stop: Stop) -> tup
     return led[victim], took_s
 
 
-def _kill_node(server: StelaeServer, victim: str) -> Undo:
+def kill_node(server: StelaeServer, victim: str) -> Undo:
     node = victim.partition("/")[0]
     for pid in (_pid(server.directory / node), _pid(server.directory / node / "shard-0")):
         os.kill(pid, signal.SIGKILL)
     return server.start_again
 
 
-def _stop_shard(server: StelaeServer, victim: str) -> Undo:
+def stop_shard(server: StelaeServer, victim: str) -> Undo:
     pid = _pid(server.directory / victim.partition("/")[0] / "shard-0")
     os.kill(pid, signal.SIGSTOP)
     return lambda: os.kill(pid, signal.SIGCONT)
@@ -92,7 +92,7 @@ def _pid(directory: Path) -> int:
     return owner.pid
 
 
-def _wait_whole(table: stelae.Table) -> None:
+def wait_whole(table: stelae.Table) -> None:
     """Until every tablet has all its replicas again, and none is behind."""
     until_s = time.monotonic() + PATIENCE_S
     while any(len(each.replicas) < 2 or sum(lag for _, lag in each.replicas) for each in table.tablets()):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,17 +24,18 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from harness import Row, report, write_facts
+from kudu_server import serve_kudu
 from made_rows import batch_of, batches, seconds
 from remote_clients import CLIENTS
 from remote_load import GET, HOT_ROWS, PUT, Client, Load, Measure
-from remote_servers import Server, open_embedded, serve_etcd, serve_kudu, serve_postgres, serve_redis, serve_stelae
+from remote_servers import open_embedded, serve_etcd, serve_postgres, serve_redis, serve_stelae
 from rich.console import Console
 from rich.table import Table
+from server_processes import Server, add_homes
 from spark_peers import PeerFailed, Refusal
 
 OURS = "stelae"
@@ -312,13 +312,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", type=words, default=list(PEERS), help=f"some of {','.join(PEERS)}; '' for none")
     parser.add_argument("--only", type=words, default=[GET, PUT, PUT_MANY, SCAN], help="some of get,put,put_many,scan")
     parser.add_argument("--uvloop", action="store_true", help="also a cluster whose event loops are uvloop's")
-    kudu = os.environ.get("KUDU_HOME")
-    parser.add_argument(
-        "--kudu",
-        type=Path,
-        default=None if kudu is None else Path(kudu),
-        help="where kudu-binary was unpacked, with the jars of kudu-client; else KUDU_HOME",
-    )
+    add_homes(parser, "kudu")
     found = parser.parse_args(arguments)
     if unknown := [name for name in found.peers if name not in PEERS]:
         parser.error(f"--peers: there is no {', '.join(unknown)}; choose from {', '.join(PEERS)}")

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from typing import Any
 
 import pyarrow as pa
+from java_client import start_java
 from made_rows import BATCH
 from remote_load import GET, AsyncCall, AsyncClient, Call, Client, Load, ThreadClient, check_value
-from remote_servers import client_module
-from spark_peers import PeerFailed
+from server_processes import client_module
 
 import stelae
 from stelae.adapters.etcd.messages import RANGE, TXN, Method, grpc_module, message
@@ -215,27 +215,27 @@ class EtcdTasks(AsyncClient):
     def fill(self, batch: pa.RecordBatch) -> None:
         grpc = grpc_module()
         with grpc.insecure_channel(self.endpoint) as channel:
-            stub = _stub_of(channel, TXN)
+            stub = stub_of(channel, TXN)
             rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
             for at in range(0, len(rows), 100):
-                stub(_etcd_put(*rows[at : at + 100]))
+                stub(etcd_put(*rows[at : at + 100]))
 
     @asynccontextmanager
     async def connect(self, what: str, callers: int) -> AsyncIterator[list[AsyncCall]]:
         async with grpc_module().aio.insecure_channel(self.endpoint) as channel:
-            ranges, txns = _stub_of(channel, RANGE), _stub_of(channel, TXN)
+            ranges, txns = stub_of(channel, RANGE), stub_of(channel, TXN)
             range_of = message(RANGE.request)
 
             async def get(key: bytes, value: bytes) -> None:
                 check_value((await ranges(range_of(key=key))).kvs[0].value, value)
 
             async def put(key: bytes, value: bytes) -> None:
-                await txns(_etcd_put((b"w" + key, value)))
+                await txns(etcd_put((b"w" + key, value)))
 
             yield [get if what == GET else put] * callers
 
 
-def _stub_of(channel: Any, method: Method) -> Any:
+def stub_of(channel: Any, method: Method) -> Any:
     return channel.unary_unary(
         method.path,
         request_serializer=message(method.request).SerializeToString,
@@ -243,7 +243,7 @@ def _stub_of(channel: Any, method: Method) -> Any:
     )
 
 
-def _etcd_put(*rows: tuple[bytes, bytes]) -> Any:
+def etcd_put(*rows: tuple[bytes, bytes]) -> Any:
     put, op = message("PutRequest"), message("RequestOp")
     return message(TXN.request)(success=[op(request_put=put(key=key, value=value)) for key, value in rows])
 
@@ -255,14 +255,15 @@ class KuduThreads(ThreadClient):
     def __init__(self, endpoint: str, servers: Sequence[int]) -> None:
         super().__init__(endpoint, servers)
         said = json.loads(endpoint)
-        jpype = self._jpype = client_module("jpype", "JPype1")
-        try:
-            jpype.startJVM(classpath=said["jars"], convertStrings=False)
-        except Exception as error:
-            raise PeerFailed(f"Java does not start: {error}") from error
-        self._kudu = jpype.JPackage("org").apache.kudu
-        self._client = self._kudu.client.KuduClient.KuduClientBuilder(said["master"]).build()
+        self._jpype = start_java(said["jars"])
+        self._kudu = self._jpype.JPackage("org").apache.kudu
+        self._master = said["master"]
+        self._client = self._new_client()
+        self._replicas = said["replicas"]
         self._tables = {name: self._make(name) for name in (READ, WRITTEN)}
+
+    def _new_client(self) -> Any:
+        return self._kudu.client.KuduClient.KuduClientBuilder(self._master).build()
 
     def _make(self, name: str) -> Any:
         schema, client = self._kudu.Schema, self._kudu.client
@@ -271,7 +272,7 @@ class KuduThreads(ThreadClient):
             columns.add(self._kudu.ColumnSchema.ColumnSchemaBuilder(column, binary).key(is_key).build())
         keys = self._jpype.java.util.ArrayList()
         keys.add("id")
-        options = client.CreateTableOptions().setRangePartitionColumns(keys).setNumReplicas(1)
+        options = client.CreateTableOptions().setRangePartitionColumns(keys).setNumReplicas(self._replicas)
         return self._client.createTable(name, schema(columns), options)
 
     def fill(self, batch: pa.RecordBatch) -> None:

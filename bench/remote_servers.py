@@ -5,52 +5,49 @@ What is not on PATH, or in the place named for it, is not installed: `PeerFailed
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from made_rows import place
+from server_processes import (
+    HOST,
+    LOG_CHARS,
+    Member,
+    Server,
+    begin,
+    client_module,
+    ended,
+    find,
+    find_postgres,
+    other_user,
+    wait_ready,
+)
 from spark_peers import PeerFailed
 
 from stelae.adapters.etcd.server import etcd_command, find_etcd, is_healthy
 from stelae.adapters.free_ports import choose_free
 from stelae.model.errors import StelaeError
 
-HOST = "127.0.0.1"
-_START_S_MAX = 60.0
-_STOP_S_MAX = 30.0
-_LOOK_S = 0.05
-_LOG_CHARS = 300
+_POSTGRES = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "max_connections": "200",
+    "shared_buffers": "512MB",
+    "max_wal_size": "8GB",
+}
+_ETCD_BYTES = str(8 * 2**30)
 _UVLOOP = "import asyncio, uvloop\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """`title`: which release it is, and how it is kept durable. `pids`: of its processes; those that they start count,
-    too."""
-
-    title: str
-    endpoint: str
-    pids: tuple[int, ...]
-
-
-def client_module(name: str, package: str) -> Any:
-    """A client that the bench's user installs: none of them is in the lock."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise PeerFailed(f"the Python package {package} is not installed ({error})") from error
 
 
 # -- ours
@@ -95,7 +92,9 @@ def serve_stelae(*, nodes: int = 1, shards: int = 1, uvloop: bool = False) -> It
             serving = [shard for node in status["nodes"] for shard in node["shards"]]
             pids = [each["pid"] for each in (*status["masters"], *serving)]
             title = "ours" + (", uvloop in the server" if uvloop else "")
-            yield StelaeServer(title, status["connect"], tuple(pids), directory / "cluster", environment)
+            yield StelaeServer(
+                title, status["connect"], tuple(pids), directory=directory / "cluster", environment=environment
+            )
         finally:
             _run_stelae("down", *words, environment=environment)
 
@@ -118,14 +117,14 @@ def open_embedded() -> Iterator[Server]:
 
 @contextmanager
 def serve_redis() -> Iterator[Server]:
-    program = _find("redis-server", "Debian's package redis-server has it")
+    program = find("redis-server", "Debian's package redis-server has it")
     client_module("redis", "redis")
-    with place("redis") as directory, _ended() as processes:
+    with place("redis") as directory, ended() as processes:
         (port,) = choose_free(HOST, 1)
         words = ["--bind", HOST, "--port", str(port), "--dir", str(directory), "--save", ""]
         words += ["--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]
         redis = client_module("redis", "redis")
-        process = processes(_begin([program, *words], directory))
+        process = processes(begin([program, *words], directory))
 
         def answers() -> bool:
             with redis.Redis(HOST, port) as client:
@@ -134,172 +133,100 @@ def serve_redis() -> Iterator[Server]:
                 except redis.exceptions.ConnectionError:
                     return False
 
-        _wait(process, answers, directory)
+        wait_ready(process, answers, directory)
         with redis.Redis(HOST, port) as client:
             version = client.info("server")["redis_version"]
         yield Server(f"Redis {version}, appendfsync always", f"{HOST}:{port}", (process.pid,))
 
 
 @contextmanager
-def serve_postgres() -> Iterator[Server]:
+def serve_postgres(standbys: int = 0) -> Iterator[Server]:
+    """`standbys`: each has a copy, and a commit waits until one of them has synced it, as well."""
     psycopg = client_module("psycopg", "psycopg[binary]")
-    initdb, postgres = _find_postgres("initdb"), _find_postgres("postgres")
-    with place("postgres") as directory, _ended(signal.SIGINT) as processes:
-        user = _other_user(directory)
-        data = directory / "data"
-        words = ["-D", str(data), "-A", "trust", "-U", "postgres", "--no-instructions"]
-        made = subprocess.run([initdb, *words], capture_output=True, text=True, check=False, **user)
-        if made.returncode:
-            raise PeerFailed(f"initdb failed: {made.stderr.strip()[-_LOG_CHARS:]}")
-        (port,) = choose_free(HOST, 1)
-        settings = {
-            "listen_addresses": HOST,
-            "port": str(port),
-            "unix_socket_directories": "",
-            "fsync": "on",
-            "synchronous_commit": "on",
-            "max_connections": "200",
-            "shared_buffers": "512MB",
-            "max_wal_size": "8GB",
-        }
-        command = [postgres, "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
-        process = processes(_begin(command, directory, user))
-        endpoint = f"host={HOST} port={port} user=postgres dbname=postgres"
-
-        def answers() -> bool:
-            try:
-                psycopg.connect(endpoint).close()
-            except psycopg.OperationalError:
-                return False
-            return True
-
-        _wait(process, answers, directory)
-        with psycopg.connect(endpoint) as connection:
+    initdb, postgres = find_postgres("initdb"), find_postgres("postgres")
+    with place("postgres") as directory, ExitStack() as ends:
+        user = other_user(directory)
+        words = ["-D", str(directory / "data"), "-A", "trust", "-U", "postgres", "--no-instructions"]
+        _run_postgres([initdb, *words], user)
+        ports = choose_free(HOST, 1 + standbys)
+        made = []
+        for number, port in enumerate(ports):
+            data = directory / ("data" if number == 0 else f"standby{number}")
+            if number:
+                source = ["-h", HOST, "-p", str(ports[0]), "-U", "postgres"]
+                slot = ["-X", "stream", "-R", "-C", "-S", f"standby{number}", "-c", "fast"]
+                _run_postgres([find_postgres("pg_basebackup"), "-D", str(data), *source, *slot], user)
+                with (data / "postgresql.auto.conf").open("a") as file:
+                    file.write(
+                        f"primary_conninfo = 'host={HOST} port={ports[0]} user=postgres "
+                        f"application_name=standby{number}'\n"
+                    )
+            settings = _POSTGRES | {"port": str(port)}
+            command = [postgres, "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
+            made.append(Member(command, directory / f"member-{port}", port, user, signal.SIGINT))
+            ends.callback(made[-1].end)
+            made[-1].start(partial(_is_postgres, psycopg, _postgres_endpoint(port)))
+        endpoint = _postgres_endpoint(ports[0])
+        title = "synchronous_commit"
+        with psycopg.connect(endpoint, autocommit=True) as connection:
             (version,) = connection.execute("show server_version").fetchone()
-        yield Server(f"Postgres {version.split()[0]}, synchronous_commit", endpoint, (process.pid,))
+            if standbys:
+                names = ", ".join(f"standby{number}" for number in range(1, standbys + 1))
+                connection.execute(f"alter system set synchronous_standby_names = 'ANY 1 ({names})'")
+                connection.execute("select pg_reload_conf()")
+                asked = "select count(*) from pg_stat_replication where sync_state = 'quorum'"
+                wait_ready(
+                    made[0].running,
+                    lambda: connection.execute(asked).fetchone() == (standbys,),
+                    made[0].directory,
+                )
+                title = f"synchronous_commit=on, {standbys} standbys, synchronous_standby_names = ANY 1"
+        yield Server(
+            f"Postgres {version.split()[0]}, {title}", endpoint, tuple(member.pid for member in made), tuple(made)
+        )
+
+
+def _run_postgres(command: Sequence[str], user: Mapping[str, Any]) -> None:
+    made = subprocess.run(command, capture_output=True, text=True, check=False, **user)
+    if made.returncode:
+        raise PeerFailed(f"{Path(command[0]).name} failed: {made.stderr.strip()[-LOG_CHARS:]}")
+
+
+def _postgres_endpoint(port: int) -> str:
+    return f"host={HOST} port={port} user=postgres dbname=postgres"
+
+
+def _is_postgres(psycopg: Any, endpoint: str) -> bool:
+    try:
+        psycopg.connect(endpoint).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 @contextmanager
-def serve_etcd() -> Iterator[Server]:
+def serve_etcd(members: int = 1) -> Iterator[Server]:
+    """The endpoint: of each member, by commas."""
     try:
         program = find_etcd()
     except StelaeError as error:
         raise PeerFailed(str(error)) from error
-    with place("etcd") as directory, _ended() as processes:
-        port, peer_port = choose_free(HOST, 2)
-        process = processes(_begin(etcd_command(program, directory / "data", HOST, port, peer_port), directory))
-        _wait(process, lambda: is_healthy(HOST, port), directory)
+    with place("etcd") as directory, ExitStack() as ends:
+        ports = choose_free(HOST, 2 * members)
+        pairs = list(zip(ports[:members], ports[members:], strict=True))
+        together = ",".join(f"etcd-{port}=http://{HOST}:{peer_port}" for port, peer_port in pairs)
+        made = []
+        for port, peer_port in pairs:
+            command = etcd_command(program, directory / f"data-{port}", HOST, port, peer_port)
+            # What is said twice counts as it is said last.
+            command += ["--name", f"etcd-{port}", "--initial-cluster", together, "--quota-backend-bytes", _ETCD_BYTES]
+            made.append(Member(command, directory / f"member-{port}", port))
+            ends.callback(made[-1].end)
+        for member in made:
+            member.start(lambda: True)
+        for member in made:
+            wait_ready(member.running, partial(is_healthy, HOST, member.port), member.directory)
         version = ".".join(map(str, program.version))
-        yield Server(f"etcd {version}, which always syncs", f"{HOST}:{port}", (process.pid,))
-
-
-@contextmanager
-def serve_kudu(home: Path | None) -> Iterator[Server]:
-    """`home`: where `bin/kudu-master` and `bin/kudu-tserver` are, and the jars of kudu-client, anywhere below. The
-    endpoint: the master, and the jars. What it brings of Kerberos may not run on another system than it was built on:
-    without those files it takes the system's."""
-    if home is None:
-        raise PeerFailed(
-            "say with --kudu where Maven Central's kudu-binary (linux-x86_64) was unpacked, and where the jars of its "
-            "kudu-client lie"
-        )
-    programs = {path.name: path for path in home.rglob("bin/kudu-*") if os.access(path, os.X_OK)}
-    jars = sorted(str(path) for path in home.rglob("*.jar") if not path.name.startswith("kudu-binary"))
-    if not {"kudu-master", "kudu-tserver"} <= set(programs) or not any("kudu-client" in jar for jar in jars):
-        raise PeerFailed(
-            f"{home}: below it there must be bin/kudu-master and bin/kudu-tserver, which may be executed, and "
-            "kudu-client-*.jar with the jars it needs"
-        )
-    client_module("jpype", "JPype1")
-    with place("kudu") as directory, _ended() as processes:
-        master_port, server_port = choose_free(HOST, 2)
-        common = ["--unlock_unsafe_flags", "--unlock_experimental_flags", "--time_source=system_unsync"]
-        common += ["--log_force_fsync_all=true", "--webserver_enabled=false"]
-        common += ["--rpc_encryption=disabled", "--rpc_authentication=disabled"]
-        # It would ask who hosts the machine, to find a clock there: nobody outside is asked.
-        asked = ("aws_instance_id_url", "azure_instance_id_url", "gce_instance_id_url", "openstack_metadata_url")
-        common += [f"--cloud_{each}=http://{HOST}:1/" for each in asked]
-        environment = os.environ | {"SASL_PATH": os.pathsep.join(map(str, home.rglob("sasl2")))}
-        started = []
-        for name, port in (("master", master_port), ("tserver", server_port)):
-            own = directory / name
-            own.mkdir()
-            words = [f"--fs_wal_dir={own / 'wal'}", f"--fs_data_dirs={own / 'data'}", f"--log_dir={own}"]
-            words += [f"--rpc_bind_addresses={HOST}:{port}"]
-            if name == "tserver":
-                words.append(f"--tserver_master_addrs={HOST}:{master_port}")
-            process = processes(_begin([str(programs[f"kudu-{name}"]), *common, *words], own, {"env": environment}))
-            _wait(process, lambda port=port: _accepts(port), own)  # type: ignore[misc]
-            started.append(process.pid)
-        said = subprocess.run([programs["kudu-tserver"], "--version"], capture_output=True, text=True, check=False)
-        version = [*said.stdout.split(), "", ""][1]
-        endpoint = json.dumps({"master": f"{HOST}:{master_port}", "jars": jars})
-        yield Server(f"Kudu {version}, log_force_fsync_all", endpoint, tuple(started))
-
-
-# -- processes
-
-
-def _find(name: str, hint: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise PeerFailed(f"there is no {name} on PATH; {hint}")
-    return found
-
-
-def _find_postgres(name: str) -> str:
-    """Debian keeps the server's programs of each release in a directory of their own, which is not on PATH."""
-    beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(beside[-1]) if beside else _find(name, "Debian's package postgresql has it")
-
-
-def _other_user(directory: Path) -> dict[str, Any]:
-    """Postgres does not run as root: then it is its own user, who gets the directory."""
-    if os.geteuid():
-        return {}
-    try:
-        shutil.chown(directory, "postgres", "postgres")
-    except LookupError as error:
-        raise PeerFailed(f"Postgres does not run as root, and there is no user for it ({error})") from error
-    return {"user": "postgres", "group": "postgres", "extra_groups": []}
-
-
-def _begin(command: Sequence[str], directory: Path, how: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
-    with (directory / "log.txt").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory, **(how or {}))
-
-
-def _wait(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], directory: Path) -> None:
-    until_s = time.monotonic() + _START_S_MAX
-    while not is_ready():
-        if process.poll() is not None or time.monotonic() > until_s:
-            said = (directory / "log.txt").read_text(errors="replace").strip()
-            raise PeerFailed(f"it did not start: {said[-_LOG_CHARS:]}")
-        time.sleep(_LOOK_S)
-
-
-def _accepts(port: int) -> bool:
-    with socket.socket() as trial:
-        return trial.connect_ex((HOST, port)) == 0
-
-
-@contextmanager
-def _ended(how: signal.Signals = signal.SIGTERM) -> Iterator[Callable[[subprocess.Popen[bytes]], Any]]:
-    """What is noted here has ended when this is left."""
-
-    def end(process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is None:
-            process.send_signal(how)
-        try:
-            process.wait(_STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    with ExitStack() as ends:
-
-        def note(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-            ends.callback(end, process)
-            return process
-
-        yield note
+        title = f"etcd {version}, which always syncs" + (f", {members} members" if members > 1 else "")
+        endpoint = ",".join(f"{HOST}:{member.port}" for member in made)
+        yield Server(title, endpoint, tuple(member.pid for member in made), tuple(made))
