@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from typing import Any, cast
 
 import pytest
 
 from stelae.adapters.clock import SystemClock
+from stelae.client.remote.changes import ChangesUnderWay
 from stelae.client.remote.cluster.locations import Locations
+from stelae.client.remote.cluster.routing import Routing
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, NotFound, StelaeError
 from stelae.model.ids import Row, TableId
 from stelae.registry.control_operations import TableLocation
@@ -136,3 +139,17 @@ def test_not_all_tables_that_were_ever_asked_for_are_remembered(until: Deadline)
     assert locations.known(TableId(0)) is None
     assert locations.known(TableId(1_000)) is not None
     assert len(asked) == 1_001
+
+
+def test_who_is_silent_has_moved_when_a_master_says_that_another_has_its_rows(until: Deadline) -> None:
+    locations = Locations(Master(OLD, OLD, ConnectionLost("nobody listens there"), NEW))
+    routing = Routing(locations, cast(Any, None), cast(Any, None), ChangesUnderWay("c"), lambda _: until, Event.wait)
+    assert not routing.has_moved("n1/0", until), "nothing is known of it"
+    locations.find(TABLE, until)
+    assert not routing.has_moved("n1/0", until), "it has them still"
+    assert not routing.has_moved("n1/0", until), "no master says anything"
+    assert routing.has_moved("n1/0", until)
+    assert not routing.has_moved("n1/0", until), "nobody asks it any more"
+    found = locations.known(TABLE)
+    assert found is not None
+    assert found.servers == ("n1/1",)

@@ -47,13 +47,6 @@ class Locations:
             found = self._known.get(table)
             return found if found is not None else self._ask(table, deadline)
 
-    def find_anew(self, table: TableId, deadline: Deadline) -> TableRoutes:
-        """Asked for whatever is known of them."""
-        known = self._known.get(table)
-        if known is not None:
-            self.doubt(table, known)
-        return self.find(table, deadline)
-
     def tables_of(self, shard: str) -> list[TableId]:
         """Those that have rows there, as far as is known."""
         with self._lock:

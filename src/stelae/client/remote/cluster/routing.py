@@ -172,8 +172,10 @@ class Routing:
         cut off for longer than its lease is followed by others, one tablet after the other. No, if nobody says so."""
         for table in self.locations.tables_of(shard)[:_ASKED_ABOUT_MAX]:
             with suppress(StelaeError):
-                if shard not in self.locations.find_anew(table, deadline).shards:
-                    return True
+                self.locations.ask_again(table, deadline)
+            routes = self.locations.known(table)
+            if routes is not None and shard not in routes.shards:
+                return True
         return False
 
     def explain(self, table: TableId, routes: TableRoutes, shard: str, error: E) -> E:
