@@ -31,6 +31,7 @@ NEVER_REACH_USERS = {
     "NotCached": "whoever asked for what is in memory alone takes the long way",
     "NotInThisState": "a TabletAway",
     "OtherStore": "a PermissionDenied, which is what users know it by",
+    "RecordsChanged": "an Unavailable: a master that knows what is not so any more reads it again",
     "StaleSchema": "clients make the block anew; at the deadline they tell Unavailable",
     "TabletAway": "clients try again; at the deadline they tell Unavailable",
     "TokenMissing": "a PermissionDenied, as OtherStore",
