@@ -254,7 +254,7 @@ class Shard(Outcomes):
 
     def _check_room(self, size: int, urgent: bool) -> None:
         limit = self.settings.unflushed_bytes_max + (self.settings.reserve_bytes if urgent else 0)
-        held = self.unflushed_bytes()
+        held = self.wal.queued_bytes + self._in_memory_bytes
         if held and held + size > limit:
             raise Overloaded(f"{held} bytes wait to be written to files, and {limit} is the limit; try again shortly")
 

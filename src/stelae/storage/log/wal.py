@@ -72,6 +72,13 @@ def _call_nobody() -> None:
     """Of a log without a thread of its own."""
 
 
+class _Undecided(Future[Txn]):
+    """Of a record: what may be on disk cannot be cancelled. To call it running, as others do, takes a lock for each."""
+
+    def cancel(self) -> bool:
+        return False
+
+
 class Wal:
     """For all threads. `enqueue` is called under the shard's lock; `drain`, `sync` and `close` take it.
 
@@ -123,8 +130,7 @@ class Wal:
         if self._closed:
             raise Closed("the log is closed")
         self._last_txn = check_txn(record.txn)
-        future: Future[Txn] = Future()
-        future.set_running_or_notify_cancel()  # what may be on disk cannot be cancelled
+        future = _Undecided()
         size_bytes = record_size_bytes(record)
         self._queue.append(LogEntry(record, tablets, future, size_bytes))
         self._queued_bytes += size_bytes
