@@ -16,6 +16,7 @@ import asyncio
 from _thread import get_ident
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from itertools import count
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -50,6 +51,10 @@ class ThreadedLoop(Protocol):
     def call_exception_handler(self, context: dict[str, Any]) -> None: ...
 
 
+_idents = count(1)
+"""No number is given out twice: a lock may outlive the thread that holds it. The system's own are positive."""
+
+
 class _Stack(greenlet):
     """Of one simulated thread, from its beginning to its end; it comes back to the stack that made it: the loop's."""
 
@@ -71,7 +76,7 @@ def current_thread() -> SimThread | None:
 def current_ident() -> int:
     """As `threading.get_ident`, where each simulated thread has a number of its own."""
     stack = getcurrent()
-    return id(stack.thread) if isinstance(stack, _Stack) else get_ident()
+    return stack.thread.ident if isinstance(stack, _Stack) else get_ident()
 
 
 class SimThread:
@@ -79,6 +84,7 @@ class SimThread:
 
     def __init__(self, loop: ThreadedLoop, job: Callable[[], object], name: str) -> None:
         self.name = name
+        self.ident = -next(_idents)
         self._loop = loop
         self._job = job
         self._process: SimProcess | None = current_process()
