@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import RLock
+from typing import TypeVar
 
 from stelae.format.block import Block as WrittenBlock
 from stelae.format.block import encode_block
@@ -32,6 +33,7 @@ from stelae.ports.rng import Rng
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
+from stelae.storage.files.handles import MissingFile
 from stelae.storage.log.commits import CommitTracker
 from stelae.storage.log.done import logged_number
 from stelae.storage.log.futures import all_done, settled_all
@@ -51,6 +53,8 @@ from stelae.storage.tablet.maps import TabletMap
 from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,19 @@ class Shard(Outcomes):
         """Whether a state is not the current one any more."""
         return self._map.states.get(state.tablet) is not state
 
+    def look(self, state: TabletState, ask: Callable[[TabletState, Fragments], T]) -> T:
+        """What files say of a tablet, asked without the lock. A compaction may replace them meanwhile, and they are
+        removed: then the tablet is asked as it is now (TabletAway: it is not here any more). Corruption if a file is
+        not there that it needs now."""
+        while True:
+            try:
+                return ask(state, self.fragments)
+            except MissingFile as error:
+                now = self.state(state.tablet)
+                if now is state:
+                    raise error.needed() from None
+                state = now
+
     @property
     def changes(self) -> int:
         """How often states were installed: as long as it is the same, so are they."""
@@ -180,9 +197,7 @@ class Shard(Outcomes):
             if max_txn is not None:
                 if once is not None and (found := self._find_done(tablet, once, places)) is not None:
                     return Commit(*found)
-                state = self.state(tablet)
-                visible = self.visible_in(state)
-                check_unchanged(state, self.fragments, block, max_txn, self.horizon(state.table), visible)
+                state = self._check_unchanged(tablet, block, max_txn)
             with self.lock:
                 if once is not None and (found := self._find_done(tablet, once, places)) is not None:
                     return Commit(*found)
@@ -223,6 +238,15 @@ class Shard(Outcomes):
                 if commits.quorum is not None:
                     self.replicas[tablet].take(record, self.wal.end)
                 return Commit(txn, durable)
+
+    def _check_unchanged(self, tablet: TabletId, block: WrittenBlock, max_txn: Txn) -> TabletState:
+        """The tablet in which no row of the block has changed after the txn; Conflict if one has."""
+
+        def check(state: TabletState, fragments: Fragments) -> TabletState:
+            check_unchanged(state, fragments, block, max_txn, self.horizon(state.table), self.visible_in(state))
+            return state
+
+        return self.look(self.state(tablet), check)
 
     def commit(self, table: TableId, change: TableChange, txn: Txn | None = None) -> Commit:
         """A change of all tablets of a table at one txn, in the order of the blocks. Readers see it when it is

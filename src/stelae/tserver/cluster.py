@@ -268,7 +268,8 @@ class ClusterShard:
     ) -> ChosenSplit:
         self._wait_for_catalog(catalog, deadline)
         chosen, row = self.server.choose_split(table, at, tablet)
-        return ChosenSplit(chosen, row, size_of(self.server.shard.state(chosen), self.server.shard.fragments))
+        shard = self.server.shard
+        return ChosenSplit(chosen, row, shard.look(shard.state(chosen), size_of))
 
     def files_needed(self, *, deadline: Deadline | None = None) -> FilesNeeded:  # noqa: ARG002 - it never waits
         with self.server.visits.visit():

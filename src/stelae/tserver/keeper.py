@@ -251,16 +251,16 @@ class Keeper:
         shard = self._shard
         if state.table in (META0, META1):
             return False
-        size = size_of(state, shard.fragments)
         try:
+            size = shard.look(state, size_of)
             if size > 2 * rules.tablet_bytes:
-                at = choose_split_row(state, shard.fragments)
+                at = shard.look(state, choose_split_row)
                 if at is not None:
                     self._resizing.split(state.tablet, at)
                 return False
             neighbour = self._next(state)
             if neighbour is not None and min(state.resize, neighbour.resize) > 0:
-                both = size + size_of(neighbour, shard.fragments)
+                both = size + shard.look(neighbour, size_of)
                 if both < rules.tablet_bytes // 2:
                     self._resizing.join(state.tablet, neighbour.tablet)
         except StelaeError:

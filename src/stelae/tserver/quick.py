@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from stelae.model.errors import NotFound, TabletAway
+from stelae.model.errors import TabletAway
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros, Row, SchemaVersion, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
@@ -19,6 +19,7 @@ from stelae.ports.clock import Clock
 from stelae.service.backend import Values
 from stelae.service.deadlines import Deadline
 from stelae.storage.files.blocks import FewRows
+from stelae.storage.files.handles import MissingFile
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import RowReader, reader_for
 from stelae.storage.shard import Shard
@@ -60,7 +61,7 @@ class QuickReader:
             reader = reader_for(state, self._fragments, columns)
         try:
             return visible, reader.values(row, Asking(visible, _NO_FLOOR, _ANY_TIME))
-        except NotFound:
+        except MissingFile:
             return None
 
     def many(
@@ -91,7 +92,7 @@ class QuickReader:
                     break
                 try:
                     told = reader_for(state, self._fragments, columns).many(ordered[begin:end], asking)
-                except NotFound:
+                except MissingFile:
                     break  # the tablet has changed meanwhile
                 for place, each in zip(order[begin:end], told, strict=True):
                     found[place] = each
@@ -117,7 +118,7 @@ class QuickReader:
             if not (state.is_plain and state.keeps_all and state.schema.version == version):
                 return None
             found = reader_for(state, self._fragments, columns).few(rows, count, Asking(at, _NO_FLOOR, _ANY_TIME))
-        except (NotFound, TabletAway):
+        except (MissingFile, TabletAway):
             return None  # the scan finds out what it is
         if found is None:
             return None

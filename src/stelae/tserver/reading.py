@@ -17,9 +17,7 @@ import pyarrow as pa
 
 from stelae.model.errors import (
     ClockTooFarAhead,
-    Corruption,
     InvalidArgument,
-    NotFound,
     Overloaded,
     StaleSchema,
     StelaeError,
@@ -34,6 +32,7 @@ from stelae.ports.clock import Clock
 from stelae.service.backend import Values
 from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk, bind
+from stelae.storage.files.handles import MissingFile
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.points.rows import RowReader, reader_for
 from stelae.storage.read.scans.rows import RowBatch, ScanRequest
@@ -90,7 +89,7 @@ class TableReader:
             if not isinstance(reader, RowReader):
                 reader = reader_for(state, self._fragments, columns)
             return asking.at, reader.newest(row, asking)
-        except NotFound:
+        except MissingFile:
             return self._again(table, row, columns, at, ALL_TIME, _newest, deadline, state)
 
     def newest_many(
@@ -114,7 +113,7 @@ class TableReader:
                     reader = reader_for(state, self._fragments, columns)
                 try:
                     found[place] = reader.newest(row, asking)
-                except NotFound:
+                except MissingFile:
                     _, found[place] = self._again(table, row, columns, txn, ALL_TIME, _newest, deadline, state)
                     state = None
             return txn, found
@@ -168,9 +167,9 @@ class TableReader:
                 return self._settled(table, row, columns, time, read, deadline)
             try:
                 return read(reader_for(state, self._fragments, columns), row, asking)
-            except NotFound as error:
+            except MissingFile as error:
                 if state is before:
-                    raise lost_file(error) from None
+                    raise error.needed() from None
                 before = state
         raise Overloaded(f"row {row!r}: its tablet changed faster than it could be read; try again")
 
@@ -293,12 +292,6 @@ def check_readable(shard: Shard, tables: Collection[TableId], at: Txn) -> None:
         shard.check_snapshot(min(tables, key=shard.horizon), at)
 
 
-def lost_file(error: NotFound) -> StelaeError:
-    """A file that a tablet needs now and that is not there."""
-    file, colon, _ = str(error).partition(": ")
-    return Corruption("the file is missing; `stelae check` says which table needs it", file) if colon else error
-
-
 class OpenScan:
     """The batches of a scan, and what its errors mean. Closed early, it reads no further."""
 
@@ -323,8 +316,8 @@ class OpenScan:
             return next(self._batches).batch
         except Unavailable as error:
             raise self._explained(self._table, error) from None
-        except NotFound as error:
-            raise lost_file(error) from None
+        except MissingFile as error:
+            raise error.needed() from None
 
     def close(self) -> None:
         """Closing twice is no error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -12,6 +13,7 @@ from stelae.registry.tablet_records import TabletRecord
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import Progress
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
+from stelae.storage.files.fragments import Fragments
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.changes import Emptied
 from stelae.storage.tablet.splitting import choose_split_row, size_of
@@ -168,7 +170,7 @@ class TableUpkeep:
         """Which tablet to split and where: the one that holds the row; or this one, or the largest, at the row that
         halves it."""
         state = self._find_tablet(info.id, at, tablet)
-        row = choose_split_row(state, self._shard.fragments) if at is None else at
+        row = self._shard.look(state, choose_split_row) if at is None else at
         if row is None:
             raise InvalidArgument(f"table {info.name!r}: tablet {state.tablet} has no two rows to part")
         return state.tablet, row
@@ -184,13 +186,17 @@ class TableUpkeep:
         states = self._shard.of_table(table)
         if not states:
             raise TabletAway(f"no tablet of table {table} is here")
-        return max(states, key=lambda state: size_of(state, self._shard.fragments))
+        return max(states, key=lambda state: self._shard.look(state, size_of))
 
     def tablets(self, table: TableId) -> tuple[TabletInfo, ...]:
         records = self._master.records(table)
-        return tuple(self._tablet_info(state, records.get(state.tablet)) for state in self._shard.of_table(table))
+        shard = self._shard
+        return tuple(
+            shard.look(state, partial(self._tablet_info, record=records.get(state.tablet)))
+            for state in shard.of_table(table)
+        )
 
-    def _tablet_info(self, state: TabletState, record: TabletRecord | None) -> TabletInfo:
+    def _tablet_info(self, state: TabletState, fragments: Fragments, record: TabletRecord | None) -> TabletInfo:
         return TabletInfo(
             tablet=state.tablet,
             table=state.table,
@@ -199,7 +205,7 @@ class TableUpkeep:
             phase="unknown" if record is None else record.phase.name.lower(),
             life=self.control.life(state.tablet).name,
             server="" if record is None else record.server,
-            size_bytes=size_of(state, self._shard.fragments),
+            size_bytes=size_of(state, fragments),
             memory_bytes=sum(memory.size_bytes for memory in state.memories),
             files=len(state.files()),
             schema_version=state.schema.version,

@@ -2,7 +2,7 @@
 
 All stores of a process share one number of open files (`OPEN_FILES`), equally. A blob given out here opens itself when
 it is read, and may be closed when others need its place; the next read opens it again. A file that was deleted in
-between raises NotFound, as any store may.
+between raises MissingFile.
 
 A caller that must not wait for a disk reads within `only_cached`: whatever would touch a file raises NotCached then.
 """
@@ -16,12 +16,24 @@ from weakref import WeakKeyDictionary
 
 from typing_extensions import Buffer
 
-from stelae.model.errors import Closed, NotCached, Overloaded
+from stelae.model.errors import Closed, Corruption, NotCached, NotFound, Overloaded
 from stelae.ports.blobs import Blob, BlobStore
 
 _FILES_MAX = 128
 """Until somebody says how many the process may have."""
 _LEFT_MIN = 1
+
+
+class MissingFile(NotFound):
+    """A file is not there. Whoever went by a tablet's state of before looks at the tablet as it is now."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(f"{file} is not there any more")
+        self.file = file
+
+    def needed(self) -> Corruption:
+        """What it is if the tablet needs the file now."""
+        return Corruption("the file is missing; `stelae check` says which table needs it", self.file)
 
 
 class OpenFiles:
@@ -111,6 +123,8 @@ class Handles:
             except Closed:
                 # Another thread needed the place between the lookup and the read.
                 continue
+            except NotFound:
+                raise MissingFile(name) from None
 
     def _get(self, name: str) -> Blob:
         if _here.is_only_cached:
@@ -120,7 +134,10 @@ class Handles:
             if found is not None:
                 self._open.move_to_end(name)
                 return found
-        opened = self._open_blob(name)
+        try:
+            opened = self._open_blob(name)
+        except NotFound:
+            raise MissingFile(name) from None
         with self._lock:
             first = self._open.setdefault(name, opened)
         if first is not opened:

@@ -214,16 +214,21 @@ class Upkeep(Collecting):
         """The most urgent of the tablet's groups, or if everything is wanted the first that gains by it (see
         `pick_all`)."""
         shard = self._shard
+        choose = (
+            partial(pick_all, must_drop=must_drop) if whole_group else partial(pick, settings=shard.settings.picker)
+        )
+        return shard.look(shard.state(tablet), lambda state, _: self._pick_among(state, choose, without))
+
+    def _pick_among(
+        self, state: TabletState, choose: Callable[..., Pick | None], without: Collection[GroupId]
+    ) -> tuple[GroupId, Pick] | None:
+        shard = self._shard
         with shard.lock:
-            state = shard.state(tablet)
             busy = frozenset(self._busy)
         best: tuple[GroupId, Pick] | None = None
         for group in (group for group in state.schema.groups if group.id not in without):
             files = [ref for ref in state.refs(group.id) if ref.file is not None]
             infos = describe(state, group, self._judged_at(state, files), shard.fragments)
-            choose = partial(pick, settings=shard.settings.picker)
-            if whole_group:
-                choose = partial(pick_all, must_drop=must_drop)
             found = choose(infos, busy=busy, has_prepared=bool(state.prepared))
             if found is not None and (best is None or found.score > best[1].score):
                 best = (group.id, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -21,10 +22,12 @@ from stelae.service.deadlines import Deadline
 from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL_S_DEFAULT, check_job, check_ttl
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.checks.rules import shown_row
+from stelae.storage.files.fragments import Fragments
 from stelae.storage.files.writing import file_name_prefix
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import last_txn, reader_for
 from stelae.storage.shard import Shard
+from stelae.storage.tablet.state import TabletState
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.jobs.compactions import Compactions
 from stelae.tserver.jobs.holds import Holds
@@ -193,11 +196,8 @@ class Tickets:
         are gone. The key stays where tablets are recorded."""
         shard, found = self._shard, []
         for state in shard.of_table(table):
-            row, fragments, at = Row(state.rows.start), shard.fragments, shard.visible
-            if not row or not last_txn(state, fragments, row, Txn(0)):
-                continue
-            asking = Asking(at, state.floor_at(at), micros_of(at))
-            if reader_for(state, fragments, ALL_COLUMNS).newest(row, asking) is None:
+            row, at = Row(state.rows.start), shard.visible
+            if row and shard.look(state, partial(_is_gone, row=row, at=at)):
                 found.append(
                     f"tablet {state.tablet} begins at the key of a row that is gone, "
                     f"{shown_row(state.schema.codec, row)}: it stays in the metastore until "
@@ -273,3 +273,11 @@ class Tickets:
 
     def _prefix(self, table: TableId) -> str:
         return file_name_prefix(table, self._shard.clock.tick(), self._rng.token(8).hex())
+
+
+def _is_gone(state: TabletState, fragments: Fragments, row: Row, at: Txn) -> bool:
+    """Whether there are records of the row, and all that they say is that it is not there."""
+    if not last_txn(state, fragments, row, Txn(0)):
+        return False
+    asking = Asking(at, state.floor_at(at), micros_of(at))
+    return reader_for(state, fragments, ALL_COLUMNS).newest(row, asking) is None

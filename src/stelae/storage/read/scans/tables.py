@@ -19,10 +19,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from stelae.model.errors import NotFound, SchemaChanged
+from stelae.model.errors import SchemaChanged
 from stelae.model.ids import TableId
 from stelae.model.ranges import NOTHING, RangeSet, RowRange
 from stelae.model.schema import TableSchema
+from stelae.storage.files.handles import MissingFile
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.rows import RowBatch, RowScan, ScanRequest
 from stelae.storage.read.scans.shapes import fixed, read_shape
@@ -75,7 +76,7 @@ class TableScan:
                         break
                 else:
                     self._last, self._left = None, _beyond(left, state.rows, reverse=request.reverse)
-            except NotFound:
+            except MissingFile:
                 retries += 1
                 if retries > _RETRIES_MAX or not shard.tablets_changed(state):
                     raise
