@@ -309,12 +309,18 @@ def _arrow(read: Callable[[], T]) -> T:
 # -- blocks
 
 
-def blocks_apart(sizes: tuple[int, ...], body: Bytes) -> list[bytes]:
+_SHARED_BYTES_MIN = 64 * 1024
+
+
+def blocks_apart(sizes: tuple[int, ...], body: Bytes) -> list[Bytes]:
+    """Large blocks share the body's memory, which stays as long as they do; small ones do not keep all of it."""
     if sum(sizes) != len(body):
         raise MessageRefused(f"blocks of {sum(sizes)} bytes in a body of {len(body)}")
-    blocks, at = [], 0
+    blocks: list[Bytes] = []
+    at = 0
     for size in sizes:
-        blocks.append(bytes(body[at : at + size]))
+        block = body[at : at + size]
+        blocks.append(block if size >= _SHARED_BYTES_MIN else bytes(block))
         at += size
     return blocks
 

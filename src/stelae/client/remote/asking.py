@@ -5,6 +5,8 @@ What a caller meets when the other process is gone, or says what makes no sense,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from stelae.client.remote.answers import ItemStream, receive_result
@@ -69,6 +71,10 @@ class Asker:
     ) -> R:
         """What comes of a message that was made before."""
         return receive_result(self.open_stream(operation, message, body, deadline), operation, progress)
+
+    def begin(self, operation: Operation[Any, R], message: Request, body: Bytes, deadline: Deadline) -> Callable[[], R]:
+        """Send a message; call what is returned, once, to wait for what comes of it."""
+        return partial(receive_result, self.open_stream(operation, message, body, deadline), operation, None)
 
     def open_stream(
         self,

@@ -11,7 +11,7 @@ Nothing is cached here, so `newest_cached` always raises NotCached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
@@ -103,11 +103,11 @@ class RemoteTablets:
             return self._write(write_groups(table, blocks, max_txn, must_show), self._rows.until(deadline))
 
     def _write(self, groups: Iterator[WriteGroup], deadline: Deadline) -> Txn:
-        def write_group(group: WriteGroup) -> Txn:
+        def begin(group: WriteGroup) -> Callable[[], Txn]:
             self._changes.check()
-            return self._rows.receive(ops.WRITE, group.message, group.body, deadline)
+            return self._rows.begin(ops.WRITE, group.message, group.body, deadline)
 
-        return write_in_order(groups, write_group)
+        return write_in_order(groups, begin)
 
     def truncate(self, table: TableId, *, deadline: Deadline | None = None) -> Txn:
         return self._ask(ops.TRUNCATE, deadline, table)

@@ -1,8 +1,8 @@
 """Writes to a store that another process has: blocks in frames, encoded once.
 
-Blocks of one call go together as long as they fit a frame, and group after group: the next is sent when the last is
-durable, so what was written before an error is a beginning of the call. The bytes of a block are made here, and are the
-bytes that the owner logs.
+Small blocks of one call go together, a large one goes alone and is not copied again. They go group after group: the
+next is sent when the last is durable, so what was written before an error is a beginning of the call; it is encoded
+while the other side is at work on the last. The bytes of a block are made here, and are the bytes that the owner logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from stelae.service.blocks import OrderedBlock
 from stelae.service.bodies import Bytes
 from stelae.service.messages import BLOCKS_MAX, WriteMessage
 
-GROUP_BYTES = 16 * 1024 * 1024
+GROUP_BYTES = 4 * 1024 * 1024
+"""What goes together at most: a group of several blocks is copied once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +91,21 @@ class GroupsWritten:
         return PartialWrite(f"the first {durable} records are durable; then: {error}", durable)
 
 
-def write_in_order(groups: Iterator[WriteGroup], write: Callable[[WriteGroup], Txn]) -> Txn:
-    """Write group after group, each when the one before it is durable; return the newest txn."""
-    written = GroupsWritten()
-    for group in groups:
+def write_in_order(groups: Iterator[WriteGroup], begin: Callable[[WriteGroup], Callable[[], Txn]]) -> Txn:
+    """Write group after group, each when the one before it is durable; return the newest txn. `begin` sends a group;
+    what it gives waits for the answer."""
+    written, group = GroupsWritten(), next(groups, None)
+    while group is not None:
         try:
-            written.take(group, write(group))
+            finish = begin(group)
+            following = _Encoded(groups)
+            written.take(group, finish())
         except StelaeError as error:
             told = written.tell(error)
             if told is error:
                 raise
             raise told from error
+        group = following.take()
     return written.newest
 
 
@@ -116,3 +121,20 @@ async def write_in_order_on_loop(groups: Iterator[WriteGroup], write: Callable[[
                 raise
             raise told from error
     return written.newest
+
+
+class _Encoded:
+    """The next group, encoded now; what goes wrong with it is told when it is asked for, and not before."""
+
+    def __init__(self, groups: Iterator[WriteGroup]) -> None:
+        self._group: WriteGroup | None = None
+        self._error: Exception | None = None
+        try:
+            self._group = next(groups, None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it comes after what is under way
+            self._error = error
+
+    def take(self) -> WriteGroup | None:
+        if self._error is not None:
+            raise self._error
+        return self._group
