@@ -20,7 +20,6 @@ from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
-from stelae.storage.shard import Shard
 from stelae.tserver.links import LocalMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
@@ -61,7 +60,6 @@ class EmbeddedStore:
         self.desk = desk = made.desk
         self.server = server = made.server
         self.wakes = server.wakes
-        self._shard: Shard = server.shard
         self._closing = RLock()
         self._is_closed = False
         self.find, self.info, self.names = desk.find, desk.info, desk.names
