@@ -189,6 +189,8 @@ class _Run:
                     decided[session.id] = session
         done = [each for each in decided.values() if each.state is ChangeState.COMMITTED]
         assert all(each.txn > floors[each.id] for each in done)
+        times = [each.txn for each in done]  # in the order of the decisions
+        assert times == sorted(set(times)), f"changes happened at one txn, or before what was decided earlier: {times}"
         jobs = [(each.job, each.batch) for each in done if each.job]
         assert len(set(jobs)) == len(jobs), f"a batch was done twice: {jobs}"
         values = sorted(

@@ -30,16 +30,16 @@ def _read_on_without_floor() -> AbstractContextManager[Any]:
 
 
 def _not_above_the_floor() -> AbstractContextManager[Any]:
-    def commit(session: ChangeSession, attempt: int, prepared: Sequence[Txn], now: Txn) -> ChangeSession:
-        found = committed(msgspec.structs.replace(session, floor=TXN_MIN), attempt, prepared, now)
+    def commit(session: ChangeSession, attempt: int, prepared: Sequence[Txn], last: Txn, now: Txn) -> ChangeSession:
+        found = committed(msgspec.structs.replace(session, floor=TXN_MIN), attempt, prepared, last, now)
         return msgspec.structs.replace(found, floor=session.floor)
 
     return mock.patch.object(coordinator, "committed", commit)
 
 
 def _not_above_what_was_prepared() -> AbstractContextManager[Any]:
-    def commit(session: ChangeSession, attempt: int, prepared: Sequence[Txn], now: Txn) -> ChangeSession:
-        return committed(session, attempt, (), Txn(min((*prepared, now)) - 1))
+    def commit(session: ChangeSession, attempt: int, prepared: Sequence[Txn], last: Txn, now: Txn) -> ChangeSession:
+        return committed(session, attempt, (), last, Txn(min((*prepared, now)) - 1))
 
     return mock.patch.object(coordinator, "committed", commit)
 

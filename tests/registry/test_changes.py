@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.model.errors import Conflict, InvalidArgument, NotFound, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import TableId, Txn
+from stelae.registry.changes.decisions import forget_decided, put_decided, read_decided
 from stelae.registry.changes.sessions import (
     LOAD,
     TRUNCATION,
@@ -47,7 +49,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.sampled_from(ChangeKind), st.lists(st.sampled_from("abc")), txns).map(
         lambda given_: lambda session: announced(session, *given_)
     ),
-    st.tuples(st.integers(0, 3), st.lists(txns, max_size=3), txns).map(
+    st.tuples(st.integers(0, 3), st.lists(txns, max_size=3), txns, txns).map(
         lambda given_: lambda session: committed(session, *given_)
     ),
     st.just(aborted),
@@ -71,13 +73,15 @@ def test_a_floor_never_falls_and_a_decision_is_final_and_above_the_floor(story: 
         assert (session.txn > session.floor) is (session.state is ChangeState.COMMITTED)
 
 
-@given(st.lists(txns, max_size=3), txns, txns)
-def test_a_change_happens_above_all_that_anybody_was_promised(prepared: list[Txn], floor: Txn, now: Txn) -> None:
+@given(st.lists(txns, max_size=3), txns, txns, txns)
+def test_a_change_happens_above_all_that_anybody_was_promised(
+    prepared: list[Txn], floor: Txn, last: Txn, now: Txn
+) -> None:
     session = announced(OPEN, ChangeKind.OVERWRITE, ["s"], floor)
-    done = committed(session, 1, prepared, now)
-    assert all(done.txn > each for each in (*prepared, floor, now))
+    done = committed(session, 1, prepared, last, now)
+    assert all(done.txn > each for each in (*prepared, floor, last, now))
     with pytest.raises(Unavailable, match="by another call"):
-        committed(announced(session, ChangeKind.LOAD, [], floor), 1, prepared, now)
+        committed(announced(session, ChangeKind.LOAD, [], floor), 1, prepared, last, now)
 
 
 def test_the_table_is_part_of_an_id() -> None:
@@ -143,7 +147,7 @@ def test_who_is_in_doubt_learns_a_floor_or_a_decision_though_answers_are_lost(se
                     if not held.session.is_open:
                         return held.session
                     await asyncio.sleep(0.5)
-                    await step_session(store, held, committed(held.session, 1, [Txn(2)], Txn(3)))
+                    await step_session(store, held, committed(held.session, 1, [Txn(2)], Txn(0), Txn(3)))
                 except (Unavailable, UnknownOutcome):
                     continue
 
@@ -157,3 +161,21 @@ def test_who_is_in_doubt_learns_a_floor_or_a_decision_though_answers_are_lost(se
                 assert session == done
 
     _with_store(job, seed)
+
+
+def test_what_was_decided_last_is_known_as_long_as_its_table_is_kept() -> None:
+    async def job(store: SimMetastore, _: SimMetastoreServer) -> None:
+        gone = TableId(8)
+        nothing, is_nothing = await read_decided(store, TABLE)
+        assert nothing == TXN_MIN
+        for table in (TABLE, gone):
+            assert (await store.txn([], [put_decided(table, Txn(5))])).succeeded
+        assert not (await store.txn([is_nothing], [put_decided(TABLE, Txn(4))])).succeeded
+        last, is_last = await read_decided(store, TABLE)
+        assert last == 5
+        assert await forget_decided(store, lambda table: table == TABLE) == 1
+        assert (await read_decided(store, gone))[0] == TXN_MIN
+        assert (await store.txn([is_last], [put_decided(TABLE, Txn(6))])).succeeded
+        assert not (await store.txn([is_last], [put_decided(TABLE, Txn(7))])).succeeded
+
+    _with_store(job)

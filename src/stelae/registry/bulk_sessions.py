@@ -25,21 +25,19 @@ from stelae.ports.metastore import (
     Compare,
     DeleteKey,
     DeletePrefix,
-    Entry,
     IsAbsent,
     Metastore,
     ModRevisionIs,
     PutKey,
 )
 from stelae.registry.chunks import Manifest, read_chunks, write_chunks
+from stelae.registry.decoding import entries_under
 
 HOLDS_PREFIX = "bulk/hold/"
 HELD_FILES_PREFIX = "bulk/held/"
 LOADS_PREFIX = "bulk/load/"
 DONE_KEPT_MS = 90 * 24 * 3_600 * 1_000
 """So long is it known what a job has loaded, after it last loaded something."""
-
-_PAGE = 500
 
 
 class HoldRecord(msgspec.Struct, frozen=True):
@@ -134,7 +132,7 @@ async def forget_jobs(store: Metastore, is_kept: Callable[[TableId], bool], now_
     """Remove the records of jobs whose table is gone for good, and of those that are done for long: how many. Nothing
     is removed of a job that somebody begins meanwhile."""
     count = 0
-    for entry in await _entries(store, LOADS_PREFIX):
+    for entry in await entries_under(store, LOADS_PREFIX):
         record = _decoded(_LOADS, entry.key, entry.value)
         is_done = record.attempt is None and not record.session
         if not is_kept(record.table) or (is_done and now_ms - record.touched_ms > DONE_KEPT_MS):
@@ -165,13 +163,4 @@ def _decoded(decoder: msgspec.json.Decoder[R], key: str, value: bytes) -> R:
 
 
 async def _all(store: Metastore, prefix: str) -> list[tuple[str, bytes]]:
-    return [(entry.key, entry.value) for entry in await _entries(store, prefix)]
-
-
-async def _entries(store: Metastore, prefix: str) -> list[Entry]:
-    read = await store.range(prefix, limit=_PAGE)
-    found = list(read.entries)
-    while read.more:
-        read = await store.range(prefix, start=found[-1].key + "\0", limit=_PAGE, revision=read.revision)
-        found += read.entries
-    return found
+    return [(entry.key, entry.value) for entry in await entries_under(store, prefix)]

@@ -1,4 +1,4 @@
-"""Values of metastore keys back into what they stand for: what cannot be read is Corruption, with the key."""
+"""What lies in the metastore, back into what it stands for: what cannot be read is Corruption, with the key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from typing import TypeVar
 import msgspec
 
 from stelae.model.errors import Corruption
-from stelae.ports.metastore import Entry
+from stelae.ports.metastore import Entry, Metastore
 
 T = TypeVar("T")
 
 _DIGITS_MAX = 20
+_PAGE = 500
+
+
+async def entries_under(store: Metastore, prefix: str) -> list[Entry]:
+    """All there are, in the order of their keys, as of one revision."""
+    read = await store.range(prefix, limit=_PAGE)
+    found = list(read.entries)
+    while read.more:
+        read = await store.range(prefix, start=found[-1].key + "\0", limit=_PAGE, revision=read.revision)
+        found += read.entries
+    return found
 
 
 def number_of(entry: Entry) -> int:

@@ -34,6 +34,7 @@ from stelae.registry.changes.asking import (
     DropChange,
     PrepareChange,
 )
+from stelae.registry.changes.decisions import put_decided, read_decided
 from stelae.registry.changes.sessions import (
     LOAD,
     ChangeKind,
@@ -167,12 +168,12 @@ class ChangeCoordinator:
             for server, rows in self._running(session.table).items():
                 if not prepared.get(server, RangeSet()).covers(RangeSet.of(rows)):
                     raise Unavailable(f"tablets of table {session.table} came to {server} meanwhile; try again")
-            following = committed(held.session, session.attempt, times, self._time.tick())
-            # The next one comes after it: a reader in doubt may have raised the floors of several changes to one txn.
-            self._time.merge(following.txn)
+            last, is_last = await read_decided(self._store, session.table)
+            following = committed(held.session, session.attempt, times, last, self._time.tick())
             compares, changes = await finish_job(self._store, following, self._clock.wall_ms())
+            decided = put_decided(session.table, following.txn)
             try:
-                step = await step_session(self._store, held, following, compares, changes)
+                step = await step_session(self._store, held, following, [is_last, *compares], [decided, *changes])
             except UnknownOutcome:
                 continue  # it is read again: committed, or as it was, and then the same is tried again
             if step is not None:

@@ -18,6 +18,7 @@ from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.bulk_sessions import forget_jobs, read_jobs
 from stelae.registry.changes.asking import ChangeServers
+from stelae.registry.changes.decisions import forget_decided
 from stelae.registry.changes.sessions import (
     LOAD,
     TRUNCATION,
@@ -73,10 +74,12 @@ class TableChanges:
         self._jobs_due_s = clock.monotonic_s()
 
     async def tend(self) -> None:
-        """Bring to their end what others left, and forget jobs that nobody asks for any more."""
+        """Bring to their end what others left, and forget jobs that nobody asks for any more, and tables that are gone
+        for good."""
         await self.coordinator.tend()
         if self._clock.monotonic_s() >= self._jobs_due_s:
             await forget_jobs(self._store, self._is_kept, self._clock.wall_ms())
+            await forget_decided(self._store, self._is_kept)
             self._jobs_due_s = self._clock.monotonic_s() + JOBS_LOOK_S
 
     async def begin_load(self, table: TableId, job: str, batch: int, ttl_s: float) -> LoadTicket:

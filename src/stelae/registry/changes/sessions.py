@@ -27,11 +27,10 @@ from stelae.ports.metastore import (
     PutKey,
     Revision,
 )
-from stelae.registry.decoding import json_of
+from stelae.registry.decoding import entries_under, json_of
 
 CHANGES_PREFIX = "changes/"
 LOAD, TRUNCATION = "load", "truncation"
-_PAGE = 500
 _RAISES_MAX = 50
 
 
@@ -106,12 +105,13 @@ def renewed(session: ChangeSession, expires_ms: int) -> ChangeSession:
     return msgspec.structs.replace(session, expires_ms=expires_ms)
 
 
-def committed(session: ChangeSession, attempt: int, prepared: Sequence[Txn], now: Txn) -> ChangeSession:
-    """It happens, above all that anybody was promised. `prepared`: when each server has prepared this attempt."""
+def committed(session: ChangeSession, attempt: int, prepared: Sequence[Txn], last: Txn, now: Txn) -> ChangeSession:
+    """It happens, above all that anybody was promised. `prepared`: when each server has prepared this attempt; `last`:
+    when the change of the table happened that was decided before it (`decisions`)."""
     _check_open(session)
     if session.attempt != attempt:
         raise Unavailable(f"change {session.id!r} is being committed by another call, too: ask again")
-    txn = Txn(max((*prepared, session.floor, now)) + 1)
+    txn = Txn(max((*prepared, session.floor, last, now)) + 1)
     return msgspec.structs.replace(session, state=ChangeState.COMMITTED, txn=txn)
 
 
@@ -175,12 +175,7 @@ async def read_session(store: Metastore, table: TableId, id_: str) -> HeldSessio
 
 async def read_sessions(store: Metastore) -> list[HeldSession]:
     """All there are, by table."""
-    read = await store.range(CHANGES_PREFIX, limit=_PAGE)
-    found = [_held(entry) for entry in read.entries]
-    while read.more:
-        read = await store.range(CHANGES_PREFIX, start=found[-1].key + "\0", limit=_PAGE, revision=read.revision)
-        found += [_held(entry) for entry in read.entries]
-    return found
+    return [_held(entry) for entry in await entries_under(store, CHANGES_PREFIX)]
 
 
 def _held(entry: Entry) -> HeldSession:
