@@ -37,8 +37,6 @@ def test_everything_holds_whatever_is_disturbed_and_each_seed_runs_the_same_way_
 
 REPLICATED_SEEDS = 12
 REPLICATED_SHARES = 3
-IN_TWO_WAYS = {5: "now and then it runs in two ways; what of an earlier run it depends on is not known yet"}
-"""Seeds with replicas that must hold, but whose traces are not compared unless they are asked for (STELAE_SEED)."""
 
 
 @pytest.mark.parametrize("number", range(REPLICATED_SHARES))
@@ -48,8 +46,7 @@ def test_tables_with_three_replicas_bear_the_same_and_a_lost_disk(number: int) -
     with silent_remains():
         for seed in found if len(found) == 1 else found[number::REPLICATED_SHARES]:
             first, second = run_cluster(seed, replicas=3), run_cluster(seed, replicas=3)
-            is_known = seed in IN_TWO_WAYS and len(found) > 1
-            assert is_known or first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
+            assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
             outcomes.update(first.result.outcomes)
     assert outcomes["put ok"], outcomes
 

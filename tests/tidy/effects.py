@@ -18,6 +18,8 @@ _CHANCE = ("random.", "secrets.", "uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uui
 _CHANCE_OF_LIBRARIES = ("numpy.random.", "pyarrow.compute.random")
 _THREADS = ("threading.Thread", "threading.Timer", "concurrent.futures.ThreadPoolExecutor", "_thread.")
 _PROCESSES = ("concurrent.futures.ProcessPoolExecutor", "multiprocessing.")
+_BY_ADDRESS = ("concurrent.futures.wait", "concurrent.futures.as_completed")
+_NEVER_SIMULATED = ("adapters", "spark", "launch", "cli")
 
 
 def clock_or_chance(source: Source) -> list[str]:
@@ -40,6 +42,17 @@ def threads(source: Source) -> list[str]:
         f"{source.path}:{line}: {name}: take an Executor as a parameter; only adapters start threads"
         for line, name, _ in resolved(source.tree)
         if _within(name, _THREADS + _PROCESSES)
+    ]
+
+
+def waits_by_address(source: Source) -> list[str]:
+    """What the simulation runs does nothing in the order of addresses, which no two runs have in common."""
+    if source.room in _NEVER_SIMULATED:
+        return []
+    return [
+        f"{source.path}:{line}: {name}: it takes futures by their addresses; use `storage.log.futures.wait_for`"
+        for line, name, _ in resolved(source.tree)
+        if _within(name, _BY_ADDRESS)
     ]
 
 

@@ -81,6 +81,20 @@ def test_a_started_thread_is_found(text: str, found: int) -> None:
     assert complaints(effects.threads, text) == found
 
 
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("from concurrent.futures import wait as wait_for\nwait_for([f])", 1),
+        ("import concurrent.futures\nx = concurrent.futures.as_completed([f])", 1),
+        ("from stelae.storage.log.futures import wait_for\nwait_for([f], 1)", 0),
+        ("import asyncio\nx = asyncio.wait([f])", 0),
+    ],
+)
+def test_a_wait_in_the_order_of_addresses_is_found(text: str, found: int) -> None:
+    assert complaints(effects.waits_by_address, text) == found
+    assert complaints(effects.waits_by_address, text, "spark/tasks.py") == 0
+
+
 def test_a_sleeping_test_is_found() -> None:
     assert complaints(effects.sleeping_tests, "from time import sleep\ndef test_a():\n    sleep(1)") == 1
     assert complaints(effects.sleeping_tests, "import time\nx = time.monotonic()") == 0

@@ -20,6 +20,7 @@ _LOCKS = ("Lock", "RLock", "Condition")
 ALLOWED: Mapping[str, str] = {
     "storage/files/cache.py:BlockCache.load": "for the thread that reads the very block that is asked for",
     "storage/log/futures.py:all_done.finish": "all futures are done: this is called when they are",
+    "storage/log/futures.py:wait_for": "what its callers are on this list for: they say why",
     "storage/replicas/log.py:ReplicaLog._note_kept": "the future is done: this is called when it is",
     "storage/replicas/log.py:ReplicaLog.wait_committed": "a flush waits for other replicas, for a bounded time",
     "storage/upkeep/saving.py:ConfigSaving._note_logged": "the future is done: this is called when it is",
@@ -147,7 +148,7 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _name_of(call: ast.Call) -> str:
-    """Of a method, or of `concurrent.futures.wait` as it is imported."""
+    """Of a method, or of `storage.log.futures.wait_for`."""
     is_plain = isinstance(call.func, ast.Name) and call.func.id != "wait_for"
     return "" if is_plain else _last(call.func)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from functools import partial
 
@@ -31,7 +30,7 @@ from stelae.model.ids import Row, TableId, Txn
 from stelae.service.blocks import OrderedBlock, cut_block, split_blocks
 from stelae.service.deadlines import Deadline, left_of
 from stelae.storage.log.done import DoneInPart
-from stelae.storage.log.futures import settled_all
+from stelae.storage.log.futures import settled_all, wait_for
 from stelae.storage.read.points.conditions import UndecidedConflict
 from stelae.storage.shard import Commit, Shard
 from stelae.storage.tablet.doubts import ChangeInDoubt

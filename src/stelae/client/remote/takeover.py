@@ -10,8 +10,7 @@ lost is sent again to whoever has the store then, which knows whether it is done
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from threading import Lock, RLock
 from typing import Protocol, TypeVar
@@ -192,7 +191,8 @@ class AttachedStore:
             if self._owning is None:
                 self._owning = self._executor.submit(self._own)
             owning = self._owning
-        wait_for([owning], left_of(deadline))
+        with suppress(TimeoutError, CancelledError):
+            owning.exception(left_of(deadline))
         if not owning.done():
             raise _taking_all_the_time()
         with self._lock:

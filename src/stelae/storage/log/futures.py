@@ -1,10 +1,12 @@
-"""Futures of several records as one."""
+"""Futures of several records as one, and how they are waited for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Lock
+from typing import Any
 
 from stelae.model.ids import Txn
 
@@ -26,13 +28,13 @@ def all_done(futures: Sequence[Future[Txn]], txn: Txn) -> Future[Txn]:
     return done
 
 
-def settled_all(futures: Sequence[Future[Txn]]) -> Future[None]:
+def settled_all(futures: Sequence[Future[Any]]) -> Future[None]:
     """Done when all are, however each has ended."""
     settled: Future[None] = Future()
     left = [len(futures)]
     lock = Lock()
 
-    def note(_: Future[Txn]) -> None:
+    def note(_: Future[Any]) -> None:
         with lock:
             left[0] -= 1
             is_last = not left[0]
@@ -42,3 +44,12 @@ def settled_all(futures: Sequence[Future[Txn]]) -> Future[None]:
     for each in list(futures):
         each.add_done_callback(note)
     return settled
+
+
+def wait_for(futures: Sequence[Future[Any]], timeout_s: float | None) -> bool:
+    """Until all are done, however each has ended; whether they are, in that time. Each is looked at in its turn:
+    `concurrent.futures.wait` takes their locks in the order of their addresses, so no simulated run of it repeats."""
+    if futures:
+        with suppress(TimeoutError):
+            settled_all(futures).result(timeout_s)
+    return all(each.done() for each in futures)

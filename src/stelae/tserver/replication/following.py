@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 
 from stelae.format.log.copies import RecordCopy, ReplicaKept, record_of
 from stelae.format.log.marks import EpochBegun, encode_mark
@@ -16,6 +15,7 @@ from stelae.model.errors import Unavailable
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
 from stelae.service.deadlines import Deadline, left_of
+from stelae.storage.log.futures import wait_for
 from stelae.storage.replicas.replica import Gap, Place, Replica, Stale, Taking, replica_from
 from stelae.storage.shard import Shard
 
@@ -110,8 +110,7 @@ class Following:
         if not pending:
             return
         self._shard.drain(deadline)
-        done, late = wait_for(pending, left_of(deadline))
-        if late:
+        if not wait_for(pending, left_of(deadline)):
             raise Unavailable("what was sent is not on this disk yet")
-        for future in done:
+        for future in pending:
             future.result()

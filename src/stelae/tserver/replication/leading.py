@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from functools import partial
 
@@ -26,6 +25,7 @@ from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.replication.members import MembersNow
 from stelae.storage.log.commits import Quorum, TabletCommits
+from stelae.storage.log.futures import wait_for
 from stelae.storage.replicas.replica import Replica
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.opening import SchemasOf, replayed, since
@@ -91,7 +91,8 @@ class Leading:
         if opening:
             self._shard.drain()
             self._wake()
-            for future in wait_for(opening, OPEN_WAIT_S).done:
+            wait_for(opening, OPEN_WAIT_S)
+            for future in [each for each in opening if each.done()]:
                 if not isinstance(future.exception(), Retryable | UnknownOutcome):  # after those it is asked again
                     future.result()
 
