@@ -12,11 +12,15 @@ import pytest
 
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.trace import Trace
+from tests.cluster.simulated import run_cluster, silent_remains
 from tests.effort import HANG_S
+from tests.sim.addresses import salted_addresses
 from tests.sim.seeds import seeds
 from tests.sim.traces import RUNS, trace_of
 
 COUNTS = {"ledger": 40, "catalog": 4, "takeover": 3, "cluster": 2}
+SALTED = {1: (0, 1), 3: (4, 5)}
+"""Seeds, by replicas."""
 ELSEWHERE = {"ledger": 8, "catalog": 2, "takeover": 2, "cluster": 6}
 
 
@@ -40,6 +44,18 @@ def test_runs_do_not_depend_on_the_order_of_sets_of_text() -> None:
     assert ran.returncode == 0, ran.stderr
     here = [f"{what} {seed} {trace_of(what, seed).digest}" for what in ELSEWHERE for seed in range(ELSEWHERE[what])]
     assert ran.stdout.splitlines() == here
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_runs_do_not_depend_on_the_order_of_sets_of_objects(replicas: int) -> None:
+    with silent_remains():
+        for seed in SALTED[replicas]:
+            traces = set()
+            for salt in range(2):
+                with salted_addresses(salt) as classes:
+                    assert classes
+                    traces.add(run_cluster(seed, replicas=replicas).trace)
+            assert len(traces) == 1, f"seed {seed} with {replicas} replicas"
 
 
 def _where_they_part(first: Trace, second: Trace) -> str:
