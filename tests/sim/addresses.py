@@ -1,7 +1,8 @@
 """Another order of addresses: sets of the product's objects are gone through in another order, as in another run.
 
-Objects without an order of their own hash by where they lie in memory, which no two runs have in common. Mostly it makes
-no difference, so two runs that were equal say little; here every such hash is another one for each `salt`.
+Objects that do not say how they are hashed are hashed by where they lie in memory, which no two runs have in common.
+Mostly it makes no difference, so two runs that were equal say little; here every such hash is another one for each
+`salt`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def salted_addresses(salt: int) -> Iterator[int]:
 
 
 def _by_address() -> Iterator[Any]:
+    by_address: Any = object.__hash__
     for name, module in list(sys.modules.items()):
         if name.startswith("stelae.") or name == "concurrent.futures._base":
             for each in list(vars(module).values()):
-                if isinstance(each, type) and each.__module__ == name and each.__hash__ is object.__hash__:
+                if isinstance(each, type) and each.__module__ == name and each.__hash__ is by_address:
                     yield each

@@ -13,7 +13,7 @@ class _Noted:
 
     def __init__(self, future: Future[int], taken: list[Future[int]]) -> None:
         self._future = future
-        self._right: Any = future._condition  # type: ignore[attr-defined]
+        self._right: Any = future._condition
         self._taken = taken
 
     def __enter__(self) -> None:
@@ -40,7 +40,7 @@ def test_locks_are_taken_in_the_order_given_and_not_by_address() -> None:
     for given in (sorted(futures, key=id), sorted(futures, key=id, reverse=True)):
         taken: list[Future[int]] = []
         for each in futures:
-            each._condition = _Noted(each, taken)  # type: ignore[attr-defined]
+            each._condition = _Noted(each, taken)  # type: ignore[assignment]
         assert not wait_for(given, 0.0)
         assert list(dict.fromkeys(taken)) == given
 

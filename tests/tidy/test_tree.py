@@ -26,7 +26,9 @@ def tests() -> list[Source]:
     return read(TESTS)
 
 
-@pytest.mark.parametrize("rule", [shape.too_long, shape.busy_init, effects.clock_or_chance, effects.threads, effects.waits_by_address])
+@pytest.mark.parametrize(
+    "rule", [shape.too_long, shape.busy_init, effects.clock_or_chance, effects.threads, effects.waits_by_address]
+)
 def test_modules(package: list[Source], rule: Callable[[Source], list[str]]) -> None:
     assert package
     assert [complaint for source in package for complaint in rule(source)] == []

@@ -2,10 +2,11 @@
 
     decided/{table id, 16 hex digits}    its txn
 
-No two changes of a table happen at one txn: the transaction that decides one compares this record with what it has read,
-and writes the txn, which is above it. Nothing else keeps two of them apart: a reader in doubt may have raised the floors of
-several changes to one txn, and a master that begins to lead knows nothing of what the one before decided. The record stays
-as long as its table: a change may have been prepared long before another one was decided, adopted and forgotten.
+No two changes of a table happen at one txn: the transaction that decides one compares this record with what it has
+read, and writes the txn, which is above it. Nothing else keeps two of them apart: a reader in doubt may have raised the
+floors of several changes to one txn, and a master that begins to lead knows nothing of what the one before decided. The
+record stays as long as its table: a change may have been prepared long before another one was decided, adopted and
+forgotten.
 """
 
 from __future__ import annotations
