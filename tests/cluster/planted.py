@@ -146,7 +146,7 @@ PLANTED = [
     Planted(
         "failed-in-memory",
         "a write that has failed is taken out of the log, but not out of memory",
-        1,
+        4,
         60,
         _failed_is_kept_in_memory,
     ),
@@ -171,7 +171,7 @@ PLANTED = [
         500,
         _line_is_lent_with_answers_to_come,
     ),
-    Planted("address-is-kept", "whoever moved is looked for where it was first", 13, 40, _address_is_kept),
+    Planted("address-is-kept", "whoever moved is looked for where it was first", 1, 40, _address_is_kept),
     Planted(
         "half-done-is-forgotten",
         "a master forgets that a change of tables was left half done",

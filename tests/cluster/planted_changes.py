@@ -69,5 +69,5 @@ PLANTED_CHANGES = [
     Planted("not-above-the-floor", "a change happens below what readers were promised", 0, 100, _not_above_the_floor),
     Planted("not-above-prepared", "a change happens before it was prepared", 29, 400, _not_above_what_was_prepared),
     Planted("answered-before-saved", "it is prepared, and no config says so", 29, 100, _answered_before_saved),
-    Planted("forgotten-early", "a record is deleted though a server has it prepared", 19, 100, _forgotten_early),
+    Planted("forgotten-early", "a record is deleted though a server has it prepared", 1, 100, _forgotten_early),
 ]

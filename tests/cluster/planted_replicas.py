@@ -95,7 +95,7 @@ def _restarted_leaders_keep_their_epoch() -> AbstractContextManager[Any]:
 
 PLANTED_IN_REPLICAS = [
     Planted(
-        "leader-alone", "a write is acknowledged when the leader has it", 8, 100, _acknowledged_by_the_leader_alone
+        "leader-alone", "a write is acknowledged when the leader has it", 5, 100, _acknowledged_by_the_leader_alone
     ),
     Planted("most-have-it", "a write is acknowledged when most replicas have it", 7, 200, _acknowledged_by_most),
     Planted("shortest-leads", "the replica with the fewest records leads next", 0, 300, _the_shortest_leads),

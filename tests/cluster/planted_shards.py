@@ -30,7 +30,7 @@ def _young_files_are_collected() -> AbstractContextManager[Any]:
 
 
 PLANTED_IN_SHARDS = [
-    Planted("snapshot-of-the-slowest", "a snapshot is the oldest one of the shards", 3, 100, _snapshot_of_the_slowest),
+    Planted("snapshot-of-the-slowest", "a snapshot is the oldest one of the shards", 40, 100, _snapshot_of_the_slowest),
     Planted(
         "one-shard-is-asked-for-files",
         "files are collected by what one shard needs",
