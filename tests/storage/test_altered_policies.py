@@ -4,12 +4,12 @@ time before are read as they were, whatever happens to files and tablets in betw
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.model.declare import cells, columns, declare
 from stelae.model.hybrid import micros_of

@@ -10,7 +10,6 @@ in its stream, and valid in full: offsets, sizes, UTF-8, null counts.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -32,8 +31,7 @@ class ColumnarOp(IntEnum):
     ERASE_ROWS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnarBlock:
+class ColumnarBlock(msgspec.Struct, frozen=True):
     """One batch with the columns of `layout`. `nulls_written`: a null is NULL, not a column left untouched."""
 
     schema_version: SchemaVersion

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from stelae.adapters.clock import SystemClock
 from stelae.launch.copies import copy_files, name_original
@@ -30,15 +31,13 @@ SEGMENT_SUFFIX = ".log"
 _FRAGMENTS = "fragments"
 
 
-@dataclass(frozen=True, slots=True)
-class InDirectory:
+class InDirectory(msgspec.Struct, frozen=True):
     """In the directory of an embedded store."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class OnEtcd:
+class OnEtcd(msgspec.Struct, frozen=True):
     """A cluster's. Several stores can share one etcd under namespaces of their own."""
 
     endpoints: tuple[str, ...]

@@ -19,7 +19,6 @@ above both. So versions have no gaps, activations grow, and what `closed` promis
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import msgspec
 from crc32c import crc32c
@@ -73,8 +72,7 @@ class SnapshotMark(msgspec.Struct, frozen=True):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogHead:
+class LogHead(msgspec.Struct, frozen=True):
     """The small keys, at one revision."""
 
     version: CatalogVersion

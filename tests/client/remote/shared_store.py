@@ -12,9 +12,10 @@ import gc
 from collections.abc import Callable
 from concurrent.futures import Future
 from copy import copy
-from dataclasses import replace
 from threading import Event as Flag
 from typing import ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import World

@@ -10,11 +10,12 @@ With `history = N` the scan finds the rows, and each row's versions are read one
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from stelae.client.api.rows import Row as FoundRow
 from stelae.client.api.rows import Version as FoundVersion
@@ -46,8 +47,7 @@ FEW_ROWS = 1_000
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPlan:
+class ScanPlan(msgspec.Struct, frozen=True):
     """All that a scan is, but for its snapshot. `by_key`: rows are sorted by their key here. `token`: go on behind.
     `having`: only rows that have one of the columns."""
 

@@ -9,9 +9,9 @@ NaT, NA, None) is null. Elsewhere NaN stays NaN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,8 +21,7 @@ Given: TypeAlias = pa.Array | list[Any]
 """A column: an Arrow array, or Python values with None for null."""
 
 
-@dataclass(frozen=True, slots=True)
-class FramePart:
+class FramePart(msgspec.Struct, frozen=True):
     """Columns of one length under the names they were given, in order."""
 
     count: int

@@ -8,9 +8,9 @@ types, sizes, keys, NOT NULL. What rows with the same key make together is the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -41,15 +41,13 @@ Written: TypeAlias = Flags | bool
 """In which rows a column is written: in these, in all, or in none."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenColumn:
+class GivenColumn(msgspec.Struct, frozen=True):
     column: Column
     values: pa.Array
     written: Written
 
 
-@dataclass(frozen=True, slots=True)
-class GivenCells:
+class GivenCells(msgspec.Struct, frozen=True):
     """`owners`: the number of the row that each cell belongs to, ascending. Of two that say the same cell, the later
     one counts."""
 
@@ -60,8 +58,7 @@ class GivenCells:
     ts: Ints | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRows:
+class GivenRows(msgspec.Struct, frozen=True):
     """`is_long`: a row says one cell, and nothing else; where that was left out, nothing at all."""
 
     count: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -27,8 +27,7 @@ class CellVersion(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class CellsBlock:
+class CellsBlock(msgspec.Struct, frozen=True):
     """Many cells that were put or erased at one txn, as columns; all have the same kind. An erasure of whole rows has
     empty names and no values."""
 

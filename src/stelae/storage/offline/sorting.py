@@ -13,8 +13,8 @@ its latest mention.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,12 +45,11 @@ SAYS_NOTHING = Kind.ERASE_VERSION
 """Marks, until the mentions of a row are sorted out, a record that says nothing. Loads have no such erasures."""
 
 
-@dataclass(slots=True)
-class Twice:
+class Twice(msgspec.Struct):
     """What stood twice so far: how often, and some of the rows."""
 
     count: int = 0
-    rows: list[bytes] = field(default_factory=list)
+    rows: list[bytes] = msgspec.field(default_factory=list)
 
     def add(self, rows: pa.Array, positions: Positions) -> None:
         self.count += len(positions)
