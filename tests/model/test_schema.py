@@ -26,15 +26,15 @@ USERS = TableSchema(SchemaVersion(1), (KeyColumn(ColumnId(1), "id", t.String()),
 
 
 def changed(**parts: object) -> TableSchema:
-    return replace(USERS, **parts)  # type: ignore[arg-type]
+    return replace(USERS, **parts)
 
 
 def profile(**parts: object) -> TableSchema:
-    return changed(groups=(replace(PROFILE, **parts), EVENTS))  # type: ignore[arg-type]
+    return changed(groups=(replace(PROFILE, **parts), EVENTS))
 
 
 def events(**parts: object) -> TableSchema:
-    return changed(groups=(PROFILE, replace(EVENTS, **parts)))  # type: ignore[arg-type]
+    return changed(groups=(PROFILE, replace(EVENTS, **parts)))
 
 
 def past(*counts: tuple[int, int]) -> GroupOptions:
@@ -119,8 +119,8 @@ BAD: list[tuple[TableSchema, str]] = [
     (columns(replace(X, name="é" * 128)), "at most 255 bytes"),
     (columns(replace(X, default="no")), "column 'x' default: 'no' (str) is not a int8"),
     (columns(replace(X, default=300)), "column 'x' default: 300 (int) is not a int8: out of range"),
-    (columns(replace(X, name=5)), "column 5 of group 'profile': a name is text"),  # type: ignore[arg-type]
-    (key(replace(K, name=None)), "key column None: a name is text"),  # type: ignore[arg-type]
+    (columns(replace(X, name=5)), "column 5 of group 'profile': a name is text"),
+    (key(replace(K, name=None)), "key column None: a name is text"),
     (events(families=(Family(ColumnId(6), 10**5000),)), "family <int of 16610 bits> of group"),  # type: ignore[arg-type]
     (profile(name=5), "group 5: a name is text"),
     (columns(replace(X, type=t.Array(t.Int(8)), default=[1])), "column 'x': array<int8> takes no default"),
@@ -129,7 +129,7 @@ BAD: list[tuple[TableSchema, str]] = [
         columns(replace(X, type=t.Struct((("x", t.Int(8)), ("X", t.Int(8)))))),
         "column 'x': type 'struct<x: int8, X: int8>': field 'X' stands twice",
     ),
-    (columns(replace(X, type="int8")), "column 'x': 'int8' is no column type"),  # type: ignore[arg-type]
+    (columns(replace(X, type="int8")), "column 'x': 'int8' is no column type"),
     (key(replace(K, type=t.Decimal(50, 2))), "key column 'id': type 'decimal(50, 2)'"),
     (profile(options=GroupOptions(purge=5)), "group 'profile': 5 is no purge policy"),  # type: ignore[arg-type]
     (

@@ -341,7 +341,7 @@ def test_rows_left_over_from_a_group_that_is_gone_go_by_all_policies_of_the_next
     def alter(**options: object) -> Txn:
         old = model.schema
         group = old.groups[-1]
-        changed = replace(group.options, **options).after(group.options, engine.shard.clock.tick())  # type: ignore[arg-type]
+        changed = replace(group.options, **options).after(group.options, engine.shard.clock.tick())
         new = replace(old, version=SchemaVersion(old.version + 1), groups=(replace(group, options=changed),))
         engine.alter(new)
         model.alter(new)

@@ -246,7 +246,7 @@ def test_blocks_leave_memory_wherever_it_has_come_to(change: str) -> None:
             left, right = engine.tablets()
             engine.join(left.tablet, right.tablet)
         case "alter":
-            schema = structs.replace(SCHEMA, version=2, groups=SCHEMA.groups[::-1])  # type: ignore[arg-type]
+            schema = structs.replace(SCHEMA, version=2, groups=SCHEMA.groups[::-1])
             engine.alter(schema)
             writers.model.alter(schema)
         case "flush":

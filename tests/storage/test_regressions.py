@@ -53,8 +53,7 @@ def altered_column(schema: TableSchema, column: str, **changes: object) -> Table
     for group in schema.groups:
         if isinstance(group, ColumnsGroup):
             changed: tuple[Column, ...] = tuple(
-                structs.replace(c, **changes) if c.name == column else c  # type: ignore[arg-type]
-                for c in group.columns
+                structs.replace(c, **changes) if c.name == column else c for c in group.columns
             )
             groups.append(structs.replace(group, columns=changed))
     return structs.replace(schema, version=SchemaVersion(schema.version + 1), groups=tuple(groups))
