@@ -114,6 +114,10 @@ class MemoryOfCells:
         """Every `count`-th row of the dict, as places to cut at."""
         return self._rows.every(count, rows)
 
+    def rows_between(self, rows: RowRange) -> list[Row] | None:
+        """Those of the dict, in order; None if blocks may have more."""
+        return None if self.blocks else self._rows.between(rows)
+
     def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
         """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.
         With `reverse`, counted from the end."""
