@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import TS_MAX, TS_MIN, SchemaVersion

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import msgspec
-from crc32c import crc32c
 
 from stelae.catalog.check import check_touched
 from stelae.catalog.entries import Update, apply_update
@@ -29,6 +28,7 @@ from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.serial.snapshot import decode_snapshot
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.catalog.value import BrokenCatalog, Catalog, CatalogVersion, empty_catalog
+from stelae.format.checksums import crc32c
 from stelae.model.errors import Corruption, InvalidSchema, Unavailable, UnsupportedFormat
 from stelae.model.ids import Txn
 from stelae.ports.metastore import (

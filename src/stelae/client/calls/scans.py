@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from stelae.client.api.rows import Row as FoundRow
@@ -28,6 +27,7 @@ from stelae.client.calls.session import Session
 from stelae.client.calls.tokens import PageToken, read_token
 from stelae.client.calls.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
 from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged, StaleSchema
 from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row, Txn

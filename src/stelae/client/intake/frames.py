@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument
 
 Given: TypeAlias = pa.Array | list[Any]

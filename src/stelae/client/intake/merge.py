@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from stelae.client.intake.rows import (
@@ -22,6 +21,7 @@ from stelae.client.intake.rows import (
     taken_cells,
 )
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.keys.vector import encode_arrays

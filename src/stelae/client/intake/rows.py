@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.intake.arrays import fitted
@@ -22,6 +21,7 @@ from stelae.client.intake.frames import FramePart, Given
 from stelae.client.intake.rule import CELLS, given_twice, null_cell
 from stelae.client.intake.values import array_of_given
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.errors import InvalidArgument

@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
+from stelae.format.checksums import crc32c
 from stelae.format.log.positions import SegmentId
 from stelae.model.ids import ClientId, Epoch, Index, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence

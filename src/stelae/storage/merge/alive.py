@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from stelae.model.arrow import compute as pc
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros
 from stelae.model.purge import (

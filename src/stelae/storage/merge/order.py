@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ranges import RowRange
 
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.storage.merge.order import Positions, shared_bytes, words_of
 
 

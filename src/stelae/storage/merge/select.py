@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import ColumnId
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.storage.merge.order import Flags, Ints

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import TooMuchAtOnce
 from stelae.storage.merge.order import Flags, Ints, Positions
 

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import ColumnId
 from stelae.model.ranges import RowRange
 from stelae.storage.files.fragments import Fragment, Fragments

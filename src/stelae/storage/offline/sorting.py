@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentSpec
+from stelae.model.arrow import compute as pc
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_records, shared_bytes
 from stelae.storage.merge.pick import first_of_each, gathered

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.separators import separator

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow_values import array_of
 from stelae.model.ids import ColumnId, Micros
 from stelae.model.predicate.plan import ALL_TIME
