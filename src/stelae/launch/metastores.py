@@ -5,19 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
-
-import msgspec
 
 from stelae.adapters.clock import SystemClock
 from stelae.launch.copies import copy_files, name_original
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, PermissionDenied, StelaeError
-from stelae.ports.metastore import Metastore
 
 if TYPE_CHECKING:
     from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
     from stelae.adapters.sqlite.metastore import SqliteMetastore
+    from stelae.ports.metastore import Metastore
 
 METASTORE_FILE = "metastore.db"
 CLUSTER_FILE = "cluster.json"
@@ -31,13 +30,16 @@ SEGMENT_SUFFIX = ".log"
 _FRAGMENTS = "fragments"
 
 
-class InDirectory(msgspec.Struct, frozen=True):
+# Dataclasses, since the command line knows them before it needs msgspec.
+@dataclass(frozen=True, slots=True)
+class InDirectory:
     """In the directory of an embedded store."""
 
     path: Path
 
 
-class OnEtcd(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OnEtcd:
     """A cluster's. Several stores can share one etcd under namespaces of their own."""
 
     endpoints: tuple[str, ...]
