@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.client.intake.mutations import blocks_of
@@ -73,7 +74,7 @@ def test_what_is_known_of_a_table_follows_its_zone(place: Place) -> None:
 
 
 def test_tablets_are_cut_when_their_zone_says_that_they_are_too_large() -> None:
-    place = Place(settings=replace(SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings())))
+    place = Place(settings=structs.replace(SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings())))
     schema = declare({"id": "int64"}, [columns("data", {"a": "binary"}, compression="none")])
     info = place.store.create(CreateAsk("t", schema))
     place.store.write(info.id, blocks_of(schema, [{"id": key, "a": bytes([key % 256]) * 5_000} for key in range(500)]))

@@ -3,11 +3,12 @@ missing, and no others: bytes of a released version are never written again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from stelae.catalog import entries as e
 from stelae.catalog import index_entries as i

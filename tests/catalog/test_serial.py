@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import typing
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from stelae.catalog import entries
 from stelae.catalog.serial.registry import (

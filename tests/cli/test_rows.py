@@ -32,6 +32,13 @@ def test_get(users: Cli) -> None:
     assert '["new","old"]' in users.done("get", "users", "bob")
 
 
+def test_words_between_colons_are_no_emoji(users: Cli) -> None:
+    users.done("put", "users", "col", "name=:heart: a")
+    assert "name\t:heart: a\n" in users.done("get", "users", "col")
+    assert ":heart: a" in users.done("scan", "users")
+    assert "no row ':heart:'" in users.refused("get", "users", ":heart:")
+
+
 def test_get_finds_nothing(users: Cli) -> None:
     assert users.refused("get", "users", "dan") == "no row 'dan' in users"
     assert users.refused("get", "users", "dan", "--json") == "no row 'dan' in users"

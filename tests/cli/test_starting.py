@@ -31,7 +31,8 @@ def loaded(*words: str | Path) -> set[str]:
 
 def test_the_version_needs_next_to_nothing() -> None:
     found = loaded("--version")
-    assert found.isdisjoint({"pyarrow", "numpy", "rich", "msgspec", "asyncio", "sqlite3", "pandas", "pyspark"})
+    heavy = {"pyarrow", "numpy", "rich", "msgspec", "asyncio", "sqlite3", "pandas", "pyspark", "pydantic"}
+    assert found.isdisjoint(heavy)
     assert "stelae.cli.rows" not in found
     assert not any(name.startswith(("stelae.client", "stelae.storage", "stelae.tserver")) for name in found)
 
@@ -46,7 +47,8 @@ def test_help_needs_no_store() -> None:
 @pytest.mark.parametrize("words", [["get", "users", "ann"], ["scan", "users"], ["put", "users", "dan", "name=Dan"]])
 def test_rows_need_neither_pandas_nor_the_other_verbs(users: Cli, words: list[str]) -> None:
     found = loaded("--path", users.path, *words)
-    assert found.isdisjoint({"pandas", "polars", "pyspark", "py4j", "rich.progress"})
+    assert found.isdisjoint({"pandas", "polars", "pyspark", "py4j", "rich.progress", "rich._emoji_codes"})
+    assert found.isdisjoint({"pydantic", "crc32c", "importlib.metadata", "pyarrow.parquet"})
     others = {"stelae.cli.jobs.bulk", "stelae.cli.catalog", "stelae.cli.demo.verb", "stelae.cli.benchmark"}
     assert found.isdisjoint(others)
 
@@ -54,6 +56,14 @@ def test_rows_need_neither_pandas_nor_the_other_verbs(users: Cli, words: list[st
 def test_a_row_that_is_read_needs_nothing_that_serves_others(users: Cli) -> None:
     found = loaded("--path", users.path, "get", "users", "ann")
     assert not any(name.startswith(("stelae.tserver.serving", "stelae.spark")) for name in found)
+    assert found.isdisjoint({"pyarrow.compute", "stelae.client.remote.store"})
+
+
+def test_options_that_are_numbers_are_still_checked(users: Cli) -> None:
+    refused = users.run("get", "users", "ann", "--history", "many")
+    assert refused.exit_code == 2
+    assert "--history" in refused.stderr
+    assert "Ann" in users.done("get", "users", "ann", "--history", "2")
 
 
 @pytest.mark.parametrize("words", [["get", "users", "ann"], ["scan", "users"], ["table", "list"]])
@@ -63,6 +73,41 @@ def test_a_reader_of_a_store_that_is_open_elsewhere_needs_none_of_its_own(users:
     assert "stelae.client.remote.store" in found
     rooms = ("stelae.assembly", "stelae.tserver", "stelae.master", "stelae.storage.shard", "stelae.storage.upkeep")
     assert not any(name.startswith(rooms) for name in found)
+
+
+def test_to_import_the_package_needs_next_to_nothing() -> None:
+    heavy = {"pyarrow", "numpy", "msgspec", "asyncio", "sqlite3", "typer", "rich", "dataclasses", "inspect", "difflib"}
+    code = "import sys, stelae; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert heavy.isdisjoint(found)
+
+
+_FIRST_ROW = """
+import dataclasses, inspect, sys, stelae
+with stelae.open(sys.argv[1]) as db:
+    table = db.create_table("t", {"id": "string"}, [stelae.columns("g", {"v": "int64"})])
+    table.put({"id": "a", "v": 1})
+    assert table.get("a")["v"] == 1
+    print(*sys.modules)
+made = {
+    each.__module__
+    for name, module in list(sys.modules.items())
+    if name.startswith("stelae.")
+    for _, each in inspect.getmembers(module, dataclasses.is_dataclass)
+}
+print(*made)
+"""
+
+
+def test_a_first_row_needs_no_vectors_no_files_and_no_other_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _FIRST_ROW, str(tmp_path / "store")]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found, made = (set(line.split()) for line in shown.splitlines())
+    heavy = {"pandas", "pyarrow.compute", "pyarrow.parquet", "pyarrow.fs", "crc32c", "importlib.metadata", "email"}
+    assert found.isdisjoint({*heavy, "html", "difflib", "argparse", "stelae.client.remote.store", "pydantic"})
+    # A dataclass takes as long to make as thirty structs of msgspec.
+    still = ("storage.read.", "storage.upkeep.", "storage.shard", "model.predicate.build", "launch.metastores")
+    assert [each for each in sorted(made) if not each.startswith(tuple(f"stelae.{name}" for name in still))] == []
 
 
 _LIBRARY = """

@@ -17,7 +17,7 @@ from stelae.client.api.aio.database import AsyncDatabase, Opening
 from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
-from stelae.client.remote.takeover import attach_patiently
+from stelae.client.remote.places import attach_patiently
 from stelae.sim.loop import SimLoop
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.executor import ThreadsExecutor

@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor

@@ -23,7 +23,8 @@ from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.cluster.store import ClusterStore
 from stelae.client.remote.finding import AnyConnector, FoundConnector
-from stelae.client.remote.takeover import AttachedStore, attach_patiently
+from stelae.client.remote.places import attach_patiently
+from stelae.client.remote.takeover import AttachedStore
 from stelae.launch.processes import MASTER_TEND_S
 from stelae.launch.steps import start_shard_steps
 from stelae.master.cluster import ClusterMaster

@@ -28,7 +28,7 @@ NEVER_REACH_USERS = {
     "HalfRefused": "an UnknownOutcome, which is what users are told",
     "LeaseExpired": "a lease of the metastore ran out: registry takes another",
     "MessageRefused": "a ProtocolError, which is what users know it by",
-    "MissingFile": "a NotFound of files: the tablet is looked at as it is now; if it needs the file, Corruption is told",
+    "MissingFile": "a NotFound of files: the tablet is looked at as it is now; what it needs then is Corruption",
     "NotCached": "whoever asked for what is in memory alone takes the long way",
     "NotInThisState": "a TabletAway",
     "OtherStore": "a PermissionDenied, which is what users know it by",

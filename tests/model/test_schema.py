@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, InvalidSchema
@@ -26,15 +26,15 @@ USERS = TableSchema(SchemaVersion(1), (KeyColumn(ColumnId(1), "id", t.String()),
 
 
 def changed(**parts: object) -> TableSchema:
-    return dataclasses.replace(USERS, **parts)  # type: ignore[arg-type]
+    return replace(USERS, **parts)
 
 
 def profile(**parts: object) -> TableSchema:
-    return changed(groups=(dataclasses.replace(PROFILE, **parts), EVENTS))  # type: ignore[arg-type]
+    return changed(groups=(replace(PROFILE, **parts), EVENTS))
 
 
 def events(**parts: object) -> TableSchema:
-    return changed(groups=(PROFILE, dataclasses.replace(EVENTS, **parts)))  # type: ignore[arg-type]
+    return changed(groups=(PROFILE, replace(EVENTS, **parts)))
 
 
 def past(*counts: tuple[int, int]) -> GroupOptions:
@@ -93,44 +93,44 @@ BAD: list[tuple[TableSchema, str]] = [
     (key(*(KeyColumn(ColumnId(100 + i), f"k{i}", t.Int(8)) for i in range(33))), "1 to 32 columns, not 33"),
     (key(KeyColumn(ColumnId(1), "id", t.Array(t.Int(8)))), "key column 'id': array<int8> cannot be a key"),  # type: ignore[arg-type]
     (key(KeyColumn(ColumnId(1), "id", t.Vector(3))), "key column 'id': vector(float32, 3) cannot be a key"),  # type: ignore[arg-type]
-    (key(K, dataclasses.replace(K, id=ColumnId(9))), "key column 'id' has the same name as key column 'id'"),
+    (key(K, replace(K, id=ColumnId(9))), "key column 'id' has the same name as key column 'id'"),
     (changed(groups=()), "a table has from 1 to 100 groups, not 0"),
     (columns(), "group 'profile': has 0 columns"),
     (
         columns(*(Column(ColumnId(1000 + i), f"c{i}", t.Int(8)) for i in range(1001))),
         "group 'profile': has 1001 columns",
     ),
-    (columns(X, dataclasses.replace(X, id=ColumnId(10))), "column 'x' of group 'profile' has the same name"),
+    (columns(X, replace(X, id=ColumnId(10))), "column 'x' of group 'profile' has the same name"),
     (
-        columns(X, dataclasses.replace(X, id=ColumnId(10), name="X")),
+        columns(X, replace(X, id=ColumnId(10), name="X")),
         "column 'X' of group 'profile' has the same name as column 'x'",
     ),
-    (columns(dataclasses.replace(X, name="id")), "column 'id' of group 'profile' has the same name as key column 'id'"),
+    (columns(replace(X, name="id")), "column 'id' of group 'profile' has the same name as key column 'id'"),
     (
-        columns(dataclasses.replace(X, name="Click")),
+        columns(replace(X, name="Click")),
         "family 'click' of group 'events' has the same name as column 'Click'",
     ),
-    (columns(dataclasses.replace(X, name="a:b")), "column 'a:b' of group 'profile': a name has no colon"),
-    (columns(dataclasses.replace(X, name="Row")), "column 'Row' of group 'profile': 'row' is the encoded key"),
-    (columns(dataclasses.replace(X, name="_x")), "column '_x' of group 'profile': names with a leading underscore"),
-    (columns(dataclasses.replace(X, name="")), "column '' of group 'profile': a name has at least one character"),
-    (columns(dataclasses.replace(X, name=" x")), "no space at its ends"),
-    (columns(dataclasses.replace(X, name="x\n")), "printable text"),
-    (columns(dataclasses.replace(X, name="é" * 128)), "at most 255 bytes"),
-    (columns(dataclasses.replace(X, default="no")), "column 'x' default: 'no' (str) is not a int8"),
-    (columns(dataclasses.replace(X, default=300)), "column 'x' default: 300 (int) is not a int8: out of range"),
-    (columns(dataclasses.replace(X, name=5)), "column 5 of group 'profile': a name is text"),  # type: ignore[arg-type]
-    (key(dataclasses.replace(K, name=None)), "key column None: a name is text"),  # type: ignore[arg-type]
+    (columns(replace(X, name="a:b")), "column 'a:b' of group 'profile': a name has no colon"),
+    (columns(replace(X, name="Row")), "column 'Row' of group 'profile': 'row' is the encoded key"),
+    (columns(replace(X, name="_x")), "column '_x' of group 'profile': names with a leading underscore"),
+    (columns(replace(X, name="")), "column '' of group 'profile': a name has at least one character"),
+    (columns(replace(X, name=" x")), "no space at its ends"),
+    (columns(replace(X, name="x\n")), "printable text"),
+    (columns(replace(X, name="é" * 128)), "at most 255 bytes"),
+    (columns(replace(X, default="no")), "column 'x' default: 'no' (str) is not a int8"),
+    (columns(replace(X, default=300)), "column 'x' default: 300 (int) is not a int8: out of range"),
+    (columns(replace(X, name=5)), "column 5 of group 'profile': a name is text"),
+    (key(replace(K, name=None)), "key column None: a name is text"),
     (events(families=(Family(ColumnId(6), 10**5000),)), "family <int of 16610 bits> of group"),  # type: ignore[arg-type]
     (profile(name=5), "group 5: a name is text"),
-    (columns(dataclasses.replace(X, type=t.Array(t.Int(8)), default=[1])), "column 'x': array<int8> takes no default"),
-    (columns(dataclasses.replace(X, type=t.Struct(()))), "column 'x': type 'struct<>'"),
+    (columns(replace(X, type=t.Array(t.Int(8)), default=[1])), "column 'x': array<int8> takes no default"),
+    (columns(replace(X, type=t.Struct(()))), "column 'x': type 'struct<>'"),
     (
-        columns(dataclasses.replace(X, type=t.Struct((("x", t.Int(8)), ("X", t.Int(8)))))),
+        columns(replace(X, type=t.Struct((("x", t.Int(8)), ("X", t.Int(8)))))),
         "column 'x': type 'struct<x: int8, X: int8>': field 'X' stands twice",
     ),
-    (columns(dataclasses.replace(X, type="int8")), "column 'x': 'int8' is no column type"),  # type: ignore[arg-type]
-    (key(dataclasses.replace(K, type=t.Decimal(50, 2))), "key column 'id': type 'decimal(50, 2)'"),
+    (columns(replace(X, type="int8")), "column 'x': 'int8' is no column type"),
+    (key(replace(K, type=t.Decimal(50, 2))), "key column 'id': type 'decimal(50, 2)'"),
     (profile(options=GroupOptions(purge=5)), "group 'profile': 5 is no purge policy"),  # type: ignore[arg-type]
     (
         profile(options=GroupOptions(purge=AllOf((MaxHistory(1),)))),
@@ -143,9 +143,9 @@ BAD: list[tuple[TableSchema, str]] = [
     (profile(options=past((1, 3), (2, 3))), "group 'profile': the past purge policies are not in the order of"),
     (profile(options=past((1, -1))), "group 'profile': the past purge policies are not in the order of their ends"),
     (profile(options=past((1, TXN_MAX))), "group 'profile': the past purge policies are not in the order of"),
-    (columns(dataclasses.replace(X, id=ColumnId(1))), "'x' of group 'profile' has the same id 1 as key column 'id'"),
-    (columns(dataclasses.replace(X, id=ColumnId(21))), "'x' of group 'profile': id 21 is not from 1 to the last id 20"),
-    (columns(dataclasses.replace(X, id=ColumnId(0))), "'x' of group 'profile': id 0 is not from 1"),
+    (columns(replace(X, id=ColumnId(1))), "'x' of group 'profile' has the same id 1 as key column 'id'"),
+    (columns(replace(X, id=ColumnId(21))), "'x' of group 'profile': id 21 is not from 1 to the last id 20"),
+    (columns(replace(X, id=ColumnId(0))), "'x' of group 'profile': id 0 is not from 1"),
     (profile(name="EVENTS"), "group 'events' has the same name as group 'EVENTS'"),
     (profile(name="a:b"), "group 'a:b': a name has no colon"),
     (
@@ -196,7 +196,7 @@ def test_options_remember_the_policies_before_them() -> None:
         altered.purging,
     )
     again = one.after(altered, Txn(7))
-    assert again == dataclasses.replace(one, past=(*altered.past, PastPolicy(MaxHistory(2), Txn(7))))
+    assert again == replace(one, past=(*altered.past, PastPolicy(MaxHistory(2), Txn(7))))
     check_schema(profile(options=again))
     assert three.after(again, Txn(7)).past == again.past, "a policy that judged nothing leaves no trace"
     assert two.after(again, Txn(7)) == altered, "nor does it if the one before it comes back"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 from rpds import HashTrieMap
 
 from stelae.catalog.commands.tables import CreateTable, DropTable, SetProperty, TableName

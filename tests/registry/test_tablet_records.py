@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.catalog.commands.tables import CreateTable, DropTable, ForgetTable, RecallTable, RenameTable, TableName
 from stelae.catalog.decide import Command, decide_batch

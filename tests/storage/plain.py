@@ -27,8 +27,10 @@ Decided here, where the words leave it open:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import TS_MIN, ColumnId, Micros, Row, Txn

@@ -4,12 +4,12 @@ time before are read as they were, whatever happens to files and tablets in betw
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.model.declare import cells, columns, declare
 from stelae.model.hybrid import micros_of
@@ -341,7 +341,7 @@ def test_rows_left_over_from_a_group_that_is_gone_go_by_all_policies_of_the_next
     def alter(**options: object) -> Txn:
         old = model.schema
         group = old.groups[-1]
-        changed = replace(group.options, **options).after(group.options, engine.shard.clock.tick())  # type: ignore[arg-type]
+        changed = replace(group.options, **options).after(group.options, engine.shard.clock.tick())
         new = replace(old, version=SchemaVersion(old.version + 1), groups=(replace(group, options=changed),))
         engine.alter(new)
         model.alter(new)

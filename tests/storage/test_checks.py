@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal as PyDecimal
 from enum import IntEnum
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.format import layout
 from stelae.format.block import NESTED_BYTES_MAX, SMALL_MUTATIONS_MAX, Block, SmallBlock, decode_block, encode_block

@@ -15,6 +15,7 @@ from functools import cache
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import ColumnId, SchemaVersion, TabletId, Txn
@@ -44,15 +45,17 @@ def with_column(schema: TableSchema, name: str) -> TableSchema:
     id_ = ColumnId(schema.last_id + 1)
     group = schema.groups[0]
     assert isinstance(group, ColumnsGroup)
-    wider = replace(group, columns=(*group.columns, Column(id_, name, Int(64))))
-    return replace(schema, version=SchemaVersion(schema.version + 1), groups=(wider, *schema.groups[1:]), last_id=id_)
+    wider = structs.replace(group, columns=(*group.columns, Column(id_, name, Int(64))))
+    return structs.replace(
+        schema, version=SchemaVersion(schema.version + 1), groups=(wider, *schema.groups[1:]), last_id=id_
+    )
 
 
 def without_column(schema: TableSchema, name: str) -> TableSchema:
     group = schema.groups[0]
     assert isinstance(group, ColumnsGroup)
-    left = replace(group, columns=tuple(column for column in group.columns if column.name != name))
-    return replace(schema, version=SchemaVersion(schema.version + 1), groups=(left, *schema.groups[1:]))
+    left = structs.replace(group, columns=tuple(column for column in group.columns if column.name != name))
+    return structs.replace(schema, version=SchemaVersion(schema.version + 1), groups=(left, *schema.groups[1:]))
 
 
 @dataclass

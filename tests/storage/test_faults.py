@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from stelae.model.declare import cells, columns, declare
 from stelae.model.errors import Conflict, DiskFailed, DiskFull, Overloaded, StelaeError, Unavailable, UnknownOutcome
@@ -245,7 +246,7 @@ def test_blocks_leave_memory_wherever_it_has_come_to(change: str) -> None:
             left, right = engine.tablets()
             engine.join(left.tablet, right.tablet)
         case "alter":
-            schema = replace(SCHEMA, version=2, groups=SCHEMA.groups[::-1])  # type: ignore[arg-type]
+            schema = structs.replace(SCHEMA, version=2, groups=SCHEMA.groups[::-1])
             engine.alter(schema)
             writers.model.alter(schema)
         case "flush":

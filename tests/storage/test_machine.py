@@ -21,7 +21,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from random import Random
 from typing import Any, no_type_check
@@ -29,6 +29,7 @@ from typing import Any, no_type_check
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from stelae.model.errors import Conflict, SchemaChanged, Unavailable
 from stelae.model.ids import ColumnId, Row, SchemaVersion, TabletId, Txn

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.arrow import to_arrow
@@ -384,7 +385,7 @@ class Store:
     def __init__(self, of_cells: bool, block_bytes: int, random: Random) -> None:
         self.schema = NAMED if of_cells else TYPED
         group = self.schema.groups[0]
-        self.group: Group = replace(group, options=replace(group.options, block_bytes=block_bytes))
+        self.group: Group = structs.replace(group, options=structs.replace(group.options, block_bytes=block_bytes))
         self.part = whole(self.schema, self.group)
         self.blobs = SimBlobStore(SimRng(0))
         self.fragments = Fragments(self.blobs, BlockCache[Block](2**20), random.choice([None, Lazily(random)]))
@@ -478,7 +479,7 @@ def laid_out(store: Store, recs: Sequence[Rec], random: Random) -> list[Ref]:
         ref = store.memory(parts) if random.random() < 0.2 else store.file(parts)
         if random.random() < 0.3:
             at = random.choice(KEYS[1:])
-            refs += [replace(ref, rows=rows) for rows in ALL_ROWS.split(at)]
+            refs += [structs.replace(ref, rows=rows) for rows in ALL_ROWS.split(at)]
         else:
             refs.append(ref)
     random.shuffle(refs)
@@ -622,7 +623,7 @@ def _only(ordered: Ordered, seen: list[npt.NDArray[np.bool_]]) -> Slab:
     slab = ordered.slab if at is None else ordered.slab.take(at)
     kept = [SlabColumn(column.values, flags) for column, flags in zip(slab.columns, seen, strict=True)]
     some = np.flatnonzero(np.logical_or.reduce(seen))
-    return replace(slab, columns=tuple(kept)).take(some)
+    return structs.replace(slab, columns=tuple(kept)).take(some)
 
 
 @given(seeds, sizes)
@@ -719,7 +720,9 @@ def test_what_is_passed_on_as_it_lies_is_what_a_merge_gives(seed: int, size: int
     group = TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
     default = random.choice([7, None])
-    chosen = [column if column.default is None else replace(column, default=default) for column in group.columns]
+    chosen = [
+        column if column.default is None else structs.replace(column, default=default) for column in group.columns
+    ]
     chosen = random.sample(chosen, random.choice([0, 1, 2, 3, 3, 3]))
     question = ColumnsQuestion(
         ALL_ROWS, ColumnChoice(tuple(chosen), random.choice([True, False])), plain.asking, policy
@@ -762,7 +765,7 @@ def test_sources_that_lie_over_each_other_are_read_by_the_rule(seed: int, size: 
     random.shuffle(refs)
     group = TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
-    every = [replace(column, default=random.choice([column.default, None])) for column in group.columns]
+    every = [structs.replace(column, default=random.choice([column.default, None])) for column in group.columns]
     chosen = tuple(random.sample(every, random.choice([1, 2, 3, 3])))
     at = random.choice([txns[-1], txns[-1], Txn(near(random, txns))])
     now = random.choice([None, None, MaxHistory(1)])
@@ -798,7 +801,7 @@ SOME = ((IDS[0], 2),)
 def test_what_does_not_lie_over_a_file_is_merged_with_it(below: list[Rec], above: list[Rec], lies: str) -> None:
     store, group = Store(False, 4096, Random(0)), TYPED.groups[0]
     assert isinstance(group, ColumnsGroup)
-    chosen = tuple(replace(column, default=None) for column in group.columns)
+    chosen = tuple(structs.replace(column, default=None) for column in group.columns)
     plain = Question(TXNS[-1], Micros(max(TIMES)))
     question = ColumnsQuestion(ALL_ROWS, ColumnChoice(chosen, True), plain.asking, None)
     over: Ref = getattr(store, lies)(above)

@@ -4,13 +4,13 @@ id, or as a family of the wildcard by its name, apart from the code under test."
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
 from stelae.model.declare import cells, columns, declare

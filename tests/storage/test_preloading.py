@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import Micros, SchemaVersion, TabletId, Txn

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stelae.format.block import SmallBlock
 from stelae.model.declare import cells, columns, declare
@@ -52,11 +53,10 @@ def altered_column(schema: TableSchema, column: str, **changes: object) -> Table
     for group in schema.groups:
         if isinstance(group, ColumnsGroup):
             changed: tuple[Column, ...] = tuple(
-                replace(c, **changes) if c.name == column else c  # type: ignore[arg-type]
-                for c in group.columns
+                structs.replace(c, **changes) if c.name == column else c for c in group.columns
             )
-            groups.append(replace(group, columns=changed))
-    return replace(schema, version=SchemaVersion(schema.version + 1), groups=tuple(groups))
+            groups.append(structs.replace(group, columns=changed))
+    return structs.replace(schema, version=SchemaVersion(schema.version + 1), groups=tuple(groups))
 
 
 def test_memories_that_overlap_in_a_chain_are_flushed_oldest_first() -> None:

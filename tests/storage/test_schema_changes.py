@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from itertools import cycle, repeat
 from random import Random
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.model.declare import GroupSpec, cells, columns, declare, parse_column
 from stelae.model.ids import ColumnId, GroupId, Row, SchemaVersion, TabletId, Txn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile, spec_of
 from stelae.format.fragment.writer import FragmentWriter

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.model.declare import columns, declare
 from stelae.model.errors import InvalidArgument, TabletAway

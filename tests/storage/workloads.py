@@ -13,12 +13,12 @@ few milliseconds, so policies come true in the middle of a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.model import types as t
 from stelae.model.declare import CellsSpec, ColumnsSpec, GroupSpec, cells, columns, declare, parse_column

@@ -22,8 +22,10 @@ TABLE = TableId(5)
 """Below all that a catalog gives out: it may have been one that is forgotten."""
 
 
-@pytest.fixture
-def place() -> Iterator[Place]:
+@pytest.fixture(params=[100, 0], ids=["row by row", "scanned"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Rows are read in both ways: a few in memory one by one, others by a scan."""
+    monkeypatch.setattr("stelae.tserver.configs._FEW", request.param)
     made = Place()
     yield made
     made.close()

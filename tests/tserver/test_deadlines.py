@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.ownership import Ownership
@@ -28,7 +29,7 @@ from stelae.sim.effects import Effect
 from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import SCHEMA, Place, row
 
-TINY = replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000))
+TINY = structs.replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000))
 
 
 @pytest.fixture

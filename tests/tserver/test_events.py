@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
+from msgspec import structs
 
 from stelae.assembly.world import StoreSettings
 from stelae.model import events
@@ -154,7 +155,7 @@ def test_tickets_that_nobody_renews(place: Heard) -> None:
 
 
 def test_a_full_store_says_so_once_for_each_time_it_fills() -> None:
-    place = Heard(settings=replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000)))
+    place = Heard(settings=structs.replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000)))
     info = place.create()
     key = 0
 
@@ -199,7 +200,7 @@ def fill(place: Heard, table: TableId) -> None:
 
 def test_memory_that_is_full_because_the_disk_is_says_so_at_once() -> None:
     """Nobody waits for room that no flush can make. It is told once, until a flush goes through."""
-    place = Heard(settings=replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000)))
+    place = Heard(settings=structs.replace(SETTINGS, shard=replace(SETTINGS.shard, unflushed_bytes_max=12_000)))
     info = place.create()
     with pytest.raises(Overloaded):
         fill(place, info.id)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stelae.model.errors import DiskFull, NotFound, SnapshotTooOld, Unavailable
 from stelae.model.hybrid import TXN_MIN
@@ -19,7 +20,9 @@ from stelae.tserver.keeper import Keeper
 from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import Place, row
 
-QUIET = replace(SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings(), picker=PickerSettings()))
+QUIET = structs.replace(
+    SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings(), picker=PickerSettings())
+)
 FOREVER_US = 10**15
 
 

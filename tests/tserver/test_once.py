@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.model.errors import Conflict, DiskFailed, Retryable, UnknownOutcome
 from stelae.model.ids import ClientId, TableId, Txn

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.model.declare import columns, declare
@@ -22,7 +23,7 @@ from stelae.storage.upkeep.serializer import SerializerSettings
 from tests.assembly.worlds import SETTINGS
 from tests.tserver.stores import Place
 
-QUIET = replace(SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings()))
+QUIET = structs.replace(SETTINGS, shard=replace(SETTINGS.shard, serializer=SerializerSettings()))
 ROWS = 2_000
 HOT = (ColumnSelector("a", is_prefix=False), ColumnSelector("b", is_prefix=False))
 
@@ -138,7 +139,7 @@ def test_other_tables_do_not_push_it_out(place: Place) -> None:
 
 
 def test_what_is_larger_than_the_cache_comes_to_an_end() -> None:
-    place = Place(settings=replace(QUIET, shard=replace(QUIET.shard, cache_bytes=60_000)))
+    place = Place(settings=structs.replace(QUIET, shard=replace(QUIET.shard, cache_bytes=60_000)))
     info = made(place, "t", in_memory=True)
     place.reopen()
     settle(place)

@@ -18,8 +18,9 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from stelae.model.errors import PermissionDenied
 
@@ -50,8 +51,7 @@ exec {java} "$@"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
+class Java(msgspec.Struct, frozen=True):
     """A Java that has answered: its home, its major version, and whether it has the module Spark asks for."""
 
     home: Path

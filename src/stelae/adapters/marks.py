@@ -18,9 +18,8 @@ import struct
 from contextlib import suppress
 from threading import Lock
 
-from crc32c import crc32c
-
 from stelae.adapters.files import sync_file
+from stelae.format.checksums import crc32c
 
 _MAGIC = b"STLEMARK"
 _SLOT = struct.Struct("<8sQQQ")

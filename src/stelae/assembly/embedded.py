@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from threading import RLock
 from typing import Any
+
+import msgspec
 
 from stelae.assembly.world import StoreSettings, World
 from stelae.master.desk import TableDesk
@@ -114,8 +115,7 @@ class EmbeddedStore:
                     self.world.loop.run(self.catalog.close())
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(msgspec.Struct, frozen=True):
     mark: StoreMark
     catalog: CatalogService
     master: Master

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
 from stelae.master.changes.desk import ChangesDesk
@@ -34,15 +34,14 @@ from stelae.tserver.telling.counts import note_failure
 from stelae.tserver.visits import Visits
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMasterSettings(ProcessSettings):
+class ClusterMasterSettings(ProcessSettings, frozen=True):
     """`id`: lies in the directory of the master, which one process at a time has; its name if none is given. `away_s`:
     so long is a shard that is away waited for with a change that it has to follow. `lease_s`: so long does no other
     master take its place when it is silent. `trash_s`: how long unneeded files are kept aside; `collect_every_s`: how
     often they are looked for. `fragments`: the URL under which jobs write files."""
 
     id: str = ""
-    master: MasterSettings = field(default_factory=MasterSettings)
+    master: MasterSettings = msgspec.field(default_factory=MasterSettings)
     away_s: float = 5.0
     lease_s: float = LEASE_S
     trash_s: float = 3600.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from stelae.client.remote.finding import ConnectOnLoop, FindOnLoop, FoundDial
 from stelae.model.errors import StelaeError
@@ -25,8 +26,7 @@ from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from stelae.wire.proofs import ClusterToken
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessPorts:
+class ProcessPorts(msgspec.Struct, frozen=True):
     """`connect` connects the loop to other processes; what they ask of this one runs on `serving`. `token`: what they
     all know, if they have to prove that they belong together."""
 
@@ -39,13 +39,12 @@ class ProcessPorts:
     token: ClusterToken | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
+class ProcessSettings(msgspec.Struct, frozen=True):
     """`name`: what the process is called. `release`: of the product, for peers."""
 
     name: str
     release: str = ""
-    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    limits: ServiceLimits = msgspec.field(default_factory=ServiceLimits)
 
 
 def introduce_process(ports: ProcessPorts, settings: ProcessSettings, role: str, store: str) -> Introduction:

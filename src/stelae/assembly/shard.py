@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stelae.assembly.processes import ProcessPorts, ProcessSettings, introduce_process, make_peer, serve_process
 from stelae.model.events import Listener, Listeners, tell_nobody
@@ -34,8 +35,7 @@ from stelae.tserver.telling.counts import EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 
-@dataclass(frozen=True, slots=True)
-class ShardWorld:
+class ShardWorld(msgspec.Struct, frozen=True):
     """What a shard has besides what every process has. Scans work ahead on `reading`."""
 
     logs: LogFiles
@@ -43,17 +43,16 @@ class ShardWorld:
     reading: Executor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterShardSettings:
+class ClusterShardSettings(msgspec.Struct, frozen=True):
     """`fragments`: the URL under which jobs find the files. `pins_wait_s`: see `ServerSettings`. `lease_s`: so long, at
     most, does it answer about rows when it cannot reach the metastore."""
 
     identity: ShardIdentity
     fragments: str = ""
-    shard: ShardSettings = field(default_factory=ShardSettings)
+    shard: ShardSettings = msgspec.field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
     release: str = ""
-    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    limits: ServiceLimits = msgspec.field(default_factory=ServiceLimits)
     lease_s: float = LEASE_S
 
     @property

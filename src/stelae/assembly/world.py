@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stelae.master.links import Aside
 from stelae.master.settings import MasterSettings
@@ -17,8 +18,7 @@ from stelae.ports.rng import Rng
 from stelae.storage.shard import ShardSettings
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(msgspec.Struct, frozen=True):
     """The ports. Scans work ahead on `reading`; what the master asks of its server is done `aside`."""
 
     logs: LogFiles
@@ -31,11 +31,10 @@ class World:
     aside: Aside = asyncio.to_thread
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(msgspec.Struct, frozen=True):
     """`author`: who changes the catalog. `pins_wait_s`: see `ServerSettings`."""
 
-    shard: ShardSettings = field(default_factory=ShardSettings)
-    master: MasterSettings = field(default_factory=MasterSettings)
+    shard: ShardSettings = msgspec.field(default_factory=ShardSettings)
+    master: MasterSettings = msgspec.field(default_factory=MasterSettings)
     author: str = ""
     pins_wait_s: float = 5.0

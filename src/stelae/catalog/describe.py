@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from stelae.catalog.entries import Entry, Update
 from stelae.catalog.objects import DroppedTable, Index, Table, Zone
@@ -92,8 +93,7 @@ def _index(catalog: Catalog, index: Index) -> tuple[str, dict[str, Any]]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """At a path such as tables/users/zone; None stands for nothing there."""
 
     path: str
@@ -126,7 +126,7 @@ def describe_entry(before: Catalog, entry: Entry) -> str:
     """One line: what happened, to what. Ids that the catalog before can name are named."""
     kind = "".join(f" {c.lower()}" if c.isupper() else c for c in type(entry).__name__).strip()
     table = before.tables.get(TableId(id_)) if isinstance(id_ := getattr(entry, "table", None), int) else None
-    parts = [f"{each.name} {_shown(before, table, each.name, getattr(entry, each.name))}" for each in fields(entry)]
+    parts = [f"{name} {_shown(before, table, name, getattr(entry, name))}" for name in entry.__struct_fields__]
     return f"{kind}: {', '.join(parts)}"
 
 

@@ -7,8 +7,10 @@ followers are told of, which is why entries are named in the past.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.index_entries import IndexCreated, IndexRemoved, IndexStatusSet
 from stelae.catalog.objects import (
@@ -26,32 +28,28 @@ from stelae.model.ids import ColumnId, GroupId, SchemaVersion, TableId, Txn
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Family, Group, GroupOptions, TableSchema
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceCreated:
+class NamespaceCreated(msgspec.Struct, frozen=True):
     namespace: Namespace
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.with_namespace(self.namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceDropped:
+class NamespaceDropped(msgspec.Struct, frozen=True):
     namespace: NamespaceId
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.without_namespace(self.namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneCreated:
+class ZoneCreated(msgspec.Struct, frozen=True):
     zone: Zone
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.with_zone(self.zone)
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneChanged:
+class ZoneChanged(msgspec.Struct, frozen=True):
     """Renamed or altered: as it is from now on."""
 
     zone: Zone
@@ -60,32 +58,28 @@ class ZoneChanged:
         return catalog.with_zone(self.zone)
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneDropped:
+class ZoneDropped(msgspec.Struct, frozen=True):
     zone: ZoneId
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.without_zone(self.zone)
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultZoneSet:
+class DefaultZoneSet(msgspec.Struct, frozen=True):
     zone: ZoneId
 
     def apply(self, catalog: Catalog) -> Catalog:
         return replace(catalog, default_zone=catalog.zones[self.zone].id)
 
 
-@dataclass(frozen=True, slots=True)
-class TableCreated:
+class TableCreated(msgspec.Struct, frozen=True):
     table: Table
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.with_table(_versioned(self.table, catalog))
 
 
-@dataclass(frozen=True, slots=True)
-class TableDropped:
+class TableDropped(msgspec.Struct, frozen=True):
     """Gone by name at once; it can be recalled until it is forgotten."""
 
     table: TableId
@@ -97,8 +91,7 @@ class TableDropped:
         return catalog.without_table(self.table).with_dropped(dropped)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRecalled:
+class TableRecalled(msgspec.Struct, frozen=True):
     table: TableId
     namespace: NamespaceId
     name: str
@@ -109,16 +102,14 @@ class TableRecalled:
         return catalog.without_dropped(self.table).with_table(table)
 
 
-@dataclass(frozen=True, slots=True)
-class TableForgotten:
+class TableForgotten(msgspec.Struct, frozen=True):
     table: TableId
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.without_dropped(self.table)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRenamed:
+class TableRenamed(msgspec.Struct, frozen=True):
     table: TableId
     namespace: NamespaceId
     name: str
@@ -127,8 +118,7 @@ class TableRenamed:
         return catalog.with_table(replace(catalog.tables[self.table], namespace=self.namespace, name=self.name))
 
 
-@dataclass(frozen=True, slots=True)
-class TableZoneSet:
+class TableZoneSet(msgspec.Struct, frozen=True):
     table: TableId
     zone: ZoneId
 
@@ -136,8 +126,7 @@ class TableZoneSet:
         return catalog.with_table(replace(catalog.tables[self.table], zone=self.zone))
 
 
-@dataclass(frozen=True, slots=True)
-class TablePropertiesSet:
+class TablePropertiesSet(msgspec.Struct, frozen=True):
     table: TableId
     properties: TableProperties
 
@@ -145,8 +134,7 @@ class TablePropertiesSet:
         return catalog.with_table(replace(catalog.tables[self.table], properties=self.properties))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsAdded:
+class ColumnsAdded(msgspec.Struct, frozen=True):
     table: TableId
     group: GroupId
     columns: tuple[Column, ...]
@@ -157,8 +145,7 @@ class ColumnsAdded:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsDropped:
+class ColumnsDropped(msgspec.Struct, frozen=True):
     table: TableId
     columns: tuple[ColumnId, ...]
 
@@ -166,8 +153,7 @@ class ColumnsDropped:
         return _change_groups(catalog, self.table, lambda group: _without(group, self.columns))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChanged:
+class ColumnChanged(msgspec.Struct, frozen=True):
     """Renamed, widened, made nullable, or given another default: as it is from now on."""
 
     table: TableId
@@ -182,8 +168,7 @@ class ColumnChanged:
         return replace(group, columns=tuple(self.column if c.id == self.column.id else c for c in group.columns))
 
 
-@dataclass(frozen=True, slots=True)
-class FamiliesAdded:
+class FamiliesAdded(msgspec.Struct, frozen=True):
     table: TableId
     group: GroupId
     families: tuple[Family, ...]
@@ -195,8 +180,7 @@ class FamiliesAdded:
         return _change_group(catalog, self.table, self.group, CellsGroup, change)
 
 
-@dataclass(frozen=True, slots=True)
-class FamiliesDropped:
+class FamiliesDropped(msgspec.Struct, frozen=True):
     table: TableId
     families: tuple[ColumnId, ...]
 
@@ -204,8 +188,7 @@ class FamiliesDropped:
         return _change_groups(catalog, self.table, lambda group: _without(group, self.families))
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyRenamed:
+class FamilyRenamed(msgspec.Struct, frozen=True):
     table: TableId
     family: Family
 
@@ -218,8 +201,7 @@ class FamilyRenamed:
         return replace(group, families=tuple(self.family if f.id == self.family.id else f for f in group.families))
 
 
-@dataclass(frozen=True, slots=True)
-class MembersMoved:
+class MembersMoved(msgspec.Struct, frozen=True):
     """Columns, or families, now live in another group of the same kind."""
 
     table: TableId
@@ -246,8 +228,7 @@ class MembersMoved:
         return _change_groups(catalog, self.table, change)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupAdded:
+class GroupAdded(msgspec.Struct, frozen=True):
     table: TableId
     group: Group
 
@@ -256,8 +237,7 @@ class GroupAdded:
         return _with_schema(catalog, self.table, replace(schema, groups=(*schema.groups, self.group)))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDropped:
+class GroupDropped(msgspec.Struct, frozen=True):
     table: TableId
     group: GroupId
 
@@ -267,8 +247,7 @@ class GroupDropped:
         return _with_schema(catalog, self.table, replace(schema, groups=left))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOptionsSet:
+class GroupOptionsSet(msgspec.Struct, frozen=True):
     """The policy before it has judged all that is older than the version's activation."""
 
     table: TableId
@@ -314,8 +293,7 @@ Entry: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """One version: what happened, when it counts, who said so. `token` tells two attempts at one version apart."""
 
     version: CatalogVersion

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.objects import Index, IndexId, IndexStatus
 from stelae.catalog.value import Catalog
 
 
-@dataclass(frozen=True, slots=True)
-class IndexCreated:
+class IndexCreated(msgspec.Struct, frozen=True):
     index: Index
 
     def apply(self, catalog: Catalog) -> Catalog:
         return catalog.with_index(self.index)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexStatusSet:
+class IndexStatusSet(msgspec.Struct, frozen=True):
     index: IndexId
     status: IndexStatus
 
@@ -25,8 +24,7 @@ class IndexStatusSet:
         return catalog.with_index(replace(catalog.indexes[self.index], status=self.status))
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRemoved:
+class IndexRemoved(msgspec.Struct, frozen=True):
     index: IndexId
 
     def apply(self, catalog: Catalog) -> Catalog:

@@ -6,9 +6,10 @@ version that last changed it, so the two never need to be told apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NewType
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import ColumnId, TableId, Txn
@@ -31,8 +32,7 @@ RACKS_MAX = 64
 COMMENT_BYTES_MAX = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(msgspec.Struct, frozen=True):
     """A space of names for tables and indexes: the `shop` of `shop.orders`."""
 
     id: NamespaceId
@@ -46,8 +46,7 @@ class Placement(IntEnum):
     RING = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
+class Zone(msgspec.Struct, frozen=True):
     """How many replicas the tables in it have, where, and how large their tablets grow. `racks`: those that replicas
     are spread over; none: any."""
 
@@ -60,24 +59,21 @@ class Zone:
     racks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TableProperties:
+class TableProperties(msgspec.Struct, frozen=True):
     retention_us: int = RETENTION_US_DEFAULT
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     id: TableId
     namespace: NamespaceId
     name: str
     zone: ZoneId
     schema: TableSchema
-    properties: TableProperties = field(default_factory=TableProperties)
+    properties: TableProperties = msgspec.field(default_factory=TableProperties)
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedTable:
+class DroppedTable(msgspec.Struct, frozen=True):
     """As it was, in the namespace of that name, and which catalog version dropped it, from when on."""
 
     table: Table
@@ -95,8 +91,7 @@ class IndexStatus(IntEnum):
     STOPPING = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """Nothing makes one yet. What it is, is here because its bytes are of a released format: a catalog that holds one
     is read, shown and kept whole."""
 

@@ -7,9 +7,10 @@ making the 10,000th table costs what the 100th did.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NewType
 
+import msgspec
+from msgspec.structs import replace
 from rpds import HashTrieMap
 
 from stelae.catalog.objects import DroppedTable, Index, IndexId, Namespace, NamespaceId, Table, Zone, ZoneId
@@ -31,8 +32,7 @@ class BrokenCatalog(StelaeError):
     """A catalog that cannot be: a fault in the code that made it, or in the bytes it was read from."""
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True, dict=True):
     """`activation`: from this time on, until the next version's, this is the catalog. `dropped` tables can be recalled
     until they are forgotten. The maps after `next_id` are derived: they say where to find what the others hold."""
 

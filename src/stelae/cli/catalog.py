@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from msgspec.structs import asdict
 
 from stelae.cli.places import JsonOption, metastore_placed
 from stelae.cli.screens import as_shown, grid, out, print_json

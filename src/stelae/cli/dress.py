@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stelae.cli.words.plain import take_plainly
+
 _WORDS = {int: "N", float: "N", str: "TEXT"}
 
 
@@ -25,7 +27,8 @@ def dress(command: Any) -> Any:
 
 
 def dress_param(param: Any) -> Any:
-    """Give one option or argument the look of the others, in help and usage; the same one."""
+    """Give one option or argument the look of the others, in help and usage, and have it take texts as they are; the
+    same one."""
     if param.param_type_name == "argument":
         name = param.metavar or param.name.upper()
         param.display_type_rich = _nothing_of
@@ -36,6 +39,7 @@ def dress_param(param: Any) -> Any:
     elif param.metavar is None:
         param.metavar = _WORDS.get(getattr(param.type_descriptor, "annotation", str), "TEXT")
     param._get_number_range_help_str = _constant(None)
+    take_plainly(param)
     return param
 
 

@@ -31,7 +31,6 @@ import typer
 import stelae
 from stelae.launch.metastores import ETCD_NAMESPACE, METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, has_metastore
 from stelae.model.errors import InvalidArgument, NotFound, StelaeError
-from stelae.model.values import show
 
 if TYPE_CHECKING:
     from stelae.service.reports import CheckReport, Progress
@@ -224,6 +223,8 @@ def _said_by_file() -> SaidPlace:
     for name in ("path", "cluster", "store"):
         value = settings.get(name)
         if value is not None and (not isinstance(value, str) or not value):
+            from stelae.model.values import show
+
             raise InvalidArgument(f'{SETTINGS_FILE}: {name} is {show(value)}; write text, as in {name} = "data"')
         found[name] = value
     path = found["path"]

@@ -54,7 +54,7 @@ def err() -> Console:
 def _console(stream: Any) -> Console:
     size = shutil.get_terminal_size()
     width = size.columns if is_screen(stream) else _NO_WIDTH
-    return _Screen(file=stream, width=width, height=size.lines, highlight=False, soft_wrap=False)
+    return _Screen(file=stream, width=width, height=size.lines, highlight=False, soft_wrap=False, emoji=False)
 
 
 def is_screen(stream: Any) -> bool:
@@ -199,7 +199,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
 
 
 def _plain_text(cell: str) -> str:
-    return Text.from_markup(cell).plain
+    return Text.from_markup(cell, emoji=False).plain
 
 
 def _plain_cell(cell: str | int) -> str:

@@ -16,7 +16,6 @@ leaves everything else, and whatever is wrong, to the general way, which alone s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -36,8 +35,7 @@ _SMALL = 1
 _COLUMNAR = 2
 
 
-@dataclass(frozen=True, slots=True)
-class SmallBlock:
+class SmallBlock(msgspec.Struct, frozen=True):
     schema_version: SchemaVersion
     mutations: tuple[Mutation, ...]
 

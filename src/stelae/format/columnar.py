@@ -10,15 +10,14 @@ in its stream, and valid in full: offsets, sizes, UTF-8, null counts.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import TS_MAX, TS_MIN, SchemaVersion
@@ -32,8 +31,7 @@ class ColumnarOp(IntEnum):
     ERASE_ROWS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnarBlock:
+class ColumnarBlock(msgspec.Struct, frozen=True):
     """One batch with the columns of `layout`. `nulls_written`: a null is NULL, not a column left untouched."""
 
     schema_version: SchemaVersion

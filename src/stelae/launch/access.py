@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.adapters.files import os_errors
 from stelae.adapters.sockets.tls import TlsFiles
@@ -30,8 +31,7 @@ _TLS_NAMES = ("ca", "cert", "key")
 _TOKEN, _TOKEN_FILE, _TLS = "STELAE_TOKEN", "STELAE_TOKEN_FILE", "STELAE_TLS_"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """None: no token is proved, or wanted; no TLS is spoken."""
 
     token: ClusterToken | None = None

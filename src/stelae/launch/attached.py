@@ -6,25 +6,23 @@ import os
 import weakref
 from collections.abc import Callable
 from threading import Lock
+from typing import Protocol
 
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.threads import StepThread
-from stelae.client.remote.asking import Asker
-from stelae.client.remote.cluster.store import ClusterStore
 from stelae.client.remote.store import RemoteStore
 from stelae.client.remote.takeover import AttachedStore
 from stelae.ports.blocking import BlockingConnector
-from stelae.registry.peers import Dial, Peer, Sign
+from stelae.registry.peers import Dial, Peer
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.wire.handshake import Introduction
 
 CLOCK = SystemClock()
-_WRITERS = 16
-_CALLERS = 64
-_QUEUED_MAX = 100_000
+WRITERS = 16
+QUEUED_MAX = 100_000
 _WATCH_S = 1.0
 
 
@@ -39,41 +37,14 @@ class ConnectedStore(RemoteStore):
         def open_peer() -> Peer:
             return Peer(connector.address, make_dial(), me, CLOCK, SystemRng())
 
-        self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX)
+        self._threads = ThreadExecutor(WRITERS, QUEUED_MAX)
         super().__init__(connector, self._threads, me, CLOCK, open_peer=open_peer)
         self.place = place
-        _connected.add(self)
+        abandon_in_children(self)
 
     def close(self) -> None:
         super().close()
         self._threads.close()
-
-
-class ConnectedCluster(ClusterStore):
-    """With the threads that submitted writes run on, and those that ask several shards at once, which end with it."""
-
-    def __init__(
-        self,
-        place: str,
-        masters: Asker,
-        leading: Asker,
-        connect: Callable[[str], BlockingConnector],
-        me: Introduction,
-        make_dial: Callable[[str], Dial],
-    ) -> None:
-        """`connect`, `make_dial`: to a shard, by its name; `make_dial` for the running event loop."""
-
-        def open_peer(shard: str, sign: Sign) -> Peer:
-            return Peer(connect(shard).address, make_dial(shard), me, CLOCK, SystemRng(), sign=sign)
-
-        self._threads = ThreadExecutor(_WRITERS, _QUEUED_MAX), ThreadExecutor(_CALLERS, _QUEUED_MAX)
-        super().__init__(place, masters, leading, connect, me, CLOCK, SystemRng(), *self._threads, open_peer=open_peer)
-        _connected.add(self)
-
-    def close(self) -> None:
-        super().close()
-        for threads in self._threads:
-            threads.close()
 
 
 class WatchedStore(AttachedStore):
@@ -98,8 +69,19 @@ class WatchedStore(AttachedStore):
         super().close()
 
 
-_connected: weakref.WeakSet[ConnectedStore | ConnectedCluster] = weakref.WeakSet()
+class _Connected(Protocol):
+    place: str
+
+    def abandon(self, reason: str) -> None: ...
+
+
+_connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
 _beginning = Lock()
+
+
+def abandon_in_children(remote: _Connected) -> None:
+    """Have the children that this process forks know that the connections of a store are none of theirs."""
+    _connected.add(remote)
 
 
 def _abandon_connections() -> None:

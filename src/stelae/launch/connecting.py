@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from threading import Event
 
@@ -21,20 +21,50 @@ from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
+from stelae.client.remote.cluster.store import ClusterStore
 from stelae.client.remote.finding import AnyConnector, FoundConnector, FoundDial
-from stelae.client.remote.takeover import attach_patiently
+from stelae.client.remote.places import attach_patiently
 from stelae.launch.access import NO_ACCESS, Access
-from stelae.launch.attached import CLOCK, ConnectedCluster, WatchedStore
+from stelae.launch.attached import CLOCK, QUEUED_MAX, WRITERS, WatchedStore, abandon_in_children
 from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.model.values import show
 from stelae.ports.blocking import BlockingConnector
 from stelae.registry.control_operations import PLACES
+from stelae.registry.peers import Dial, Peer, Sign
 from stelae.service.deadlines import Deadline
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 _ALARMS = "stelae-batches"
+_CALLERS = 64
 _nap = Event()
+
+
+class ConnectedCluster(ClusterStore):
+    """With the threads that submitted writes run on, and those that ask several shards at once, which end with it."""
+
+    def __init__(
+        self,
+        place: str,
+        masters: Asker,
+        leading: Asker,
+        connect: Callable[[str], BlockingConnector],
+        me: Introduction,
+        make_dial: Callable[[str], Dial],
+    ) -> None:
+        """`connect`, `make_dial`: to a shard, by its name; `make_dial` for the running event loop."""
+
+        def open_peer(shard: str, sign: Sign) -> Peer:
+            return Peer(connect(shard).address, make_dial(shard), me, CLOCK, SystemRng(), sign=sign)
+
+        self._threads = ThreadExecutor(WRITERS, QUEUED_MAX), ThreadExecutor(_CALLERS, QUEUED_MAX)
+        super().__init__(place, masters, leading, connect, me, CLOCK, SystemRng(), *self._threads, open_peer=open_peer)
+        abandon_in_children(self)
+
+    def close(self) -> None:
+        super().close()
+        for threads in self._threads:
+            threads.close()
 
 
 class ClusterPlace:

@@ -4,7 +4,8 @@ The first process to open the directory owns the store and serves the others by 
 one of the others takes over (`client.remote.takeover`).
 
 What makes a store here, and what serves it, is imported by those who open it to write: they own it, or may take over.
-Who only reads starts without, and if another process has the store, ends without.
+Who only reads starts without, and if another process has the store, ends without. What is attached to another process
+is imported when there is one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING
 
 from stelae.adapters.blobs.urls import blobs_url, store_directory
+from stelae.adapters.clock import SystemClock
 from stelae.adapters.event_log import EventLog
 from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.ownership import Ownership, read_owner
@@ -25,9 +27,7 @@ from stelae.adapters.sockets.unix import UnixConnector, UnixTransport
 from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
-from stelae.client.remote.store import RemoteStore
-from stelae.client.remote.takeover import own_or_attach
-from stelae.launch.attached import CLOCK, ConnectedStore, WatchedStore
+from stelae.client.remote.places import own_or_attach
 from stelae.launch.fragments import check_new_place, fragments_url
 from stelae.launch.metastores import METASTORE_FILE, has_metastore
 from stelae.model.errors import (
@@ -39,17 +39,18 @@ from stelae.model.errors import (
 )
 from stelae.model.events import Attached
 from stelae.ports.transport import Address
-from stelae.registry.peers import Dial
 from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
 from stelae.service.read_only import read_only as only_read
-from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 if TYPE_CHECKING:
     from stelae.assembly.world import StoreSettings
+    from stelae.launch.attached import ConnectedStore
     from stelae.launch.local import LocalStore
+    from stelae.registry.peers import Dial
 
+CLOCK = SystemClock()
 SOCKET_FILE = "socket"
 _ALARMS = "stelae-batches"
 _nap = Event()
@@ -118,8 +119,11 @@ class Opener:
             _own_stores[str(self.directory.resolve())] = store
         return store
 
-    def attach(self, deadline: Deadline | None) -> RemoteStore:
+    def attach(self, deadline: Deadline | None) -> ConnectedStore:
         """Connected to whoever has the store: ConnectionLost if nobody answers there."""
+        from stelae.launch.attached import ConnectedStore
+        from stelae.wire.handshake import Introduction
+
         me = Introduction(Hello(PROTOCOL_MIN, PROTOCOL_MAX, self._release, "", "client"))
         began = CLOCK.monotonic_s()
         path = str(self.directory / SOCKET_FILE)
@@ -179,12 +183,15 @@ def open_session(
         if read_only:
             return Session(only_read(_open_to_read(opener, deadline)), patience)
         opened = own_or_attach(opener, deadline, _nap.wait)
-    if isinstance(opened, RemoteStore):
-        with _closed_on_error(opened):
-            _check_place(opener)
-    finder = None
-    if isinstance(opened, RemoteStore):
-        finder = WatchedStore(opener, opened, CLOCK, ThreadExecutor(1, 1), opener.tell)
+    from stelae.launch.local import LocalStore
+
+    if isinstance(opened, LocalStore):
+        return Session(opened, patience, alarms=AlarmThread(_ALARMS))
+    from stelae.launch.attached import WatchedStore
+
+    with _closed_on_error(opened):
+        _check_place(opener)
+    finder = WatchedStore(opener, opened, CLOCK, ThreadExecutor(1, 1), opener.tell)
     return Session(opened, patience, finder, alarms=AlarmThread(_ALARMS))
 
 
@@ -203,15 +210,24 @@ def _open_to_read(opener: Opener, deadline: Deadline) -> Backend:
     """Attached, if somebody has it; otherwise nothing in the directory is touched."""
     if not opener.directory.is_dir():
         raise NotFound(f"no store in {opener.directory}: there is no such directory")
-    try:
-        remote = opener.attach(deadline)
-    except (ConnectionLost, NotFound, PermissionDenied):
+    remote = _attach_to_read(opener, deadline)
+    if remote is None:
         from stelae.launch.local import LocalStore
 
         return LocalStore(opener.directory, None, opener.settings(), read_only=True, fragments=opener.fragments)
     with _closed_on_error(remote):
         _check_place(opener)
     return remote
+
+
+def _attach_to_read(opener: Opener, deadline: Deadline) -> ConnectedStore | None:
+    """None: nobody has it, or lets this process in."""
+    if not (opener.directory / SOCKET_FILE).exists():
+        return None  # nobody answers where there is no socket, and what would ask need not be imported
+    try:
+        return opener.attach(deadline)
+    except (ConnectionLost, NotFound, PermissionDenied):
+        return None
 
 
 def _check_place(opener: Opener) -> None:
@@ -221,7 +237,7 @@ def _check_place(opener: Opener) -> None:
 
 
 @contextmanager
-def _closed_on_error(remote: RemoteStore) -> Iterator[None]:
+def _closed_on_error(remote: ConnectedStore) -> Iterator[None]:
     try:
         yield
     except BaseException:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from stelae.adapters.clock import SystemClock
 from stelae.launch.copies import copy_files, name_original
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, PermissionDenied, StelaeError
-from stelae.ports.metastore import Metastore
 
 if TYPE_CHECKING:
     from stelae.adapters.etcd.cluster import EtcdTls, EtcdUser
     from stelae.adapters.sqlite.metastore import SqliteMetastore
+    from stelae.ports.metastore import Metastore
 
 METASTORE_FILE = "metastore.db"
 CLUSTER_FILE = "cluster.json"
@@ -30,6 +30,7 @@ SEGMENT_SUFFIX = ".log"
 _FRAGMENTS = "fragments"
 
 
+# Dataclasses, since the command line knows them before it needs msgspec.
 @dataclass(frozen=True, slots=True)
 class InDirectory:
     """In the directory of an embedded store."""

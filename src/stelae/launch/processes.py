@@ -17,8 +17,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from stelae.adapters.blobs.urls import blobs_url
 from stelae.adapters.clock import SystemClock
@@ -62,8 +63,7 @@ MASTER_TEND_S = 1.0
 _READING_QUEUED_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessOptions:
+class ProcessOptions(msgspec.Struct, frozen=True):
     """`name`: what it is called. `directory`: its own. `metastore`: a URL. `store`: the URL of the fragments, which has
     to be said when the cluster is made. `listen`: `host:port`; port 0 lets the system choose. `access`: what others
     have to show, and what is shown to them; where other machines can connect, there is a token and TLS, or it is said
@@ -89,15 +89,13 @@ class ProcessOptions:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class MasterOptions(ProcessOptions):
+class MasterOptions(ProcessOptions, frozen=True):
     """`collect_every_s`: how often files that nobody needs are looked for."""
 
     collect_every_s: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class ShardOptions(ProcessOptions):
+class ShardOptions(ProcessOptions, frozen=True):
     """`node`, `number`: of which node it is which shard; the node's name is `name`. `sharing`: so many shards share the
     machine's memory, unless `memory_bytes` says how much this one has. `rack`: where the node stands."""
 

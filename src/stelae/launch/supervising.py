@@ -17,7 +17,6 @@ import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -42,8 +41,7 @@ _SHARD_DIRECTORY = re.compile(r"shard-([0-9]{1,4})")
 _log = logging.getLogger("stelae")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOptions:
+class NodeOptions(msgspec.Struct, frozen=True):
     """`host`: where its shards serve; the system chooses the ports. `metastore`, `store`: as of `ProcessOptions`.
     `access`: the words that tell each shard what lets others in; what is in the environment it inherits. `metrics`:
     where its first shard tells its numbers; each other one does on the port behind; None: nowhere. `sharing`: so many
@@ -72,8 +70,7 @@ class ShardWord(msgspec.Struct, frozen=True, omit_defaults=True):
     is_passing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ServingShard:
+class ServingShard(msgspec.Struct, frozen=True):
     """`metrics`: where it tells its numbers; empty if nowhere."""
 
     number: int

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import groupby
 
 import msgspec
@@ -25,14 +24,13 @@ from stelae.registry.tablet_records import TabletPhase, TabletRecord, take_table
 from stelae.service.deadlines import Deadline
 
 
-@dataclass(slots=True)
-class _Tried:
+class _Tried(msgspec.Struct):
     """What one round of asking has come to."""
 
-    late: list[TabletRecord] = field(default_factory=list)
-    full: list[str] = field(default_factory=list)
-    broken: list[DiskFailed] = field(default_factory=list)
-    silent: set[str] = field(default_factory=set)
+    late: list[TabletRecord] = msgspec.field(default_factory=list)
+    full: list[str] = msgspec.field(default_factory=list)
+    broken: list[DiskFailed] = msgspec.field(default_factory=list)
+    silent: set[str] = msgspec.field(default_factory=set)
 
 
 class Assignment:

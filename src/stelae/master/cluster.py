@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
+
+import msgspec
 
 from stelae.master.changes.desk import ChangesDesk
 from stelae.master.desk import Gate, TableDesk
@@ -63,8 +64,7 @@ class Service(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MasterParts:
+class MasterParts(msgspec.Struct, frozen=True):
     """What a master is made of, all opened already. `gate`: who is let into the process, whether or not it leads."""
 
     metastore: Metastore

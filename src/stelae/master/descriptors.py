@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stelae.model.ids import TabletId
 from stelae.registry.control import ReportedTablet
@@ -17,8 +18,7 @@ from stelae.registry.masters.heartbeats import (
 from stelae.registry.masters.overview import Heard
 
 
-@dataclass(slots=True)
-class ServerDescriptor:
+class ServerDescriptor(msgspec.Struct):
     """`heard_s`: when it was last heard of, by the master's clock. `is_known`: what it has is known whole."""
 
     incarnation: int
@@ -26,7 +26,7 @@ class ServerDescriptor:
     number: int = -1
     is_known: bool = False
     registration: Registration | None = None
-    tablets: dict[TabletId, ReportedTablet] = field(default_factory=dict)
+    tablets: dict[TabletId, ReportedTablet] = msgspec.field(default_factory=dict)
     catalog: int = 0
     clock_off_ms: int = 0
     log_bytes: int = 0

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from stelae.model.errors import Deposed, StelaeError, Unavailable
 from stelae.ports.clock import Clock
@@ -26,16 +27,14 @@ from stelae.registry.masters.guard import GUARD_KEY, HeldGuard, next_guard
 from stelae.registry.masters.lease import LEASE_KEY, MasterLease, SeenLease, lease_of
 
 
-@dataclass(frozen=True, slots=True)
-class MasterIdentity:
+class MasterIdentity(msgspec.Struct, frozen=True):
     """`id`: lies in the master's directory, which one process at a time has. `name`: what people call it."""
 
     id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
+class _Holding(msgspec.Struct, frozen=True):
     held: HeldGuard
     lease: HeldLease[MasterLease]
 

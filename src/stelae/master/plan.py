@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -35,8 +34,7 @@ def in_phase(records: Iterable[TabletRecord], phase: TabletPhase, now_ms: int) -
     return [msgspec.structs.replace(record, phase=phase, since_ms=now_ms) for record in records]
 
 
-@dataclass(frozen=True, slots=True)
-class Corrections:
+class Corrections(msgspec.Struct, frozen=True):
     """What must change so that records, catalog and a server agree: records to write and to remove, tablets the server
     must delete, and create, and tables it must serve again, or no more."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class MasterSettings:
+class MasterSettings(msgspec.Struct, frozen=True):
     """`grace_s`: how long a dropped table can be recalled."""
 
     assignment_timeout_s: float = 30.0

@@ -3,9 +3,14 @@
 `to_arrow` gives the one Arrow type a column has in memory and in fragments. `from_arrow` accepts what frames bring
 (large, dictionary, run-end and view layouts, unsigned and half-width numbers, any time unit) and names the column type
 that holds all of its values. What it returns has a text that parses back to it.
+
+`compute` is `pyarrow.compute`, imported when a function of it is first called. It makes a Python function of every
+kernel as it is imported, which takes longer than to open a store; rows that are written and read one by one need none.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +26,17 @@ _LISTS = (
     pa.types.is_large_list_view,
     pa.types.is_fixed_size_list,
 )
+
+
+class _Compute:
+    def __getattr__(self, name: str) -> Any:
+        import pyarrow.compute
+
+        found = self.__dict__[name] = getattr(pyarrow.compute, name)
+        return found
+
+
+compute: Any = _Compute()
 
 
 def to_arrow(type_: t.ColumnType) -> pa.DataType:

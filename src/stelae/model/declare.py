@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import ColumnId, GroupId, SchemaVersion
@@ -42,8 +43,7 @@ _NOT_NULL = re.compile(r"\s*not\s+null\b", re.IGNORECASE)
 _DEFAULT = re.compile(r"\s*default\b\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSpec:
+class ColumnSpec(msgspec.Struct, frozen=True):
     """A column as declared: no id yet. Its text is how it is declared."""
 
     name: str
@@ -55,15 +55,13 @@ class ColumnSpec:
         return str(Column(ColumnId(0), self.name, self.type, self.nullable, self.default))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsSpec:
+class ColumnsSpec(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[ColumnSpec, ...]
     options: GroupOptions
 
 
-@dataclass(frozen=True, slots=True)
-class CellsSpec:
+class CellsSpec(msgspec.Struct, frozen=True):
     name: str
     families: tuple[str, ...]
     wildcard: bool

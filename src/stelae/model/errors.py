@@ -14,7 +14,6 @@ the rule that was broken. What users can meet is exported by `stelae`; those tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import islice
 
 from stelae.model.public import public
@@ -236,5 +235,7 @@ _CANDIDATES_MAX = 1_000
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A hint to append to a NotFound message, empty if nothing is near among the first thousand."""
+    from difflib import get_close_matches  # by those that misspell
+
     matches = get_close_matches(name, list(islice(candidates, _CANDIDATES_MAX)), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""

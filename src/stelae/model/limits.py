@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     row_bytes_max: int = 4 * 1024
     value_bytes_max: int = 16 * 1024 * 1024
     block_bytes_max: int = 64 * 1024 * 1024

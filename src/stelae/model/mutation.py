@@ -6,15 +6,15 @@ erasure hides only what has a smaller txn, so within one block it is the order o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.model.ids import ColumnId, Micros, Row
 from stelae.model.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Writes declared columns of one row; None writes NULL, a column not named is untouched. With no columns at all,
     the row exists from now on."""
 
@@ -23,8 +23,7 @@ class Put:
     ts: Micros | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PutCell:
+class PutCell(msgspec.Struct, frozen=True):
     row: Row
     family: str
     qualifier: str
@@ -32,29 +31,24 @@ class PutCell:
     ts: Micros | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WholeRow:
+class WholeRow(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     ids: tuple[ColumnId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WholeFamily:
+class WholeFamily(msgspec.Struct, frozen=True):
     family: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     family: str
     qualifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class Erase:
+class Erase(msgspec.Struct, frozen=True):
     """Everything of the target up to and including `until`."""
 
     row: Row
@@ -62,8 +56,7 @@ class Erase:
     until: Micros | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EraseVersion:
+class EraseVersion(msgspec.Struct, frozen=True):
     """The target's version at exactly this time."""
 
     row: Row

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.model.errors import InvalidSchema
 from stelae.model.hybrid import micros_of
@@ -31,8 +32,7 @@ NESTING_MAX = 32
 POLICY_LENGTH_MAX = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class MaxHistory:
+class MaxHistory(msgspec.Struct, frozen=True):
     """Delete a version once this many newer ones exist."""
 
     versions: int
@@ -41,8 +41,7 @@ class MaxHistory:
         return f"max-history={self.versions}"
 
 
-@dataclass(frozen=True, slots=True)
-class MaxAge:
+class MaxAge(msgspec.Struct, frozen=True):
     """Delete a version once it is older than this."""
 
     age_us: int
@@ -51,16 +50,14 @@ class MaxAge:
         return f"max-age={print_duration(self.age_us)}"
 
 
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(msgspec.Struct, frozen=True):
     parts: tuple[PurgePolicy, ...]
 
     def __str__(self) -> str:
         return " and ".join(f"({part})" if isinstance(part, AnyOf) else str(part) for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True):
     parts: tuple[PurgePolicy, ...]
 
     def __str__(self) -> str:
@@ -70,16 +67,14 @@ class AnyOf:
 PurgePolicy: TypeAlias = MaxHistory | MaxAge | AllOf | AnyOf
 
 
-@dataclass(frozen=True, slots=True)
-class PastPolicy:
+class PastPolicy(msgspec.Struct, frozen=True):
     """What commits and reads were judged by up to a txn. None: nothing was purged."""
 
     policy: PurgePolicy | None
     until: Txn
 
 
-@dataclass(frozen=True, slots=True)
-class Reigns:
+class Reigns(msgspec.Struct, frozen=True):
     """A policy and those before it, oldest first, at least one. Each takes the versions over that the one before has
     left, at the time of the other's last txn."""
 
@@ -103,8 +98,7 @@ KEYS_ALONE = ""
 """In the place of a family's name: the puts of a key alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByFamily:
+class ByFamily(msgspec.Struct, frozen=True):
     """Some families of a group, or the puts of keys alone in it, have a past of their own."""
 
     own: tuple[tuple[str, Purging], ...]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument
 
 
-@dataclass(frozen=True, slots=True)
-class RowRange:
+class RowRange(msgspec.Struct, frozen=True):
     start: bytes = b""
     stop: bytes | None = None
 
@@ -74,8 +74,7 @@ def _stops_before(a: bytes | None, b: bytes | None) -> bool:
     return a is not None and (b is None or a < b)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeSet:
+class RangeSet(msgspec.Struct, frozen=True):
     ranges: tuple[RowRange, ...] = ()
 
     def __post_init__(self) -> None:

@@ -10,9 +10,10 @@ one (key, ts, kind), so after the block's txn is added, every record of a tablet
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
+
+import msgspec
 
 from stelae.model.ids import ColumnId, GroupId, Micros, Row
 from stelae.model.mutation import Cell, Columns, Erase, EraseVersion, Mutation, Put, PutCell, WholeFamily, WholeRow
@@ -34,8 +35,7 @@ ROW_EXISTS = ColumnId(0)
 """Stands, among the columns of a put, for the key itself: a put of the key alone was said."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsRecord:
+class ColumnsRecord(msgspec.Struct, frozen=True):
     """A put's values, or the columns an erasure is about (with None as their values). ERASE_ROW names none. A put of
     the key alone has None for ROW_EXISTS, beside what else was put at its time."""
 
@@ -45,8 +45,7 @@ class ColumnsRecord:
     values: tuple[tuple[ColumnId, Value], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CellRecord:
+class CellRecord(msgspec.Struct, frozen=True):
     """ERASE_ROW has neither family nor qualifier, ERASE_FAMILY no qualifier. A PUT without a family says that the row
     exists."""
 
@@ -67,16 +66,15 @@ def cells_order(record: CellRecord) -> tuple[bytes, bytes, bytes, int, int]:
     return (record.row, record.family.encode(), record.qualifier.encode(), -record.ts, record.kind)
 
 
-@dataclass(slots=True)
-class _RowState:
-    puts: dict[tuple[GroupId, Micros], dict[ColumnId, Value]] = field(default_factory=dict)
-    cells: dict[tuple[str, str, Micros], bytes] = field(default_factory=dict)
-    exists: dict[Micros, None] = field(default_factory=dict)
-    erased_columns: dict[ColumnId, Micros] = field(default_factory=dict)
-    erased_versions: dict[tuple[ColumnId, Micros], None] = field(default_factory=dict)
-    erased_cells: dict[tuple[str, str], Micros] = field(default_factory=dict)
-    erased_cell_versions: dict[tuple[str, str, Micros], None] = field(default_factory=dict)
-    erased_families: dict[str, Micros] = field(default_factory=dict)
+class _RowState(msgspec.Struct):
+    puts: dict[tuple[GroupId, Micros], dict[ColumnId, Value]] = msgspec.field(default_factory=dict)
+    cells: dict[tuple[str, str, Micros], bytes] = msgspec.field(default_factory=dict)
+    exists: dict[Micros, None] = msgspec.field(default_factory=dict)
+    erased_columns: dict[ColumnId, Micros] = msgspec.field(default_factory=dict)
+    erased_versions: dict[tuple[ColumnId, Micros], None] = msgspec.field(default_factory=dict)
+    erased_cells: dict[tuple[str, str], Micros] = msgspec.field(default_factory=dict)
+    erased_cell_versions: dict[tuple[str, str, Micros], None] = msgspec.field(default_factory=dict)
+    erased_families: dict[str, Micros] = msgspec.field(default_factory=dict)
     erased_row: Micros | None = None
 
 

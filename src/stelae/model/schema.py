@@ -7,9 +7,11 @@ Ids are given once and never again (`last_id`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, nearest
@@ -33,15 +35,13 @@ from stelae.model.values import Value, coerce, show
 WILDCARD = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
+class KeyColumn(msgspec.Struct, frozen=True):
     id: ColumnId
     name: str
     type: t.KeyType
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A record that never wrote the column reads as the default (None: NULL). A NOT NULL column without a default
     must be in every put that touches its group. Its text is how it is declared."""
 
@@ -59,8 +59,7 @@ class Column:
         return f"{self.type}{null} default {literal_text(Literal(kept))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     id: ColumnId
     name: str
     past: tuple[PastPolicy, ...] = ()
@@ -80,8 +79,7 @@ class Family:
         return replace(self, past=(*over, PastPolicy(wildcard.purge, until)))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOptions:
+class GroupOptions(msgspec.Struct, frozen=True):
     compression: str = "zstd"
     block_bytes: int = 4 * 1024 * 1024
     in_memory: bool = False
@@ -133,12 +131,11 @@ class GroupOptions:
         return replace(self, keys_past=(*past, PastPolicy(before.purge, until)))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsGroup:
+class ColumnsGroup(msgspec.Struct, frozen=True):
     id: GroupId
     name: str
     columns: tuple[Column, ...]
-    options: GroupOptions = field(default_factory=GroupOptions)
+    options: GroupOptions = msgspec.field(default_factory=GroupOptions)
 
     @property
     def purging(self) -> GroupPurging:
@@ -152,15 +149,14 @@ class ColumnsGroup:
         return group_purging_at(self.purging, at)
 
 
-@dataclass(frozen=True, slots=True)
-class CellsGroup:
+class CellsGroup(msgspec.Struct, frozen=True):
     """Named families, or as the wildcard every family that no other group names."""
 
     id: GroupId
     name: str
     families: tuple[Family, ...] = ()
     wildcard: bool = False
-    options: GroupOptions = field(default_factory=GroupOptions)
+    options: GroupOptions = msgspec.field(default_factory=GroupOptions)
 
     @property
     def purging(self) -> GroupPurging:
@@ -181,8 +177,7 @@ Group: TypeAlias = ColumnsGroup | CellsGroup
 
 
 @public("TableSchema")
-@dataclass(frozen=True)
-class TableSchema:
+class TableSchema(msgspec.Struct, frozen=True, dict=True):
     """The key and the groups of a table; each change makes the next `version`. `hashed` rows start with a token of the
     key, so that monotone keys spread over the tablets."""
 

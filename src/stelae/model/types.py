@@ -13,8 +13,9 @@ reading of a wall clock without a zone.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.model.errors import InvalidSchema
 
@@ -24,30 +25,26 @@ NESTING_MAX = 16
 FIELD_NAME_BYTES_MAX = 255
 
 
-@dataclass(frozen=True, slots=True)
-class Bool:
+class Bool(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "bool"
 
 
-@dataclass(frozen=True, slots=True)
-class Int:
+class Int(msgspec.Struct, frozen=True):
     bits: int
 
     def __str__(self) -> str:
         return f"int{self.bits}"
 
 
-@dataclass(frozen=True, slots=True)
-class Float:
+class Float(msgspec.Struct, frozen=True):
     bits: int
 
     def __str__(self) -> str:
         return f"float{self.bits}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decimal:
+class Decimal(msgspec.Struct, frozen=True):
     precision: int
     scale: int
 
@@ -55,54 +52,46 @@ class Decimal:
         return f"decimal({self.precision}, {self.scale})"
 
 
-@dataclass(frozen=True, slots=True)
-class String:
+class String(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "string"
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "binary"
 
 
-@dataclass(frozen=True, slots=True)
-class Date:
+class Date(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "date"
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "timestamp"
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampNtz:
+class TimestampNtz(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "timestamp_ntz"
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     element: ColumnType
 
     def __str__(self) -> str:
         return f"array<{self.element}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, ColumnType], ...]
 
     def __str__(self) -> str:
         return "struct<" + ", ".join(f"{_field_text(name)}: {type_}" for name, type_ in self.fields) + ">"
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(msgspec.Struct, frozen=True):
     key: KeyType
     value: ColumnType
 
@@ -110,8 +99,7 @@ class Map:
         return f"map<{self.key}, {self.value}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(msgspec.Struct, frozen=True):
     """A fixed number of float32, as embeddings are."""
 
     length: int

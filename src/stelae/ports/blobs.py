@@ -13,16 +13,15 @@ What survives a crash:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from typing_extensions import Buffer
 
 from stelae.model.errors import InvalidArgument
 
 
-@dataclass(frozen=True, slots=True)
-class BlobInfo:
+class BlobInfo(msgspec.Struct, frozen=True):
     name: str
     size_bytes: int
 

@@ -19,14 +19,13 @@ file ends now, and `truncate` can cut it back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from typing_extensions import Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class LogFileInfo:
+class LogFileInfo(msgspec.Struct, frozen=True):
     name: str
     size_bytes: int
 

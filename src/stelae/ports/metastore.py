@@ -16,8 +16,9 @@ anything is sent. What is larger is written in chunks and revealed by one key.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import NewType, Protocol, TypeAlias
+
+import msgspec
 
 from stelae.model.errors import StelaeError
 
@@ -43,8 +44,7 @@ class LeaseExpired(StelaeError):
     """The lease is not there (any more): it ran out, was revoked, or never was. Keys bound to it are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A key as it stands at some revision. `version` counts its changes since it was created (1 then)."""
 
     key: str
@@ -55,8 +55,7 @@ class Entry:
     lease: LeaseId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRead:
+class RangeRead(msgspec.Struct, frozen=True):
     """Entries by key, as of one revision; `more` if the limit cut them off."""
 
     entries: tuple[Entry, ...]
@@ -64,21 +63,18 @@ class RangeRead:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IsAbsent:
+class IsAbsent(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class ValueIs:
+class ValueIs(msgspec.Struct, frozen=True):
     """The key is there and has exactly this value."""
 
     key: str
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ModRevisionIs:
+class ModRevisionIs(msgspec.Struct, frozen=True):
     """The key was last changed at exactly this revision."""
 
     key: str
@@ -88,8 +84,7 @@ class ModRevisionIs:
 Compare: TypeAlias = IsAbsent | ValueIs | ModRevisionIs
 
 
-@dataclass(frozen=True, slots=True)
-class PutKey:
+class PutKey(msgspec.Struct, frozen=True):
     """Bound to a lease, the key goes when the lease does. Putting again without one unbinds it."""
 
     key: str
@@ -97,41 +92,35 @@ class PutKey:
     lease: LeaseId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteKey:
+class DeleteKey(msgspec.Struct, frozen=True):
     """Deleting what is not there changes nothing."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePrefix:
+class DeletePrefix(msgspec.Struct, frozen=True):
     prefix: str
 
 
 Change: TypeAlias = PutKey | DeleteKey | DeletePrefix
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOutcome:
+class TxnOutcome(msgspec.Struct, frozen=True):
     """`revision` is the transaction's own if it changed anything, else the one it was judged at."""
 
     succeeded: bool
     revision: Revision
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPut:
+class KeyPut(msgspec.Struct, frozen=True):
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class KeyDeleted:
+class KeyDeleted(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchBatch:
+class WatchBatch(msgspec.Struct, frozen=True):
     """All that one transaction changed under the prefix, in key order."""
 
     revision: Revision

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from crc32c import crc32c
 
+from stelae.format.checksums import crc32c
 from stelae.model.errors import Corruption
 from stelae.ports.metastore import Metastore, PutKey, Revision
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.catalog.serial.snapshot import encode_snapshot
 from stelae.catalog.value import Catalog, CatalogVersion
@@ -37,8 +38,7 @@ from stelae.registry.version_pins import VersionPins
 _DELETES = OPS_MAX // 2
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogCompaction:
+class CatalogCompaction(msgspec.Struct, frozen=True):
     store: Metastore
     rng: Rng
     pins: VersionPins

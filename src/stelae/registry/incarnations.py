@@ -16,9 +16,9 @@ would be without its rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from stelae.model.errors import AlreadyExists, Corruption, Deposed, InvalidArgument
 from stelae.ports.metastore import Entry, IsAbsent, Metastore, ModRevisionIs, PutKey, ValueIs
@@ -64,8 +64,7 @@ class RemovedShard(msgspec.Struct, frozen=True):
         return f"{self.node_name}/{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardIdentity:
+class ShardIdentity(msgspec.Struct, frozen=True):
     """`node`: the node's id, `node_name` its name. `log`: the id of the log in the shard's directory. `rack`: where the
     node stands; empty: nobody has said."""
 
@@ -137,8 +136,7 @@ async def check_shard(store: Metastore, shard: ShardIdentity, holds_alone: bool 
             _check_log(life, log)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardFence:
+class ShardFence(msgspec.Struct, frozen=True):
     """An incarnation of a shard, as the process has it that began it."""
 
     node: str

@@ -6,7 +6,8 @@ Safe for threads: the catalog is an immutable value, and the newest one is taken
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.catalog.commands.tables import TableName
 from stelae.catalog.objects import Table
@@ -21,8 +22,7 @@ from stelae.service.tables import TableInfo
 _META_SCHEMAS = (META_SCHEMA,)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRules:
+class TableRules(msgspec.Struct, frozen=True):
     """What the catalog says about a table's upkeep."""
 
     retention_us: int

@@ -19,8 +19,9 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+import msgspec
 
 from stelae.model.errors import (
     Closed,
@@ -62,8 +63,7 @@ def unsigned(request: Request) -> Request:
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSettings:
+class PeerSettings(msgspec.Struct, frozen=True):
     """`requests_max`: who asks for more at once waits for its turn. `connect_s`: how long a connection may take to be
     made, whatever the deadline."""
 

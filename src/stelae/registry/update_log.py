@@ -19,10 +19,8 @@ above both. So versions have no gaps, activations grow, and what `closed` promis
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import msgspec
-from crc32c import crc32c
 
 from stelae.catalog.check import check_touched
 from stelae.catalog.entries import Update, apply_update
@@ -30,6 +28,7 @@ from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.serial.snapshot import decode_snapshot
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.catalog.value import BrokenCatalog, Catalog, CatalogVersion, empty_catalog
+from stelae.format.checksums import crc32c
 from stelae.model.errors import Corruption, InvalidSchema, Unavailable, UnsupportedFormat
 from stelae.model.ids import Txn
 from stelae.ports.metastore import (
@@ -73,8 +72,7 @@ class SnapshotMark(msgspec.Struct, frozen=True):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogHead:
+class LogHead(msgspec.Struct, frozen=True):
     """The small keys, at one revision."""
 
     version: CatalogVersion

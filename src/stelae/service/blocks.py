@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.format.block import Block, SmallBlock
 from stelae.format.columnar import ColumnarBlock
@@ -17,8 +18,7 @@ from stelae.model.once import Once
 _BINARY = pa.binary()
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedBlock:
+class OrderedBlock(msgspec.Struct, frozen=True):
     """`rows[i]`: the row of the i-th record of a batch, or of the i-th mutation. They ascend; of a columnar put or
     erasure, each stands once. Of mutations they need not be given: an array is made of them if somebody asks. `data`:
     the block's own bytes, where it came as bytes: then those are what is logged. `once`: its number, if it has one."""

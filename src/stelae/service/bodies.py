@@ -16,11 +16,11 @@ Arrow's buffers are not looked through again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.catalog.objects import Table, TableProperties
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS

@@ -7,21 +7,21 @@ it says. A number that is not in the table here is told all the same, untyped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "stelae_"
 _COUNTER, _GAUGE, _UNTYPED = "counter", "gauge", "untyped"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """What Prometheus is told of a number. `labels`: what tells it from others of the same name."""
 
     name: str
     kind: str
     words: str
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def _gauge(name: str, words: str) -> Metric:

@@ -13,7 +13,7 @@ side says so several times in the caller's time, which is then how long the call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
@@ -48,8 +48,7 @@ _UNSENDABLE = (OverflowError, TypeError, ValueError, NotImplementedError)
 Asked: TypeAlias = tuple[m.Request, Bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[P, R]):
+class Operation(msgspec.Struct, Generic[P, R], frozen=True, dict=True):
     """`name` is that of the method of `Backend`, or of whoever else is asked. `carry_out` does it on the far side; None
     where the connection has a part in it (`tserver.serving.connection`). `changes`: a read-only store refuses it."""
 
@@ -61,10 +60,10 @@ class Operation(Generic[P, R]):
     changes: bool = False
     is_repeatable: bool = True
     is_long: bool = False
-    method: WireMethod[Any, m.Item] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "method", WireMethod(self.name, self.message, m.Item, has_stream=True))
+    @cached_property
+    def method(self) -> WireMethod[Any, m.Item]:
+        return WireMethod(self.name, self.message, m.Item, has_stream=True)
 
     def request(self, id_: RequestId, message: m.Request, body: Bytes, left_s: float) -> Frame:
         """What is sent by somebody who waits for so many seconds yet."""

@@ -7,9 +7,9 @@ types of that schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.model.ids import Row, SchemaVersion, Txn
 from stelae.model.keys.vector import encode_arrays
@@ -22,16 +22,14 @@ from stelae.model.types import Binary, ColumnType
 from stelae.storage.read.scans.shapes import fixed
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """`condition`: what `predicate.where` says, in the types that columns have in `schema`."""
 
     schema: TableSchema
     condition: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScanAsk:
+class ScanAsk(msgspec.Struct, frozen=True):
     """Rows of a table at the snapshot `at`, which whoever asks holds pinned. At most `limit` rows.
 
     Every row that exists and the predicate is true of, with what it has of `predicate.columns`. `having`: only those

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from stelae.catalog.objects import Table, TableProperties
@@ -61,8 +59,7 @@ class AlterAsk(msgspec.Struct, frozen=True):
     """Group to what is set of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(msgspec.Struct, frozen=True):
     """A table as the catalog has it now. `name` is qualified; `zone` is the zone's name."""
 
     table: Table
@@ -78,8 +75,7 @@ class TableInfo:
         return self.table.schema
 
 
-@dataclass(frozen=True, slots=True)
-class CreateAsk:
+class CreateAsk(msgspec.Struct, frozen=True):
     """`cuts`: where the tablets after the first begin, ascending. `zone` None: the default zone."""
 
     name: str

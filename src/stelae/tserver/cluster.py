@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 from typing import Any
+
+import msgspec
 
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.format.log.copies import RecordCopy, ReplicaKept
@@ -65,8 +66,7 @@ OPERATIONS = {
 master, and a schema is never newer than the tablets that are read by it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardParts:
+class ShardParts(msgspec.Struct, frozen=True):
     """What a shard is made of, all opened already. `fence`: which shard of the cluster it is, in this life."""
 
     metastore: Metastore

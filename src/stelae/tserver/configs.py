@@ -16,13 +16,16 @@ from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import RangeSet
 from stelae.registry.meta import META_SCHEMA, by_parent, from_cells, meta_row, parent_of, removal, to_mutations
 from stelae.storage.files.fragments import Fragments
+from stelae.storage.memory.cells import MemoryOfCells
 from stelae.storage.read.asking import Asking
+from stelae.storage.read.points.rows import RowReader
 from stelae.storage.read.scans.rows import RowScan, ScanRequest
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
 
 _ANY_TIME = Micros(0)
+_FEW = 100
 
 SaveRoot = Callable[[TabletConfig], None]
 """Durable in the metastore when it returns."""
@@ -109,14 +112,38 @@ def read_configs(states: Iterable[TabletState], fragments: Fragments) -> list[Ta
     found: list[TabletConfig] = []
     for state in states:
         asking = Asking(at=TXN_MAX, floor=state.floor_at(TXN_MAX), read_us=_ANY_TIME)
-        request = ScanRequest(RangeSet.of([state.rows]), ALL_COLUMNS, asking)
-        for batch in RowScan(state, fragments, request).batches():
-            families = [(field.name, batch.batch.column(field.name).to_pylist()) for field in batch.batch.schema][1:]
-            for at, row in enumerate(batch.rows.to_pylist()):
-                cells = {
-                    f"{family}:{qualifier}": value
-                    for family, column in families
-                    for qualifier, value in column[at] or ()
-                }
-                found.append(from_cells(row, cells))
+        rows = _few_rows(state)
+        found += _scan(state, fragments, asking) if rows is None else _get(state, fragments, asking, rows)
     return found
+
+
+def _few_rows(state: TabletState) -> list[Row] | None:
+    """Those that a tablet may have, in order; None if they are many, or some are in files."""
+    found: set[Row] = set()
+    for _, refs in state.groups:
+        for ref in refs:
+            rows = ref.source.rows_between(state.rows) if isinstance(ref.source, MemoryOfCells) else None
+            if rows is None or len(rows) > _FEW:
+                return None
+            found.update(rows)
+    return sorted(found)
+
+
+def _get(state: TabletState, fragments: Fragments, asking: Asking, rows: Iterable[Row]) -> Iterator[TabletConfig]:
+    """Row by row, without the vectors that scans work with: to import those takes longer than to open a small store."""
+    reader = RowReader(state, fragments, ALL_COLUMNS)
+    for row in rows:
+        cells = reader.newest(row, asking)
+        if cells is not None:
+            yield from_cells(row, cells)
+
+
+def _scan(state: TabletState, fragments: Fragments, asking: Asking) -> Iterator[TabletConfig]:
+    request = ScanRequest(RangeSet.of([state.rows]), ALL_COLUMNS, asking)
+    for batch in RowScan(state, fragments, request).batches():
+        families = [(field.name, batch.batch.column(field.name).to_pylist()) for field in batch.batch.schema][1:]
+        for at, row in enumerate(batch.rows.to_pylist()):
+            cells = {
+                f"{family}:{qualifier}": value for family, column in families for qualifier, value in column[at] or ()
+            }
+            yield from_cells(row, cells)

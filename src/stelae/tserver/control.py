@@ -7,8 +7,9 @@ all tablets of the request at once. One thread at a time has the turn; readers a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from stelae.model.errors import Corruption, InvalidArgument, NotFound
 from stelae.model.ids import TableId, TabletId
@@ -51,13 +52,12 @@ _DELETED_MAX = 10_000
 """Requests are late by seconds, not by so many deletions."""
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct):
     """What one request is about, and what was made for it so far: tablets that are not in the shard yet. `is_new`: they
     have no data, so nothing is lost if they go again."""
 
     is_new: bool = False
-    made: dict[TabletId, TabletState] = field(default_factory=dict)
+    made: dict[TabletId, TabletState] = msgspec.field(default_factory=dict)
     resize: SplitTablet | JoinTablets | None = None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.model.errors import StelaeError
 from stelae.model.events import ClockIsOff, Listener
@@ -16,8 +17,7 @@ from stelae.registry.masters.heartbeats import HEARTBEAT_S, Heartbeat, Heartbeat
 Send = Callable[[Heartbeat], Awaitable[HeartbeatAnswer]]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardNow:
+class ShardNow(msgspec.Struct, frozen=True):
     """What there is to tell of a shard at one moment."""
 
     wall_ms: int

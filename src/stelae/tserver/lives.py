@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.model.errors import TabletAway
 from stelae.model.ids import TabletId
@@ -84,8 +85,7 @@ class NotInThisState(TabletAway):
     """An event that cannot happen now; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LifeStep:
+class LifeStep(msgspec.Struct, frozen=True):
     life: Life
     effects: tuple[TabletEffect, ...] = ()
 

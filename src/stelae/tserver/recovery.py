@@ -11,7 +11,8 @@ A store without a root is new; its META tables are made by `TabletControl.make_m
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.format.log.chain import read_log
 from stelae.model.errors import Corruption, InvalidArgument
@@ -45,8 +46,7 @@ from stelae.tserver.surroundings import ServerPorts, ServerSettings, Tables
 _META_CACHE_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredShard:
+class RecoveredShard(msgspec.Struct, frozen=True):
     """`away`: the configs of tablets that were unloaded. `was_closed`: whoever had the shard last has closed it in
     order, or it is new."""
 
@@ -189,8 +189,7 @@ def _check_synced(shard: Shard, synced: LogFileInfo | None) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """What the catalog and the master had given out when the store was opened. META and the log cannot know of more:
     if they do, it is the metastore that has lost something."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TableId, TabletId
@@ -24,8 +25,7 @@ from stelae.storage.shard import ShardSettings
 from stelae.tserver.keeper import Resizing
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPorts:
+class ServerPorts(msgspec.Struct, frozen=True):
     """`time` gives out txns. The metastore is asked on `loop`: what the server keeps for itself is in `metastore`, what
     the master has recorded in `shared`; None: they are one. Scans work ahead on `reading`, if there is one."""
 
@@ -45,8 +45,7 @@ class ServerPorts:
         return self.metastore if self.shared is None else self.shared
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerSettings(msgspec.Struct, frozen=True):
     """`name`: what the server is called by its master. `place`: where the store is, for messages. `fragments`: the URL
     under which jobs find its files. `token`: which store it is. `pins_wait_s`: after a server was killed its successor
     keeps history for so long, in which whoever holds a snapshot of it can say so. `is_alone`: all tablets and files of
@@ -58,7 +57,7 @@ class ServerSettings:
     place: str
     fragments: str = ""
     token: str = ""
-    shard: ShardSettings = field(default_factory=ShardSettings)
+    shard: ShardSettings = msgspec.field(default_factory=ShardSettings)
     pins_wait_s: float = 5.0
     is_alone: bool = True
     log: str = ""
@@ -109,8 +108,7 @@ def _nothing() -> None:
     return
 
 
-@dataclass(slots=True)
-class Wakeups:
+class Wakeups(msgspec.Struct):
     """Called when a step of the server has something to do: `full` for `flush_step`, `grown` for `compact_step`, `log`
     for `log_step`; `streams` when there is something to send to other shards. Set by whoever runs the steps; until then
     nobody is called."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from stelae.format.block import Block, SmallBlock
 from stelae.model.errors import (

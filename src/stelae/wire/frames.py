@@ -19,7 +19,6 @@ buffer again. Which frames come out, and which fault after them, does not depend
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -39,8 +38,7 @@ _LENGTH_END = 2**32
 _ID_END = 2**64
 
 
-@dataclass(frozen=True, slots=True)
-class WireLimits:
+class WireLimits(msgspec.Struct, frozen=True):
     """What a side takes and sends at most. Decoded, a byte of a message can become a hundred in memory, so messages are
     kept small and bulk goes into the body. A frame has room for the largest block and a message beside it. The first
     `first_frames` of a connection have `first_bytes_max` at most: so little is held for whoever has not said yet, in

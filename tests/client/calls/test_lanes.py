@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from stelae.client.calls.lanes import HalfRefused, Lanes, Numbering
 from stelae.client.calls.steps import Write

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal as PyDecimal
 from enum import IntEnum, StrEnum
@@ -17,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.client.intake.rule import CELLS, long_names
 from stelae.model import types as t

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stelae.client.api.rows import pandas_of
 from stelae.client.intake.mutations import blocks_of, erase_rows_blocks, key_of, mutations_of
@@ -630,7 +630,7 @@ def test_names_of_one_column_may_differ_between_rows() -> None:
 
 
 def test_the_schema_of_the_blocks_is_the_schema_given() -> None:
-    later = replace(USERS, version=USERS.version + 1)  # type: ignore[arg-type]
+    later = replace(USERS, version=USERS.version + 1)
     for small_rows_max in (0, 64):
         (block,) = blocks_of(later, [{"id": "a", "name": "x"}], small_rows_max=small_rows_max)
         assert block.block.schema_version == later.version

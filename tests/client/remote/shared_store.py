@@ -12,17 +12,19 @@ import gc
 from collections.abc import Callable
 from concurrent.futures import Future
 from copy import copy
-from dataclasses import replace
 from threading import Event as Flag
 from typing import ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from stelae.assembly.embedded import EmbeddedStore
 from stelae.assembly.world import World
 from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
+from stelae.client.remote.places import own_or_attach
 from stelae.client.remote.store import RemoteStore
-from stelae.client.remote.takeover import AttachedStore, own_or_attach
+from stelae.client.remote.takeover import AttachedStore
 from stelae.model.errors import StelaeError
 from stelae.model.events import Event
 from stelae.ports.transport import Address

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any, NoReturn
 from weakref import finalize
 
 import pytest
+from msgspec.structs import replace
 
 from stelae.adapters.clock import SystemClock
 from stelae.client.remote.lines import Line

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from stelae.adapters.etcd.errors import Failure, Fate, failure_of
 from stelae.adapters.etcd.messages import AUTHENTICATE, Method, grpc_module, message
 from stelae.adapters.files import os_errors
@@ -37,8 +39,7 @@ _OPTIONS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdTls:
+class EtcdTls(msgspec.Struct, frozen=True):
     """Files in PEM: the authority that signed the servers' certificates; the client's own, if servers ask for it."""
 
     ca: str | os.PathLike[str]

@@ -6,8 +6,9 @@ take effect counts as not done: whatever else is unclear counts as perhaps done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from stelae.model.errors import (
     AlreadyExists,
@@ -37,8 +38,7 @@ class Fate(Enum):
     TOO_LARGE = "too large"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     fate: Fate
     error: StelaeError
 

@@ -7,9 +7,10 @@ a pool of their own, so that another etcd client in this process is not disturbe
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.words import how_to_install
@@ -52,8 +53,7 @@ AuthenticateResponse token:string=2
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """A call of etcd's: its path, and the messages by name."""
 
     path: str

@@ -7,9 +7,10 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 from stelae.model.errors import NotFound, Unavailable
 
@@ -21,8 +22,7 @@ _ANSWER_S_MAX = 60
 _VERSION = re.compile(r"etcd Version: (\d+)\.(\d+)\.(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdProgram:
+class EtcdProgram(msgspec.Struct, frozen=True):
     path: Path
     version: tuple[int, int, int]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument, PermissionDenied, StelaeError
 from stelae.wire.faults import ProtocolError
@@ -33,8 +34,7 @@ NOT_TOLD = (
 _ALERT, _HANDSHAKE, _MAJOR, _MINOR_MAX = 0x15, 0x16, 0x03, 0x04
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """Where the PEM files of this process are.
 
     A server has a certificate and its key. Whoever connects has the `authority` that signed it (None: those that the

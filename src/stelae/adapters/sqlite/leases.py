@@ -14,7 +14,8 @@ what only it had seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.adapters.sqlite.tables import LeaseRow
 from stelae.ports.clock import Clock
@@ -23,8 +24,7 @@ from stelae.ports.metastore import LeaseId
 _MS_PER_S = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _Sighting:
+class _Sighting(msgspec.Struct, frozen=True):
     row: LeaseRow
     seen_s: float
 

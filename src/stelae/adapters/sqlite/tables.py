@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.adapters.sqlite.sums import (
     DamagedRow,
@@ -78,8 +79,7 @@ ChangeRow: TypeAlias = tuple[bytes, bytes, int, int, int, int | None, int]
 """A change as it is read: its values in the order of `_COLUMNS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRow:
+class LeaseRow(msgspec.Struct, frozen=True):
     id: LeaseId
     ttl_ms: int
     renewals: int

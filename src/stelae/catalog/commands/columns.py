@@ -9,8 +9,10 @@ NOT NULL column needs a default, key columns are fixed, and a column that an ind
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import count
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.commands.tables import TableName, found
 from stelae.catalog.entries import (
@@ -114,8 +116,7 @@ def _check_defaults(table: TableName, columns: Iterable[Column | ColumnSpec]) ->
             )
 
 
-@dataclass(frozen=True, slots=True)
-class AddColumns:
+class AddColumns(msgspec.Struct, frozen=True):
     table: TableName
     group: str
     columns: tuple[ColumnSpec, ...]
@@ -131,8 +132,7 @@ class AddColumns:
         return _judged(catalog, table, ColumnsAdded(table.id, group.id, columns)) if columns else ()
 
 
-@dataclass(frozen=True, slots=True)
-class DropColumns:
+class DropColumns(msgspec.Struct, frozen=True):
     table: TableName
     columns: tuple[str, ...]
 
@@ -144,8 +144,7 @@ class DropColumns:
         return _judged(catalog, table, ColumnsDropped(table.id, ids)) if ids else ()
 
 
-@dataclass(frozen=True, slots=True)
-class WidenColumn:
+class WidenColumn(msgspec.Struct, frozen=True):
     table: TableName
     column: str
     type: ColumnType
@@ -164,8 +163,7 @@ class WidenColumn:
         return _judged(catalog, table, ColumnChanged(table.id, replace(column, type=self.type)))
 
 
-@dataclass(frozen=True, slots=True)
-class DropNotNull:
+class DropNotNull(msgspec.Struct, frozen=True):
     table: TableName
     column: str
 
@@ -175,8 +173,7 @@ class DropNotNull:
         return () if column.nullable else (ColumnChanged(table.id, replace(column, nullable=True)),)
 
 
-@dataclass(frozen=True, slots=True)
-class RenameColumn:
+class RenameColumn(msgspec.Struct, frozen=True):
     table: TableName
     column: str
     new_name: str
@@ -189,8 +186,7 @@ class RenameColumn:
         return _judged(catalog, table, ColumnChanged(table.id, replace(column, name=self.new_name)))
 
 
-@dataclass(frozen=True, slots=True)
-class AddFamilies:
+class AddFamilies(msgspec.Struct, frozen=True):
     table: TableName
     group: str
     families: tuple[str, ...]
@@ -205,8 +201,7 @@ class AddFamilies:
         return _judged(catalog, table, FamiliesAdded(table.id, group.id, families)) if families else ()
 
 
-@dataclass(frozen=True, slots=True)
-class DropFamilies:
+class DropFamilies(msgspec.Struct, frozen=True):
     table: TableName
     families: tuple[str, ...]
 
@@ -216,8 +211,7 @@ class DropFamilies:
         return _judged(catalog, table, FamiliesDropped(table.id, ids)) if ids else ()
 
 
-@dataclass(frozen=True, slots=True)
-class RenameFamily:
+class RenameFamily(msgspec.Struct, frozen=True):
     table: TableName
     family: str
     new_name: str
@@ -230,8 +224,7 @@ class RenameFamily:
         return _judged(catalog, table, FamilyRenamed(table.id, replace(family, name=self.new_name)))
 
 
-@dataclass(frozen=True, slots=True)
-class MoveMembers:
+class MoveMembers(msgspec.Struct, frozen=True):
     """Columns, or families, into another group of the same kind. Data follows when it is compacted.
 
     Both groups must purge alike, and must always have: versions are judged by the group they are in, so a move between
@@ -259,8 +252,7 @@ class MoveMembers:
         return (MembersMoved(table.id, tuple(moved), group.id),) if moved else ()
 
 
-@dataclass(frozen=True, slots=True)
-class AddGroup:
+class AddGroup(msgspec.Struct, frozen=True):
     """It may be empty, if others of the same batch fill it."""
 
     table: TableName
@@ -274,8 +266,7 @@ class AddGroup:
         return (GroupAdded(table.id, added),)
 
 
-@dataclass(frozen=True, slots=True)
-class DropGroup:
+class DropGroup(msgspec.Struct, frozen=True):
     """With all of its columns or families."""
 
     table: TableName
@@ -289,8 +280,7 @@ class DropGroup:
         return (GroupDropped(table.id, group.id),)
 
 
-@dataclass(frozen=True, slots=True)
-class SetGroupOptions:
+class SetGroupOptions(msgspec.Struct, frozen=True):
     """What is None stays as it is; a purge text of "none" takes the policy away. Nobody here knows whether files still
     hold what a past policy purged, so none of them is ever forgotten, and their number has an end."""
 

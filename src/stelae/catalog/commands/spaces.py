@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.entries import (
     DefaultZoneSet,
@@ -27,8 +28,7 @@ from stelae.catalog.value import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, Catalog
 from stelae.model.errors import AlreadyExists, InvalidSchema
 
 
-@dataclass(frozen=True, slots=True)
-class CreateNamespace:
+class CreateNamespace(msgspec.Struct, frozen=True):
     name: str
     if_not_exists: bool = False
 
@@ -41,8 +41,7 @@ class CreateNamespace:
         return (NamespaceCreated(Namespace(NamespaceId(catalog.next_id), self.name)),)
 
 
-@dataclass(frozen=True, slots=True)
-class DropNamespace:
+class DropNamespace(msgspec.Struct, frozen=True):
     name: str
     if_exists: bool = False
 
@@ -58,8 +57,7 @@ class DropNamespace:
         return (NamespaceDropped(namespace.id),)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateZone:
+class CreateZone(msgspec.Struct, frozen=True):
     """`is_default`: tables that name no zone go there from now on. One that is there already stays as it is."""
 
     name: str
@@ -89,8 +87,7 @@ class CreateZone:
         return (ZoneCreated(zone), DefaultZoneSet(zone.id)) if self.is_default else (ZoneCreated(zone),)
 
 
-@dataclass(frozen=True, slots=True)
-class AlterZone:
+class AlterZone(msgspec.Struct, frozen=True):
     """What is None stays as it is."""
 
     name: str
@@ -111,8 +108,7 @@ class AlterZone:
         return () if changed == zone else (ZoneChanged(check_zone(changed)),)
 
 
-@dataclass(frozen=True, slots=True)
-class RenameZone:
+class RenameZone(msgspec.Struct, frozen=True):
     name: str
     new_name: str
 
@@ -125,8 +121,7 @@ class RenameZone:
         return () if zone.name == self.new_name else (ZoneChanged(replace(zone, name=self.new_name)),)
 
 
-@dataclass(frozen=True, slots=True)
-class DropZone:
+class DropZone(msgspec.Struct, frozen=True):
     name: str
     if_exists: bool = False
 
@@ -144,8 +139,7 @@ class DropZone:
         return (ZoneDropped(zone.id),)
 
 
-@dataclass(frozen=True, slots=True)
-class SetDefaultZone:
+class SetDefaultZone(msgspec.Struct, frozen=True):
     name: str
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.entries import (
     Entry,
@@ -26,8 +27,7 @@ from stelae.model.schema_checks import check_schema
 PROPERTIES = ("retention", "comment")
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
+class TableName(msgspec.Struct, frozen=True):
     """`name`, or `namespace.name`."""
 
     namespace: str
@@ -60,12 +60,11 @@ def found(catalog: Catalog, name: TableName) -> Table:
     return catalog.table(name.namespace, name.name)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(msgspec.Struct, frozen=True):
     table: TableName
     schema: TableSchema
     zone: str | None = None
-    properties: TableProperties = field(default_factory=TableProperties)
+    properties: TableProperties = msgspec.field(default_factory=TableProperties)
     if_not_exists: bool = False
 
     def decide(self, catalog: Catalog) -> tuple[Entry, ...]:
@@ -93,8 +92,7 @@ class CreateTable:
         return (TableCreated(table),)
 
 
-@dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTable(msgspec.Struct, frozen=True):
     """Its indexes go with it; they are not recalled."""
 
     table: TableName
@@ -108,8 +106,7 @@ class DropTable:
         return (*gone, TableDropped(table.id))
 
 
-@dataclass(frozen=True, slots=True)
-class RecallTable:
+class RecallTable(msgspec.Struct, frozen=True):
     """The table dropped last under that name, under a new one if it is taken: into its namespace, also if that was
     made anew. A namespace or zone that is gone is replaced by the default one."""
 
@@ -138,8 +135,7 @@ class RecallTable:
         return max(candidates, key=lambda dropped: (dropped.version, dropped.table.id))
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetTable:
+class ForgetTable(msgspec.Struct, frozen=True):
     """A dropped table cannot be recalled any more: its data may go."""
 
     table: TableId
@@ -148,8 +144,7 @@ class ForgetTable:
         return (TableForgotten(self.table),) if self.table in catalog.dropped else ()
 
 
-@dataclass(frozen=True, slots=True)
-class RenameTable:
+class RenameTable(msgspec.Struct, frozen=True):
     table: TableName
     new: TableName
 
@@ -166,8 +161,7 @@ class RenameTable:
         return (TableRenamed(table.id, namespace.id, self.new.name),)
 
 
-@dataclass(frozen=True, slots=True)
-class SetTableZone:
+class SetTableZone(msgspec.Struct, frozen=True):
     table: TableName
     zone: str
 
@@ -183,8 +177,7 @@ def _duration(what: str, text: str) -> int:
         raise InvalidSchema(f"{what}: retention {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class SetProperty:
+class SetProperty(msgspec.Struct, frozen=True):
     """`retention` is a duration such as 15m, `comment` any text."""
 
     table: TableName

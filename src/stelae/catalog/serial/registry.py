@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -78,8 +77,7 @@ class BadBytes(StelaeError):
     """Bytes that are no object of the catalog. Whoever knows where they came from says so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serializer:
+class Serializer(msgspec.Struct, frozen=True):
     """One version of one type: how its fields become plain values, and back. `since` is the release that first wrote
     it: from then on it never changes. `is_needed`: whether an older version could not hold a value."""
 

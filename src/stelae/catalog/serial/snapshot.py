@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stelae.catalog.check import check_catalog
 from stelae.catalog.objects import DroppedTable, Index, Namespace, Table, Zone, ZoneId

@@ -7,7 +7,6 @@ their text, column values as in blocks. To change what is stored, leave this fil
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import msgspec
@@ -26,8 +25,7 @@ from stelae.model.types import parse_type
 SINCE = "0.1.0"
 
 
-@dataclass(frozen=True, slots=True)
-class _Codec:
+class _Codec(msgspec.Struct, frozen=True):
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
@@ -202,8 +200,7 @@ _ENTRIES: Sequence[Serializer] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotHead:
+class SnapshotHead(msgspec.Struct, frozen=True):
     """What a snapshot holds besides its objects, which follow it."""
 
     version: int

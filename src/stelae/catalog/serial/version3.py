@@ -7,8 +7,9 @@ Groups without are still written in version 2 or 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stelae.catalog.serial.registry import ObjectType, Serializer
 from stelae.catalog.serial.version2 import check_kinds, read_options, read_past, write_options, write_past

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stelae.model.errors import StelaeError
@@ -135,16 +134,22 @@ def database_line(place: str, names: Sequence[str] | None, *, is_closed: bool) -
 
 def database_html(place: str, names: Sequence[str] | None, *, is_closed: bool) -> str:
     if is_closed or names is None:
-        return escape(database_line(place, names, is_closed=is_closed))
+        return _escaped(database_line(place, names, is_closed=is_closed))
     rows = [(name,) for name in names[:_TABLES_SHOWN_MAX]]
     more = f", the first {_TABLES_SHOWN_MAX} of which are" if len(names) > _TABLES_SHOWN_MAX else ""
     return html_table(f"{place}: {counted(len(names), 'table')}{more}", ("table",), rows)
 
 
+def _escaped(text: str) -> str:
+    from html import escape  # only notebooks need it
+
+    return escape(text)
+
+
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    cells = "".join(f"<th>{_escaped(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><caption>{_escaped(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def rows_html(caption: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow_values import values_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import show_txn

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast
 from weakref import finalize
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.client.api.display import SHOWN_ROWS_MAX, rows_html
 from stelae.client.api.handles import OfThisProcess

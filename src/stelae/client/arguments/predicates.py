@@ -8,7 +8,8 @@ row ranges; the conditions still are evaluated. Columns are fixed to those there
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stelae.client.arguments.keys import bounds_of
 from stelae.client.calls.views import RowShape, TableView

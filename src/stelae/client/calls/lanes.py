@@ -11,7 +11,8 @@ that will be the same whenever the first try arrives. A call that ends in doubt,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stelae.client.calls.steps import Write
 from stelae.model.errors import (

@@ -6,8 +6,8 @@ The store does not wait until there is room; the session's loop does, as for any
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from stelae.client.calls.steps import Steps, Write
@@ -16,8 +16,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock, blocks_behind
 
 
-@dataclass(slots=True)
-class Written:
+class Written(msgspec.Struct):
     """How far one write of many rows has come: so many of its records are durable. Kept while its blocks are made anew
     because the table was altered: what is durable is not written again, since others may have changed it meanwhile."""
 

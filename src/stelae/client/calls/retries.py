@@ -9,7 +9,7 @@ What is between clients and servers, and would mean nothing to users, is told as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stelae.model.errors import (
     ClockTooFarAhead,
@@ -35,8 +35,7 @@ _TRY_S_MIN = 0.1
 _TRY_SHARE_MIN, _TRY_SHARE_MAX = 1 / 20, 1 / 4
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """How long a client goes on trying, and what it measures and draws that with."""
 
     clock: Clock

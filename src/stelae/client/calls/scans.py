@@ -10,11 +10,11 @@ With `history = N` the scan finds the rows, and each row's versions are read one
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from stelae.client.api.rows import Row as FoundRow
 from stelae.client.api.rows import Version as FoundVersion
@@ -27,6 +27,7 @@ from stelae.client.calls.session import Session
 from stelae.client.calls.tokens import PageToken, read_token
 from stelae.client.calls.versions import long_batch, long_schema, shown_schema, versions_batch, versions_schema
 from stelae.client.calls.views import ALL_ROWS, RowShape, TableView, is_having
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument, Retryable, SchemaChanged, StaleSchema
 from stelae.model.hybrid import show_txn
 from stelae.model.ids import Row, Txn
@@ -46,8 +47,7 @@ FEW_ROWS = 1_000
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPlan:
+class ScanPlan(msgspec.Struct, frozen=True):
     """All that a scan is, but for its snapshot. `by_key`: rows are sorted by their key here. `token`: go on behind.
     `having`: only rows that have one of the columns."""
 

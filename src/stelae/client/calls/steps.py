@@ -12,8 +12,9 @@ by itself yields `Again`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import msgspec
 
 from stelae.model.errors import StaleSchema, StelaeError
 from stelae.model.ids import Row, TableId, Txn
@@ -25,8 +26,7 @@ from stelae.service.deadlines import Deadline
 _Kinds: TypeAlias = tuple[type[StelaeError], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """The snapshot a row was read at, and its newest values, or None. `at` None: now, by the clock too, which max-age
     goes by."""
 
@@ -40,8 +40,7 @@ class Read:
         return backend.newest(self.table, self.row, self.columns, self.at, deadline=deadline)
 
 
-@dataclass(slots=True)
-class Write:
+class Write(msgspec.Struct):
     """The txn of what is then durable. Whoever carries it out may number the blocks (`lanes`)."""
 
     table: TableId
@@ -54,8 +53,7 @@ class Write:
         return backend.write(self.table, self.blocks, self.max_txn, must_show=self.must_show, deadline=deadline)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Anything else: a function of the store and the deadline, which may wait until then."""
 
     job: Callable[[Backend, Deadline], Any]
@@ -65,8 +63,7 @@ class Ask:
         return self.job(backend, deadline)
 
 
-@dataclass(frozen=True, slots=True)
-class Make:
+class Make(msgspec.Struct, frozen=True):
     """Something that asks nothing of the store, and takes the processor a while: an event loop has a thread do it."""
 
     job: Callable[[], Any]
@@ -76,8 +73,7 @@ class Make:
         return self.job()
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """The call writes this row, and reads something before: writes of the row that were begun before it come first, and
     those that are begun later wait until it is over. `row` None: some rows of the table, which the call will know when
     it writes. On a caller's thread nothing is to be done: the next call begins when this one has ended."""
@@ -90,8 +86,7 @@ class Claim:
         """For a caller's thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(msgspec.Struct, frozen=True):
     """The call begins again because of an error, a little later; once the deadline has passed, the error is raised."""
 
     error: StelaeError

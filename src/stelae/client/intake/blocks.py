@@ -7,8 +7,8 @@ and less than a quarter of the bytes a block may have: only a single row may hav
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -36,8 +36,7 @@ _PLAIN = frozenset((type(None), bool, int, float))
 _PLAIN_BYTES = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(msgspec.Struct, frozen=True):
     """How large blocks may become."""
 
     limits: Limits
@@ -95,8 +94,7 @@ def check_block_bytes(schema: TableSchema, row: bytes, size: int, limits: Limits
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SaidRow:
+class SaidRow(msgspec.Struct, frozen=True):
     """The mutations of one row, and what they weigh in a small block: all, and what is nested."""
 
     row: Row

@@ -9,20 +9,19 @@ NaT, NA, None) is null. Elsewhere NaN stays NaN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument
 
 Given: TypeAlias = pa.Array | list[Any]
 """A column: an Arrow array, or Python values with None for null."""
 
 
-@dataclass(frozen=True, slots=True)
-class FramePart:
+class FramePart(msgspec.Struct, frozen=True):
     """Columns of one length under the names they were given, in order."""
 
     count: int

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.client.arguments.names import Names
 from stelae.client.intake.frames import FramePart, Given
 from stelae.client.intake.rows import GivenCells, GivenRows, cells_of_columns, typed
 from stelae.client.intake.rule import cell_time, long_names, long_places
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId
 from stelae.model.schema import KeyColumn

@@ -6,11 +6,10 @@ column takes its value from the latest mention that writes it, and each cell fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from stelae.client.intake.rows import (
     GivenCells,
@@ -22,6 +21,7 @@ from stelae.client.intake.rows import (
     taken_cells,
 )
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.keys.vector import encode_arrays
@@ -36,8 +36,7 @@ from stelae.storage.merge.slab import as_bytes
 _BINARY = t.Binary()
 
 
-@dataclass(frozen=True, slots=True)
-class MergedRows:
+class MergedRows(msgspec.Struct, frozen=True):
     """Rows ascending, each once. `exists`: its key alone was said. The owners of cells are places in `rows`; cells are
     in order, the newest time first."""
 

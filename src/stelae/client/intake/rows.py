@@ -8,13 +8,12 @@ types, sizes, keys, NOT NULL. What rows with the same key make together is the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.intake.arrays import fitted
@@ -22,6 +21,7 @@ from stelae.client.intake.frames import FramePart, Given
 from stelae.client.intake.rule import CELLS, given_twice, null_cell
 from stelae.client.intake.values import array_of_given
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow
 from stelae.model.arrow_values import array_of
 from stelae.model.errors import InvalidArgument
@@ -41,15 +41,13 @@ Written: TypeAlias = Flags | bool
 """In which rows a column is written: in these, in all, or in none."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenColumn:
+class GivenColumn(msgspec.Struct, frozen=True):
     column: Column
     values: pa.Array
     written: Written
 
 
-@dataclass(frozen=True, slots=True)
-class GivenCells:
+class GivenCells(msgspec.Struct, frozen=True):
     """`owners`: the number of the row that each cell belongs to, ascending. Of two that say the same cell, the later
     one counts."""
 
@@ -60,8 +58,7 @@ class GivenCells:
     ts: Ints | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRows:
+class GivenRows(msgspec.Struct, frozen=True):
     """`is_long`: a row says one cell, and nothing else; where that was left out, nothing at all."""
 
     count: int

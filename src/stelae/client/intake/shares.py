@@ -16,11 +16,12 @@ A share of few rows is a small block too, except for rows whose nested values ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.client.intake.blocks import SaidRow, Sizes, batch_of, cut_columnar, small_blocks, weighed
 from stelae.client.intake.merge import MergedRows, merged_rows
@@ -35,8 +36,7 @@ from stelae.service.blocks import OrderedBlock
 from stelae.storage.merge.order import Flags, Positions, order_sorted
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
+class _Share(msgspec.Struct, frozen=True):
     """Rows that one kind of columnar block can say: puts of these columns, or of the rows' cells."""
 
     places: Positions

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from threading import Condition
 from typing import Any, TypeAlias
+
+import msgspec
 
 from stelae.model.errors import (
     Closed,
@@ -43,8 +44,7 @@ from stelae.wire.messages import cancel_frame, error_frame
 _LAST = (FrameKind.ANSWER, FrameKind.ERROR, FrameKind.END)
 
 
-@dataclass(frozen=True, slots=True)
-class LineSettings:
+class LineSettings(msgspec.Struct, frozen=True):
     """`lines_max`: every open scan has one. `connect_s`: how long a connection may take to be made, whatever the
     deadline. `answer_s`: the deadline of a caller that has none. `silence_s`: after so long without an answer it is
     found out whether another is to be asked (`HasMoved`)."""

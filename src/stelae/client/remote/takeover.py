@@ -9,94 +9,22 @@ lost is sent again to whoever has the store then, which knows whether it is done
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from threading import Lock, RLock
-from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from stelae.client.remote.cluster.pins import ClusterPin
 from stelae.client.remote.pins import RemotePin
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, Overloaded, StelaeError, Unavailable
+from stelae.client.remote.places import DistantStore, StorePlace
+from stelae.model.errors import ConnectionLost, DeadlineExceeded, Overloaded, StelaeError
 from stelae.model.events import Listener, OwnerLost, TookOver, tell_nobody
 from stelae.model.ids import TableId, Txn
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline, left_of
-
-_PAUSE_S = 0.02
-
-
-class DistantStore(Backend, Protocol):
-    """A store that other processes have."""
-
-    @property
-    def connections_made(self) -> int:
-        """How many connections to it were ever open."""
-        ...
-
-
-S = TypeVar("S", bound=DistantStore)
-S_co = TypeVar("S_co", bound=DistantStore, covariant=True)
-
-
-class StorePlace(Protocol[S_co]):
-    """Where a store is kept, of which one process at a time is the owner."""
-
-    def own(self) -> Backend | None:
-        """The store in this process, with all that others did to it before; None if another process has it."""
-        ...
-
-    def attach(self, deadline: Deadline) -> S_co:
-        """A connection to the process that has the store: Unavailable if nobody answers there."""
-        ...
-
-    def away_words(self) -> str:
-        """Which store it is, and that it cannot be had, for a message that goes on with the reason."""
-        ...
-
-
-def own_or_attach(place: StorePlace[S], deadline: Deadline, pause: Callable[[float], object]) -> Backend | S:
-    """The store, one way or the other; while its owner is coming or going, again and again, until the deadline. What
-    goes wrong with opening it here is raised as it is."""
-    said: Unavailable | None = None
-    while True:
-        store = place.own()
-        if store is not None:
-            return store
-        try:
-            return place.attach(deadline)
-        except Unavailable as error:
-            said = _wait_to_attach(place, deadline, pause, said, error)
-
-
-def attach_patiently(place: StorePlace[S], deadline: Deadline, pause: Callable[[float], object]) -> S:
-    """As `own_or_attach`, of a store that this process never owns."""
-    said: Unavailable | None = None
-    while True:
-        try:
-            return place.attach(deadline)
-        except Unavailable as error:
-            said = _wait_to_attach(place, deadline, pause, said, error)
-
-
-def _wait_to_attach(
-    place: StorePlace[DistantStore],
-    deadline: Deadline,
-    pause: Callable[[float], object],
-    said: Unavailable | None,
-    error: Unavailable,
-) -> Unavailable:
-    """Before the next try; Unavailable if the time is up. What to tell in the end: `said` if that is known already and
-    the error says no more than that the time is up."""
-    if said is None or not isinstance(error, DeadlineExceeded):
-        said = error
-    if deadline.is_over:
-        raise Unavailable(f"{place.away_words()}: {said}") from None
-    pause(min(_PAUSE_S, deadline.left_s))
-    return said
 
 
 class KeptPin:
@@ -159,7 +87,7 @@ class AttachedStore:
 
     def __init__(
         self,
-        place: StorePlace[DistantStore],
+        place: StorePlace[Backend, DistantStore],
         remote: DistantStore,
         clock: Clock,
         executor: Executor,

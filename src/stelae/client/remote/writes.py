@@ -8,7 +8,8 @@ while the other side is at work on the last. The bytes of a block are made here,
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.format.block import encode_block
 from stelae.model.errors import InvalidArgument, PartialWrite, StelaeError, UnknownOutcome
@@ -21,8 +22,7 @@ GROUP_BYTES = 4 * 1024 * 1024
 """What goes together at most: a group of several blocks is copied once more."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteGroup:
+class WriteGroup(msgspec.Struct, frozen=True):
     """Blocks that are sent together."""
 
     message: WriteMessage

@@ -7,10 +7,10 @@ by kind. No two are equal in all of these.
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentSpec
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.keys.scalar import KeyCodec

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from crc32c import crc32c
 
 from stelae.format import layout
+from stelae.format.checksums import crc32c
 from stelae.format.fragment.bloom import Bloom, bloom_hash
 from stelae.format.fragment.footer import FOOTER_KEY, FragmentFooter, FragmentSeal, decode_footer
 from stelae.format.fragment.window import Window
@@ -135,6 +134,8 @@ class FragmentReader:
         if not 0 <= block < self.block_count:
             raise InvalidArgument(f"{self.name}: no block {block}, there are {self.block_count}")
         self._check_sealed()
+        import pyarrow.parquet as pq  # not by those that read no fragment
+
         wanted = self._pruned(columns)
         leaves = [leaf for name in wanted.names for leaf in self._leaves[name]]
         window = Window(self._blob.size_bytes)
@@ -220,6 +221,8 @@ class FragmentReader:
 
     def _parse(self, footer: bytes) -> Any:
         """Parquet's own description. Without a seal it may be damaged anywhere, its names included."""
+        import pyarrow.parquet as pq
+
         try:
             metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
             self._names = metadata.schema.to_arrow_schema().names

@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from crc32c import crc32c
 
 from stelae.format import layout
+from stelae.format.checksums import crc32c
 from stelae.format.fragment.footer import (
     FOOTER_KEY,
     FRAGMENT_VERSION,
@@ -33,6 +31,7 @@ from stelae.format.fragment.footer import (
     row_columns,
 )
 from stelae.format.fragment.order import check_order, check_records, count_markers
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import Closed, Overloaded
 from stelae.model.hybrid import TXN_MAX
 from stelae.model.ids import TS_MAX, TS_MIN, Micros, Txn
@@ -219,6 +218,8 @@ class FragmentWriter:
         """Made with the first block, by which its choices go: a Bloom filter for as many records as a block has, or as
         one of small records would have if this has fewer; dictionaries for columns whose values repeat."""
         if self._parquet is None:
+            import pyarrow.parquet as pq  # not by those that write no fragment
+
             point = point_column(self._spec)
             likely = max(first.num_rows, self._options.block_bytes // _RECORD_BYTES_LIKELY) if first.num_rows else 1
             bloom = {point: {"ndv": likely, "fpp": BLOOM_FALSE_POSITIVES}} if self._options.bloom else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
+from stelae.format.checksums import crc32c
 from stelae.format.log.positions import SegmentId
 
 LOG_VERSION = 2

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from stelae.format.checksums import crc32c
 from stelae.format.log.layout import (
     GROUP,
     GROUP_HEADER_BYTES,

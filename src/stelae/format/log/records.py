@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
+import msgspec
 
+from stelae.format.checksums import crc32c
 from stelae.format.log.positions import SegmentId
 from stelae.model.ids import ClientId, Epoch, Index, TableId, TabletId, Txn
 from stelae.model.ids import Sequence as ClientSequence
@@ -55,16 +55,14 @@ checksum_of = crc32c
 """The checksum of a payload, which travels with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEnd:
+class SegmentEnd(msgspec.Struct, frozen=True):
     """Where a segment ends for good: what lies beyond, if anything, was never acknowledged."""
 
     segment: SegmentId
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentContent:
+class SegmentContent(msgspec.Struct, frozen=True):
     """What a segment holds. `last_txn` is the greatest of its records, 0 if it has none; `last_indexes` says for each
     tablet the index of its last record that has one. `is_plain`: all records are blocks, or changes of whole tables.
     `end` is where the valid bytes end; if `torn`, others follow that mean nothing."""

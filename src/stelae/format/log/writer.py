@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from crc32c import crc32c
-
+from stelae.format.checksums import crc32c
 from stelae.format.log.layout import (
     CRC,
     GROUP,

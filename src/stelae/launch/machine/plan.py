@@ -13,7 +13,6 @@ ended is never taken for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -87,8 +86,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         return (*self.masters, *self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """What somebody wants of the cluster in a directory; None: as it is, or as it is usual."""
 
     directory: Path

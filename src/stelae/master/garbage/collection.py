@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from stelae.model.errors import Corruption, NotFound
 from stelae.model.events import Collected, Listener, UnknownFilesFound
@@ -43,8 +44,7 @@ class NeededBy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """What all servers need together. Of names from `since` on nothing is known."""
 
     since: Txn

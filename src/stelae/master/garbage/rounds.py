@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.model.errors import Deposed, StelaeError
 from stelae.model.events import CollectionPutOff, Listener
 from stelae.ports.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class PutOff:
+class PutOff(msgspec.Struct, frozen=True):
     """`since_s`: when it was first put off, by the master's clock, without one that went well since. `words`: why, the
     last time."""
 

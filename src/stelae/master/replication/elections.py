@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -48,8 +47,7 @@ _LOST = (Retryable, UnknownOutcome)
 Lives = Mapping[str, ShardLife]
 
 
-@dataclass(frozen=True, slots=True)
-class Vacant:
+class Vacant(msgspec.Struct, frozen=True):
     """A tablet that nobody leads any more, and above which txn its next leader begins."""
 
     record: TabletRecord

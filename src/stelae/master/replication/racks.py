@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stelae.catalog.objects import Zone
 from stelae.model.errors import Unavailable
@@ -21,13 +22,12 @@ def node_of(server: str) -> str:
     return server.rpartition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Racks:
+class Racks(msgspec.Struct, frozen=True):
     """`wanted`: the racks that a zone names; none: any. `known`: by server, where it stands; those of which nobody has
     said it are not there."""
 
     wanted: tuple[str, ...] = ()
-    known: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def allows(self, server: str) -> bool:
         return not self.wanted or self.known.get(server) in self.wanted

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal as PyDecimal
+
+import msgspec
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument, nearest
@@ -59,8 +60,7 @@ def check_types(expr: Expr, types: Mapping[str, t.ColumnType]) -> Expr:
     return _Table(types).bind(expr)
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(msgspec.Struct, frozen=True):
     name: str
     type_: t.ColumnType
 

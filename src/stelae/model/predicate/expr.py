@@ -13,9 +13,11 @@ recurse.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import NoReturn, TypeAlias
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.predicate.literals import Literal, LiteralKind
@@ -44,8 +46,7 @@ class Special(Enum):
     HISTORY = "history"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnRef:
+class ColumnRef(msgspec.Struct, frozen=True):
     """A key or value column by name, or a cell as family:qualifier."""
 
     name: str
@@ -87,8 +88,7 @@ class _Node:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Compare(_Node):
+class Compare(_Node, msgspec.Struct, frozen=True):
     operand: Operand
     comparator: Comparator
     literal: Literal
@@ -98,8 +98,7 @@ class Compare(_Node):
             raise InvalidArgument(f"a prefix is text or bytes, not {self.literal}")
 
 
-@dataclass(frozen=True, slots=True)
-class Within(_Node):
+class Within(_Node, msgspec.Struct, frozen=True):
     """True if any of the literals equals. With no literals it is false, even of NULL."""
 
     operand: Operand
@@ -110,40 +109,45 @@ class Within(_Node):
             raise InvalidArgument(f"a list has at most {IN_LIST_MAX} literals, not {len(self.literals)}")
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull(_Node):
+class IsNull(_Node, msgspec.Struct, frozen=True):
     operand: Operand
 
 
-@dataclass(frozen=True, slots=True)
-class Not(_Node):
+class Not(_Node, msgspec.Struct, frozen=True, dict=True):
     inner: Expr
-    depth: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", _depth_above(self.inner))
+        _check_depth(self.depth)
+
+    @cached_property
+    def depth(self) -> int:
+        return _depth_above(self.inner)
 
 
-@dataclass(frozen=True, slots=True)
-class And(_Node):
+class And(_Node, msgspec.Struct, frozen=True, dict=True):
     parts: tuple[Expr, ...]
-    depth: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2 or any(isinstance(part, And) for part in self.parts):
             raise InvalidArgument("And holds two parts or more, none of them And; use combine")
-        object.__setattr__(self, "depth", _depth_above(*self.parts))
+        _check_depth(self.depth)
+
+    @cached_property
+    def depth(self) -> int:
+        return _depth_above(*self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Or(_Node):
+class Or(_Node, msgspec.Struct, frozen=True, dict=True):
     parts: tuple[Expr, ...]
-    depth: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2 or any(isinstance(part, Or) for part in self.parts):
             raise InvalidArgument("Or holds two parts or more, none of them Or; use either")
-        object.__setattr__(self, "depth", _depth_above(*self.parts))
+        _check_depth(self.depth)
+
+    @cached_property
+    def depth(self) -> int:
+        return _depth_above(*self.parts)
 
 
 Leaf: TypeAlias = Compare | Within | IsNull
@@ -151,10 +155,12 @@ Expr: TypeAlias = Leaf | Not | And | Or
 
 
 def _depth_above(*parts: Expr) -> int:
-    deepest = 1 + max(0 if isinstance(part, Leaf) else part.depth for part in parts)
-    if deepest > DEPTH_MAX:
+    return 1 + max(0 if isinstance(part, Leaf) else part.depth for part in parts)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > DEPTH_MAX:
         raise InvalidArgument(f"expressions nest at most {DEPTH_MAX} deep")
-    return deepest
 
 
 def combine(*exprs: Expr) -> Expr:

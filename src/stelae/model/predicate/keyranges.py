@@ -21,10 +21,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal as PyDecimal
 from fractions import Fraction
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
@@ -58,8 +59,7 @@ def key_ranges(expr: Expr, codec: KeyCodec) -> RangeSet:
     return _Implied(codec).rows(expr, negated=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(msgspec.Struct, frozen=True):
     """Which values a component may have: some points, if it is known to be one of few, that lie in the ranges."""
 
     points: frozenset[bytes] | None

@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal as PyDecimal
 from decimal import InvalidOperation
 from enum import Enum
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument, InvalidPredicate
 from stelae.model.predicate.expr import Special
@@ -57,8 +58,7 @@ class TokenKind(Enum):
     END = "the end"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """`text` is the word, operator or name meant, folded where case does not matter."""
 
     kind: TokenKind

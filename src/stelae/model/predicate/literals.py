@@ -10,11 +10,12 @@ that no comparison is ever expensive.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal as PyDecimal
 from enum import Enum
 from typing import Any, TypeAlias
+
+import msgspec
 
 from stelae.model import types as t
 from stelae.model.errors import InvalidArgument
@@ -61,8 +62,7 @@ def kind_of(value: Value) -> LiteralKind:
     return kind
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Literal:
+class Literal(msgspec.Struct, frozen=True, eq=False):
     """A canonical scalar. `literal_of` makes one of what users write."""
 
     value: Scalar

@@ -18,10 +18,12 @@ mean nothing, and are refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from typing import NoReturn
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN
@@ -57,8 +59,7 @@ from stelae.model.values import micros_of_datetime
 SCAN_HISTORY_MAX = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(msgspec.Struct, frozen=True):
     """User times from start to below stop, in microseconds. There is one empty range."""
 
     start: int = TS_MIN
@@ -66,8 +67,8 @@ class TimeRange:
 
     def __post_init__(self) -> None:
         start, stop = max(self.start, TS_MIN), min(self.stop, TS_MAX + 1)
-        object.__setattr__(self, "start", start if start < stop else TS_MIN)
-        object.__setattr__(self, "stop", stop if start < stop else TS_MIN)
+        force_setattr(self, "start", start if start < stop else TS_MIN)
+        force_setattr(self, "stop", stop if start < stop else TS_MIN)
 
     def __contains__(self, micros: int) -> bool:
         return self.start <= micros < self.stop
@@ -83,8 +84,7 @@ class TimeRange:
 ALL_TIME = TimeRange()
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPredicate:
+class ScanPredicate(msgspec.Struct, frozen=True):
     """`columns` are in their one form, and all of them if nothing was said; `history` is None if nothing was said."""
 
     rows: RangeSet = EVERYTHING

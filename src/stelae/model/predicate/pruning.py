@@ -11,8 +11,9 @@ a match.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument
 from stelae.model.predicate.expr import And, Comparator, Compare, Expr, IsNull, Leaf, Not, Or, Within
@@ -20,8 +21,7 @@ from stelae.model.predicate.vector import compared_with, looked_up
 from stelae.model.values import Value, show
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """What is known of one column in a block of `count` records; None is unknown.
 
     No value is below `minimum` or above `maximum`, in canonical form and leaving out NULL and NaN. If they are not

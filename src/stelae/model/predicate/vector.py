@@ -22,12 +22,11 @@ import math
 from collections.abc import Callable
 from decimal import Decimal as PyDecimal
 from fractions import Fraction
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.errors import InvalidArgument
 from stelae.model.keys.scalar import scaled
@@ -61,13 +60,13 @@ _KINDS: dict[type, tuple[LiteralKind, ...]] = {
     t.Timestamp: (LiteralKind.TIMESTAMP,),
     t.TimestampNtz: (LiteralKind.TIMESTAMP_NTZ,),
 }
-_KERNELS: dict[Comparator, Callable[[pa.Array, Any], pa.BooleanArray]] = {
-    Comparator.EQ: pc.equal,
-    Comparator.NE: pc.not_equal,
-    Comparator.LT: pc.less,
-    Comparator.LE: pc.less_equal,
-    Comparator.GT: pc.greater,
-    Comparator.GE: pc.greater_equal,
+_KERNELS = {
+    Comparator.EQ: "equal",
+    Comparator.NE: "not_equal",
+    Comparator.LT: "less",
+    Comparator.LE: "less_equal",
+    Comparator.GT: "greater",
+    Comparator.GE: "greater_equal",
 }
 
 
@@ -177,7 +176,7 @@ class _Column:
         if comparator is Comparator.PREFIX:
             return pc.starts_with(self._array, x)
         near = _near(self._type, x)
-        kernel = _KERNELS[comparator]
+        kernel = getattr(pc, _KERNELS[comparator])
         if near != x:
             match comparator:
                 case Comparator.EQ | Comparator.NE:

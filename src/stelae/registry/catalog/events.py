@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.catalog.entries import Entry
 from stelae.catalog.value import Catalog
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEvent:
+class CatalogEvent(msgspec.Struct, frozen=True):
     """Something that happened in a version. The catalog of that version can be read by whoever hears of it."""
 
     catalog: Catalog

@@ -4,7 +4,8 @@ compacted while it is read raises Unavailable: read it again."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.catalog.entries import Update
 from stelae.catalog.value import Catalog, CatalogVersion
@@ -15,8 +16,7 @@ from stelae.ports.metastore import Metastore
 from stelae.registry import update_log as log
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryStep:
+class HistoryStep(msgspec.Struct, frozen=True):
     before: Catalog
     update: Update
     after: Catalog

@@ -21,7 +21,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.catalog.decide import COMMANDS_MAX, Command, decide_batch
 from stelae.catalog.entries import Update
@@ -58,8 +59,7 @@ _WALL_WAIT_MS_MAX = 1_000
 _NAP_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogSettings:
+class CatalogSettings(msgspec.Struct, frozen=True):
     """Embedded, `delay_ms` and `skew_ms` are 0: one clock, one machine."""
 
     author: str = ""

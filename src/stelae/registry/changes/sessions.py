@@ -8,7 +8,6 @@ The protocol is in README.md. A record is decided once, and its floor never fall
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -152,8 +151,7 @@ def change_key(table: TableId, id_: str) -> str:
 # -- records
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSession:
+class HeldSession(msgspec.Struct, frozen=True):
     """A record as it was read, or written, at a revision."""
 
     session: ChangeSession

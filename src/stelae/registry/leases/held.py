@@ -8,8 +8,9 @@ last. If clocks run at rates that differ by less than a tenth, the second is ove
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Compare, Entry, IsAbsent, Metastore, ModRevisionIs, PutKey, Revision
@@ -32,8 +33,7 @@ def relied_on_until_s(asked_s: float, duration_s: float) -> float:
     return asked_s + _HOLDER_SHARE * duration_s
 
 
-@dataclass(slots=True)
-class Standstill:
+class Standstill(msgspec.Struct):
     """Since when a lease has not been renewed, as somebody sees it who does not hold it."""
 
     revision: Revision | None = None

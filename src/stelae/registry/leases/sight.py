@@ -8,7 +8,8 @@ each tablet nobody else has its rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Entry, Metastore, Revision
@@ -17,10 +18,9 @@ from stelae.registry.leases.held import Standstill
 from stelae.registry.leases.shard import ShardLease, is_lease, shard_lease_of
 
 
-@dataclass(slots=True)
-class SeenShard:
+class SeenShard(msgspec.Struct):
     lease: ShardLease
-    standstill: Standstill = field(default_factory=Standstill)
+    standstill: Standstill = msgspec.field(default_factory=Standstill)
 
     @property
     def revision(self) -> Revision | None:

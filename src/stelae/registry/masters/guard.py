@@ -10,8 +10,6 @@ find it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from stelae.model.errors import Deposed
@@ -32,8 +30,7 @@ class MasterGuard(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldGuard:
+class HeldGuard(msgspec.Struct, frozen=True):
     """A guard as the master has it that wrote it."""
 
     guard: MasterGuard

@@ -5,8 +5,6 @@ master/lease
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from stelae.ports.metastore import Entry
@@ -42,12 +40,11 @@ def lease_of(entry: Entry) -> MasterLease:
     return json_of(entry, MasterLease, "the master's lease")
 
 
-@dataclass(slots=True)
-class SeenLease:
+class SeenLease(msgspec.Struct):
     """The lease as a master sees it that does not hold it."""
 
     lease: MasterLease | None = None
-    _standstill: Standstill = field(default_factory=Standstill)
+    _standstill: Standstill = msgspec.field(default_factory=Standstill)
 
     def note(self, entry: Entry | None, now_s: float) -> None:
         """What was just read."""

@@ -7,7 +7,8 @@ The servers of a cluster share one metastore; each keeps its root, its log's mar
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stelae.ports.metastore import (
     Change,

@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crc32c import crc32c
-
 from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.adapters.clock import SystemClock
 from stelae.client.api.display import shown_bytes
 from stelae.client.arguments.keys import txn_of
+from stelae.format.checksums import crc32c
 from stelae.format.fragment.footer import FragmentFile, FragmentSeal
 from stelae.format.fragment.reader import FragmentReader
 from stelae.model.errors import AlreadyExists, Conflict, Corruption, InvalidArgument, NotFound

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from crc32c import crc32c
 
+from stelae.format.checksums import crc32c
 from stelae.model.errors import Corruption, InvalidArgument, NotFound, StelaeError, UnsupportedFormat, nearest
 from stelae.model.hybrid import COUNTER_MAX, TXN_MAX, counter_of, millis_of, pack, to_datetime
 from stelae.model.ids import Txn

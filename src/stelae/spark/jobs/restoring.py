@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.adapters.clock import SystemClock
@@ -135,9 +136,11 @@ def _check_files(blobs: BlobStore, manifest: BackupManifest) -> None:
 def _creation(held: HeldTable, name: str) -> CreateAsk:
     """The table as it was, without the policies that judged what is now left out."""
     table = held.description()
-    groups = tuple(replace(group, options=replace(group.options, past=())) for group in table.schema.groups)
+    groups = tuple(
+        structs.replace(group, options=structs.replace(group.options, past=())) for group in table.schema.groups
+    )
     cuts = tuple(Row(tablet.rows.start) for tablet in held_tablets(held)[1:])
-    return CreateAsk(name, replace(table.schema, groups=groups), cuts, properties=table.properties)
+    return CreateAsk(name, structs.replace(table.schema, groups=groups), cuts, properties=table.properties)
 
 
 def _in_place(backend: Any, manifest: BackupManifest) -> TableInfo:

@@ -13,7 +13,7 @@ all groups come to the same end where a row is mentioned twice; those that say n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 
 import msgspec
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from stelae.client.arguments.names import OTHER_CELLS, Names
 from stelae.client.intake.frames import FramePart, part_of_frame
@@ -75,7 +76,7 @@ class FrameShape:
     def __reduce__(self) -> tuple[object, ...]:
         """To tasks it goes without what was made of it here."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return partial(FrameShape, **(given | {"schema": replace(self.schema)})), ()
+        return partial(FrameShape, **(given | {"schema": structs.replace(self.schema)})), ()
 
     @cached_property
     def _meanings(self) -> list[object]:

@@ -4,12 +4,12 @@ predicate as its text. All of them make the same of it as a scan of the client d
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.catalog.objects import Table
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS

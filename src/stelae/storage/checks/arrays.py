@@ -12,9 +12,9 @@ from datetime import date
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId
 from stelae.model.schema import ColumnsGroup, TableSchema

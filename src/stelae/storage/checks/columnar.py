@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow import from_arrow, to_arrow
 from stelae.model.errors import InvalidArgument, InvalidSchema
 from stelae.model.ids import ColumnId

@@ -24,10 +24,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format.packing import pack_value
 from stelae.model import types as t
+from stelae.model.arrow import compute as pc
 from stelae.model.values import Value
 from stelae.storage.merge.order import Flags, Ints
 

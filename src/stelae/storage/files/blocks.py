@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from operator import eq
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -34,8 +34,7 @@ _BINARY = parse_type("binary")
 _STRING = parse_type("string")
 
 
-@dataclass(frozen=True, slots=True)
-class BlockShape:
+class BlockShape(msgspec.Struct, frozen=True):
     """What all blocks of a file have in common. `places`: where the value columns stand in masks."""
 
     file: FragmentFile

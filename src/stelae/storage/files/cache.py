@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from threading import Event, Lock, get_ident
 from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument
 
@@ -59,8 +60,7 @@ def priority_of(fragment_columns: frozenset[int], groups: Sequence[tuple[frozens
     return CachePriority.SEVERAL_GROUPS if covered == fragment_columns else CachePriority.PARTLY
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStats:
+class CacheStats(msgspec.Struct, frozen=True):
     """`hits`: values given without reading; `misses`: reads that `load` did; `evictions`: blocks that made room."""
 
     capacity_bytes: int

@@ -8,8 +8,8 @@ stays for ever. It does not tell a store from a copy of its directory, which has
 from __future__ import annotations
 
 import msgspec
-from crc32c import crc32c
 
+from stelae.format.checksums import crc32c
 from stelae.model.errors import AlreadyExists, Corruption, InvalidArgument
 from stelae.ports.blobs import BlobStore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -27,8 +27,7 @@ from stelae.storage.tablet.parts import NO_FAMILY, FamilySet, whole
 from stelae.storage.tablet.state import Ref
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """What is known of all records before the first is written. `is_complete`: all are puts of all columns."""
 
     is_complete: bool

@@ -15,8 +15,9 @@ the next replay reports Corruption, or if nothing was written behind them, cuts 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from stelae.format.log.chain import read_log
 from stelae.format.log.layout import SEGMENT_HEADER_BYTES
@@ -28,8 +29,7 @@ from stelae.model.ids import Index, TabletId, Txn
 from stelae.ports.logfiles import LogFiles
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class SegmentInfo(msgspec.Struct, frozen=True):
     """One segment of the chain. All its records lie at or behind `begin` and before `end`."""
 
     name: str

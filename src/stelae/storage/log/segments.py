@@ -16,7 +16,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.format.log.layout import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from stelae.format.log.positions import POSITION_MIN, Position, SegmentId, position_at, segment_name
@@ -34,8 +36,7 @@ def record_size_bytes(record: LogRecord) -> int:
     return RECORD_HEADER_BYTES + len(record.payload)
 
 
-@dataclass(slots=True)
-class _Active:
+class _Active(msgspec.Struct):
     """`begin`: its place in the log. `synced`: whether there are records, and how many bytes."""
 
     file: LogFile

@@ -22,9 +22,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from copy import copy
-from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
+
+import msgspec
 
 from stelae.format.log.positions import Position
 from stelae.format.log.records import LogRecord
@@ -37,8 +38,7 @@ from stelae.storage.log.replay import ReplayedLog, SegmentInfo
 from stelae.storage.log.segments import DISK_ERRORS, WalSegments, record_size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class WalSettings:
+class WalSettings(msgspec.Struct, frozen=True):
     """A segment or group is larger only if a single group or record is."""
 
     segment_bytes_max: int = 64 * 2**20

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -27,8 +27,7 @@ class CellVersion(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class CellsBlock:
+class CellsBlock(msgspec.Struct, frozen=True):
     """Many cells that were put or erased at one txn, as columns; all have the same kind. An erasure of whole rows has
     empty names and no values."""
 
@@ -114,6 +113,10 @@ class MemoryOfCells:
     def every(self, count: int, rows: RowRange) -> list[bytes]:
         """Every `count`-th row of the dict, as places to cut at."""
         return self._rows.every(count, rows)
+
+    def rows_between(self, rows: RowRange) -> list[Row] | None:
+        """Those of the dict, in order; None if blocks may have more."""
+        return None if self.blocks else self._rows.between(rows)
 
     def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
         """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.

@@ -7,9 +7,9 @@ reader of the newest values then stops as soon as it has them all, however often
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -75,8 +75,7 @@ def _add_to(rows: RowTable[_Known], row: Row, record: ColumnsVersion) -> None:
         rows[row] = several
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsBlock:
+class ColumnsBlock(msgspec.Struct, frozen=True):
     """A columnar block's share of a group of columns. All of it has one txn and one kind."""
 
     rows: pa.Array

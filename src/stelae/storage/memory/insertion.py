@@ -7,10 +7,10 @@ Memory takes only rows of its own range, and columns and families its schema has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.format import layout
 from stelae.format.block import Block as WrittenBlock

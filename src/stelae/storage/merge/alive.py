@@ -10,11 +10,12 @@ the row holds erasures does the order of commits matter: those rows go through t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
+from stelae.model.arrow import compute as pc
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros
 from stelae.model.purge import (
@@ -35,8 +36,7 @@ from stelae.storage.merge.rule import Erased, Written, counts_versions, survivor
 from stelae.storage.merge.slab import Slab
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
+class Judging(msgspec.Struct, frozen=True):
     """By which policy, and at what time, versions are judged. `plainly`: every row with erasures by the plain rule.
     `exists`: the last of the columns are the puts of keys alone."""
 
@@ -220,8 +220,7 @@ class _Rows:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Some:
+class _Some(msgspec.Struct, frozen=True):
     """The records of rows that hold erasures. `ranks`: txns as small numbers, from 1, in their order."""
 
     which: Positions

@@ -9,14 +9,14 @@ that occur once never get past the first step, so the usual cost is one merge of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ranges import RowRange
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -26,8 +26,7 @@ Positions: TypeAlias = npt.NDArray[np.intp]
 _WORD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True):
     """`positions[i]`: which record comes i-th; None: they are in order as they are. `begins[i]`: the i-th is of another
     row than the one before it; `cell_begins` the same for whole cell keys, where there are any."""
 
@@ -137,8 +136,7 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bytes:
+class _Bytes(msgspec.Struct, frozen=True):
     """Binary values, and their bytes as overlapping big-endian numbers, one beginning at every byte."""
 
     starts: Ints

@@ -9,17 +9,16 @@ no, several rows share a number, and whoever asks has to sort: None.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.storage.merge.order import Positions, shared_bytes, words_of
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(msgspec.Struct, frozen=True):
     """`places[i]`: where the newest record of the i-th row lies, in all sources put behind each other. `rows`: all
     rows, in order; `has_more`: they are more than those of the first source."""
 

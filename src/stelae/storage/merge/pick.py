@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -13,8 +13,7 @@ from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_r
 from stelae.storage.merge.slab import Slab, SlabColumn, join, without_kinds
 
 
-@dataclass(frozen=True, slots=True)
-class Ordered:
+class Ordered(msgspec.Struct, frozen=True):
     """Records of a window. `slab` holds them as they came, `marks` in their order but without values."""
 
     slab: Slab

@@ -12,8 +12,8 @@ from the log after a file already held them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -34,8 +34,7 @@ from stelae.storage.read.scans.windows import ScanWindow, plan_windows, run_ahea
 from stelae.storage.tablet.state import Ref
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True):
     """What may go: by default nothing. `policy`: as it was at the horizon."""
 
     horizon: Txn = TXN_MIN

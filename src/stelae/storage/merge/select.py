@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import ColumnId
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.storage.merge.order import Flags, Ints
@@ -18,8 +18,7 @@ from stelae.storage.merge.slab import Slab, SlabColumn
 from stelae.storage.tablet.parts import NO_FAMILY, FamilySet, Naming
 
 
-@dataclass(frozen=True, slots=True)
-class RawColumns:
+class RawColumns(msgspec.Struct, frozen=True):
     """Records of a group of columns as a source holds them."""
 
     rows: pa.Array
@@ -30,8 +29,7 @@ class RawColumns:
     exists: Flags | bool
 
 
-@dataclass(frozen=True, slots=True)
-class RawCells:
+class RawCells(msgspec.Struct, frozen=True):
     """Records of a group of cells as a source holds them, names as bytes."""
 
     rows: pa.Array
@@ -43,8 +41,7 @@ class RawCells:
     value: pa.Array
 
 
-@dataclass(frozen=True, slots=True)
-class WantedColumns:
+class WantedColumns(msgspec.Struct, frozen=True):
     """Which columns, in what order and of what types now; `ROW_EXISTS` may be one, of any type."""
 
     columns: tuple[tuple[ColumnId, pa.DataType], ...]
@@ -54,8 +51,7 @@ class WantedColumns:
         return frozenset(id_ for id_, _ in self.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class WantedCells:
+class WantedCells(msgspec.Struct, frozen=True):
     """Which families, by today's names; `exists`: also the puts of a key alone."""
 
     families: FamilySet

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
+from stelae.model.arrow import compute as pc
 from stelae.model.errors import TooMuchAtOnce
 from stelae.storage.merge.order import Flags, Ints, Positions
 
 ARRAY_BYTES_MAX = 2**31 - 2**24
 
 
-@dataclass(frozen=True, slots=True)
-class SlabColumn:
+class SlabColumn(msgspec.Struct, frozen=True):
     """`written[i]`: record i writes the column, or as an erasure is about it; True or False where all are alike.
     Values are None where nothing is written, and for what has no values (that a row exists)."""
 
@@ -28,8 +28,7 @@ class SlabColumn:
         return np.full(count, self.written, np.bool_) if isinstance(self.written, bool) else self.written
 
 
-@dataclass(frozen=True, slots=True)
-class Slab:
+class Slab(msgspec.Struct, frozen=True):
     """`kinds` is None where all are puts. `cell`: family and qualifier, as bytes, in groups of cells, which have one
     column."""
 

@@ -10,9 +10,9 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format.fragment.footer import FragmentFile
+from stelae.model.arrow import compute as pc
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import extent

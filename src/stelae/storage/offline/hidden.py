@@ -9,16 +9,16 @@ is another file than the oldest; it is kept for the next read of the same files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import ColumnId
 from stelae.model.ranges import RowRange
 from stelae.storage.files.fragments import Fragment, Fragments
@@ -33,8 +33,7 @@ Places = npt.NDArray[np.int64]
 _KEPT_BYTES_MAX = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hidden:
+class Hidden(msgspec.Struct, frozen=True, eq=False):
     """What is not read of the files of one stretch. `places`: by the file's name, in order. `touched`: the rows that
     are merged, each once, in order."""
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags
 from stelae.storage.merge.select import RawColumns

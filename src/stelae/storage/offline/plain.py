@@ -9,8 +9,9 @@ The oldest may be *mixed* (`mixed`): plain but for some rows, which are merged, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
+
+import msgspec
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile
@@ -52,8 +53,7 @@ def row_column(codec: KeyCodec) -> tuple[str, t.ColumnType]:
     return (layout.ROW, t.Binary()) if layout.row_is_stored(codec) else (codec.names[0], codec.types[0])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlainFile:
+class PlainFile(msgspec.Struct, frozen=True, eq=False):
     """A file each of whose records is exactly what is seen of its row, unless a newer file has the row, too. `checked`:
     it is a mixed file (see `mixed`), and that holds of rows with one record that writes these columns."""
 
@@ -87,8 +87,7 @@ class PlainFile:
         return known if is_read else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layers:
+class Layers(msgspec.Struct, frozen=True, eq=False):
     """A stretch of rows. `files`: plain ones, the oldest first, each lying over the ones before. `touching`: all else
     that has records of these rows; what is seen of a row that one of them has takes a merge."""
 
@@ -102,8 +101,7 @@ class Layers:
         return not self.touching and not any(each.checked for each in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class FileShare:
+class FileShare(msgspec.Struct, frozen=True):
     """A file of a tablet that a scan looks into, and how much of it lies in which rows."""
 
     ref: Ref

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.format.fragment.reader import bounds
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import GroupId, Row, Txn
 from stelae.model.predicate.expr import Expr
 from stelae.model.predicate.plan import ALL_TIME, TimeRange

@@ -8,10 +8,11 @@ differed by their txn alone, and all of a load has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile, FragmentSpec, Nulls, spec_of
 from stelae.model.hybrid import micros_of
@@ -30,8 +31,7 @@ from stelae.storage.read.markers import MarkersScan
 from stelae.storage.tablet.parts import LEFT_OVER
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPart:
+class SnapshotPart(msgspec.Struct, frozen=True):
     """Some rows and one group of a tablet at a snapshot. The tablet is read as the schema of `table`, which the files
     are for."""
 

@@ -13,14 +13,14 @@ its latest mention.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentSpec
+from stelae.model.arrow import compute as pc
 from stelae.model.record import Kind
 from stelae.storage.merge.order import Flags, Ints, Ordering, Positions, order_records, shared_bytes
 from stelae.storage.merge.pick import first_of_each, gathered
@@ -45,12 +45,11 @@ SAYS_NOTHING = Kind.ERASE_VERSION
 """Marks, until the mentions of a row are sorted out, a record that says nothing. Loads have no such erasures."""
 
 
-@dataclass(slots=True)
-class Twice:
+class Twice(msgspec.Struct):
     """What stood twice so far: how often, and some of the rows."""
 
     count: int = 0
-    rows: list[bytes] = field(default_factory=list)
+    rows: list[bytes] = msgspec.field(default_factory=list)
 
     def add(self, rows: pa.Array, positions: Positions) -> None:
         self.count += len(positions)

@@ -7,10 +7,10 @@ needs; it asks nobody while it reads. A `HeldTablet` is what one config says, wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.hybrid import micros_of
@@ -44,8 +44,7 @@ def open_fragments(blobs: BlobStore, reading: Executor | None = None) -> Fragmen
     return Fragments(blobs, BlockCache(_CACHE_BYTES), reading)
 
 
-@dataclass(frozen=True)
-class HeldTablet:
+class HeldTablet(msgspec.Struct, frozen=True, dict=True):
     """One tablet of a held table: its rows, and the files with records of them. `schema` is the one of its config;
     `read_as`, if it is given, the one under which it is read: columns are found by their ids."""
 

@@ -8,10 +8,10 @@ whole rows are taken. Sources of both kinds meet here as records of one column, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.model.ids import Row
 from stelae.model.purge import Purging, purging_at

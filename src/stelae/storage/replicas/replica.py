@@ -17,8 +17,9 @@ Plain values in, decisions out; the caller holds the shard's lock, and writes to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from stelae.format.log.copies import ReplicaKept, copy_record, record_of
 from stelae.format.log.positions import POSITION_MAX, Position
@@ -38,22 +39,19 @@ class Place(NamedTuple):
 NOWHERE = Place(Epoch(0), NO_INDEX)
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
+class Stale(msgspec.Struct, frozen=True):
     """The leader is of an older epoch than this one, which the replica follows."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True):
     """The replica lacks what comes before, or has something else there: send what follows `last`."""
 
     last: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Taking:
+class Taking(msgspec.Struct, frozen=True):
     """`cut`: forget what has a greater index; None: nothing has. `records`: those that are new here. `matched`: up to
     which index the replica has what its leader has, once they are durable."""
 

@@ -10,10 +10,10 @@ A change may be applied again to a state that has it already, as replay does, an
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import Corruption

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument, TabletAway
 from stelae.model.ids import TableId, TabletId
@@ -13,8 +14,7 @@ from stelae.model.ranges import RowRange
 from stelae.storage.tablet.state import TabletState
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(msgspec.Struct, frozen=True):
     """Tablets in row order. Another cut of the rows is another object, so readers without the lock see one or the
     other; the list changes only in place."""
 

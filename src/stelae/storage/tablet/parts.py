@@ -16,8 +16,9 @@ then; a declared one that is dropped is gone, even if the wildcard group would t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from stelae.model.ids import ColumnId, GroupId
 from stelae.model.record import ROW_EXISTS
@@ -28,8 +29,7 @@ LEFT_OVER = GroupId(0)
 """Where parts go that only say which rows exist, once no group of their kind does."""
 
 
-@dataclass(frozen=True, slots=True)
-class FamilySet:
+class FamilySet(msgspec.Struct, frozen=True):
     """Exactly these names, or (`others`) all but these."""
 
     names: frozenset[str]
@@ -91,8 +91,7 @@ def declared(schema: TableSchema) -> dict[str, ColumnId]:
     return {family.name: family.id for group in groups for family in group.families}
 
 
-@dataclass(frozen=True, slots=True)
-class Carry:
+class Carry(msgspec.Struct, frozen=True):
     """What the members of one schema are in a later one. `families`: declared names, with their new ones, None for
     what was dropped. `others`: of the names that only the wildcard held, those that stay what they were."""
 
@@ -121,8 +120,7 @@ def _wildcard(schema: TableSchema) -> GroupId | None:
     return next((group.id for group in schema.groups if isinstance(group, CellsGroup) and group.wildcard), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(msgspec.Struct, frozen=True):
     """The families of a source: what each is called now. Names that are in none of the pairs are still the same."""
 
     renamed: tuple[tuple[str, str], ...] = ()

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import Row
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.separators import separator
@@ -78,8 +79,7 @@ def _rows_in(source: MemoryGroup, rows: RowRange) -> int:
     return sum(high - low for low, high in ends) + len(source.every(1, rows)) or int(source.has_any(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _Unread:
+class _Unread(msgspec.Struct, frozen=True):
     """A block, or the part of it that counts: of its rows, only that they lie in a range is known."""
 
     fragment: Fragment
@@ -102,8 +102,7 @@ class _Unread:
         return _Run(block.rows.slice(low, high - low), inside, weight)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(msgspec.Struct, frozen=True):
     """Records in order, all of them known."""
 
     rows: pa.Array

@@ -17,10 +17,12 @@ A *floor* F hides what has a txn below F from reads at F or later.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.format.log.records import NO_INDEX
@@ -37,8 +39,7 @@ from stelae.storage.tablet.parts import LEFT_OVER, NO_FAMILIES, SAME_NAMES, Fami
 NO_EPOCH = Epoch(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(msgspec.Struct, frozen=True):
     """Of a source, the records of these rows and this part. `naming`: what its families are called now."""
 
     source: MemoryGroup | FragmentFile
@@ -54,16 +55,14 @@ class Ref:
 Groups: TypeAlias = tuple[tuple[GroupId, tuple[Ref, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedLoad:
+class PreparedLoad(msgspec.Struct, frozen=True):
     """A bulk load whose files are finished and not yet visible: they count as older than anything."""
 
     load: str
     groups: Groups
 
 
-@dataclass(frozen=True)
-class TabletState:
+class TabletState(msgspec.Struct, frozen=True, dict=True):
     """`memories`: oldest first; the last one is written to. `flushed`: per range, up to which txn files hold all.
     `commits`: what of it is decided; the same for all states of a tablet. `stable`: up to which index files hold all of
     the tablet's own records. `is_frozen`: nothing more is written to it, since it is about to leave this server.

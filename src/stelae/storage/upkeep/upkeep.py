@@ -12,8 +12,9 @@ The order that makes a crash harmless:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument

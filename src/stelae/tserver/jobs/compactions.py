@@ -6,9 +6,11 @@ A ticket lives in this process alone. If the store ends meanwhile, the work is o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.format.fragment.footer import FragmentFile
@@ -24,8 +26,7 @@ from stelae.tserver.jobs.files import check_written
 from stelae.tserver.keeper import Keeper
 
 
-@dataclass(slots=True)
-class _Ticket:
+class _Ticket(msgspec.Struct):
     prefix: str
     expires_ms: int
     merges: dict[int, Merge]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from threading import Lock
+
+import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.model.errors import NotFound, PermissionDenied, StelaeError, TabletAway
@@ -28,8 +30,7 @@ from stelae.storage.tablet.state import TabletState
 from stelae.tserver.flushing import Flushing
 
 
-@dataclass(frozen=True, slots=True)
-class _Hold:
+class _Hold(msgspec.Struct, frozen=True):
     record: HoldRecord
     files: frozenset[str]
     pin: ExitStack

@@ -12,10 +12,10 @@ attempt's do are kept while it lives; afterwards only what the tablets name is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.model.errors import Conflict, NotFound, StelaeError, TabletAway

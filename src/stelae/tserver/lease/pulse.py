@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from stelae.format.log.positions import Position
 
@@ -21,8 +22,7 @@ class MovingLog(Protocol):
     def queued_bytes(self) -> int: ...
 
 
-@dataclass(slots=True)
-class LogPulse:
+class LogPulse(msgspec.Struct):
     """Since when a log has not moved though something waits to be written to it, as far as it was looked at."""
 
     _end: Position | None = None

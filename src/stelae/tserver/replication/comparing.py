@@ -7,7 +7,8 @@ unless another leads by then: what is not the same for that reason is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stelae.format.log.positions import POSITION_MIN
 from stelae.format.log.records import LogRecord
@@ -69,8 +70,7 @@ class OnDisk:
         return problems
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
+class _Expected(msgspec.Struct, frozen=True):
     """What a member is known to have of a tablet that is led here."""
 
     tablet: TabletId

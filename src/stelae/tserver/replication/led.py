@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stelae.format.log.records import NO_INDEX, LogRecord
 from stelae.model.ids import Index, TableId, TabletId
@@ -14,8 +14,7 @@ from stelae.storage.replicas.replica import Replica
 from stelae.storage.tablet.state import TabletState
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     """Another replica, as the leader knows it. `sent`: what follows this index is sent next. `matched`: up to which
     index it is known to have the leader's records, in this epoch. `since_s`: since when it has not moved on though it
     is behind; None: it is not. `is_pending`: it is being brought up to date, and does not count yet. `needs_all`: it
@@ -33,8 +32,7 @@ class Member:
     refused_s: float = float("-inf")
 
 
-@dataclass(slots=True)
-class Led:
+class Led(msgspec.Struct):
     """`state`: as it was made when this began; in the shard's map once `is_open`."""
 
     lead: Lead

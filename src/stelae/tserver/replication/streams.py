@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -43,13 +42,11 @@ MASTER = ""
 """The leading master, among those that requests go to."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Appended:
+class _Appended(msgspec.Struct, frozen=True):
     parts: list[tuple[Led, AppendPart, list[LogRecord]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
+class _Sent(msgspec.Struct, frozen=True):
     """A replica as a whole."""
 
     led: Led

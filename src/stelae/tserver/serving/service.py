@@ -24,8 +24,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.events import Listener as EventListener
@@ -47,8 +48,7 @@ from stelae.wire.hello import Hello
 from stelae.wire.messages import Messages
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
+class ServiceLimits(msgspec.Struct, frozen=True):
     """The executor should have a thread for each of `jobs_max` and `upkeep_max`: what may take minutes has places of
     its own. `connections_max`: of those that are let in; `greetings_max`: of those that are not yet, each of which has
     `hello_s`. `close_s`: how long requests under way may go on when the service is closed."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
+
+import msgspec
 
 from stelae.model.errors import Unavailable
 from stelae.model.ids import Row
@@ -19,8 +20,7 @@ from stelae.registry.control_operations import TableLocation
 from stelae.service.blocks import OrderedBlock, split_blocks
 
 
-@dataclass(frozen=True)
-class TableRoutes:
+class TableRoutes(msgspec.Struct, frozen=True, dict=True):
     """`starts[n]`: the first row that `servers[n]` has; it has those before `starts[n + 1]`, too. The first is the
     empty row, and neighbours differ."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.client.remote.cluster.routes import TableRoutes
 from stelae.client.remote.cluster.routing import Routing, attempt
@@ -98,8 +99,7 @@ class ClusterScan(Iterator[pa.RecordBatch]):
         return self._routing.ask_shard(self._table, self._routes, self._shard, job)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ahead:
+class _Ahead(msgspec.Struct, frozen=True):
     """A part that is being opened before it is its turn."""
 
     shard: str

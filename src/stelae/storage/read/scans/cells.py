@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.predicate.selectors import Selectors
 from stelae.model.purge import GroupPurging
 from stelae.model.ranges import RowRange

@@ -13,7 +13,7 @@ none of the columns asked for, and only whether they are written: their values a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow_values import array_of
 from stelae.model.ids import ColumnId, Micros
 from stelae.model.predicate.plan import ALL_TIME

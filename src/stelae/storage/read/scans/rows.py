@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from stelae.model.arrow import compute as pc
 from stelae.model.ids import GroupId
 from stelae.model.keys.vector import decode_array
 from stelae.model.predicate.expr import Expr
