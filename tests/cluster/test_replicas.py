@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -23,8 +23,10 @@ COUNTER = 500
 
 
 @contextmanager
-def three_nodes(directory: Path) -> Iterator[tuple[RealCluster, stelae.Database, stelae.Table]]:
-    with real_cluster(directory) as cluster:
+def three_nodes(
+    directory: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[RealCluster, stelae.Database, stelae.Table]]:
+    with real_cluster(directory, environment) as cluster:
         cluster.up("--nodes", "3")
         with cluster.connect() as db:
             db.create_zone("copies", replicas=3, min_replicas=2)
