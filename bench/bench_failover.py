@@ -20,7 +20,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,9 +147,16 @@ def _pid(directory: Path) -> int:
 def wait_whole(table: stelae.Table, patience_s: float = PATIENCE_S) -> None:
     """Until every tablet has all its replicas again, and none is behind."""
     until_s = time.monotonic() + patience_s
-    while any(len(each.replicas) < 2 or sum(lag for _, lag in each.replicas) for each in table.tablets()):
+    while not _is_whole(table.tablets()):
         assert time.monotonic() < until_s, "replicas do not come back"
         time.sleep(0.2)
+
+
+def _is_whole(shown: Sequence[stelae.TabletInfo]) -> bool:
+    """What nobody leads is not shown: the tablets must reach from the first row to the last."""
+    is_well = all(len(each.replicas) == 2 and not sum(lag for _, lag in each.replicas) for each in shown)
+    begins, ends = [*(each.start for each in shown), None], [b"", *(each.stop for each in shown)]
+    return is_well and begins == ends
 
 
 # -- what was missed

@@ -30,7 +30,7 @@ from tests.cluster.history import History
 from tests.cluster.machines import Machine
 from tests.cluster.machines import machines as machines_for
 from tests.cluster.proxy import Proxy
-from tests.cluster.test_replicas import is_whole, node_process, process_of, three_nodes
+from tests.cluster.test_replicas import TABLETS, is_whole, node_process, process_of, three_nodes
 from tests.clusters import RealCluster, connected, kill, until
 from tests.effort import HANG_S, long_run, tries
 
@@ -147,14 +147,29 @@ def loaded(directory: Path) -> Iterator[Scene]:
         until(lambda: not db.check().problems)
 
 
+def loaded_tablet(table: stelae.Table) -> stelae.TabletInfo:
+    """The one that the programs write to, once somebody leads it: until then it is not shown."""
+
+    def find() -> stelae.TabletInfo | None:
+        shown = table.tablets()
+        return shown[-1] if len(shown) == TABLETS else None
+
+    found: stelae.TabletInfo = until(find)
+    return found
+
+
 def leader(table: stelae.Table) -> str:
-    return table.tablets()[-1].server
+    return loaded_tablet(table).server
+
+
+def followers(table: stelae.Table) -> list[str]:
+    return [server for server, _ in loaded_tablet(table).replicas]
 
 
 def stop_the_leader(scene: Scene) -> None:
     """For longer than its lease; another leads, and it wakes up."""
     cluster, table, load = scene.cluster, scene.table, scene.load
-    before = table.tablets()[-1]
+    before = loaded_tablet(table)
     stopped = process_of(cluster, before.server)
     send_signal(stopped, signal.SIGSTOP)
     try:
@@ -168,15 +183,16 @@ def stop_the_leader(scene: Scene) -> None:
 
 def _epoch(db: stelae.Database) -> int:
     try:
-        return db.table("t").tablets()[-1].epoch
+        shown = db.table("t").tablets()
+        return shown[-1].epoch if len(shown) == TABLETS else 0
     except Retryable:
         return 0
 
 
 def kill_the_leader(scene: Scene) -> None:
-    before = scene.table.tablets()[-1]
+    before = loaded_tablet(scene.table)
     kill(process_of(scene.cluster, before.server))
-    until(lambda: scene.table.tablets()[-1].epoch > before.epoch)
+    until(lambda: loaded_tablet(scene.table).epoch > before.epoch)
     scene.load.wait_for(20)
 
 
@@ -185,21 +201,21 @@ def _behind_a_proxy(scene: Scene, *, to_target: bool) -> None:
     when it is heard again. Both followers get proxies, and then the leader is killed: the one that leads next makes
     its connection to the other anew."""
     cluster, table, load = scene.cluster, scene.table, scene.load
-    followers = [server for server, _ in table.tablets()[-1].replicas]
+    others = followers(table)
     with ExitStack() as held:
-        proxies = {server: held.enter_context(Proxy(_address(cluster, server))) for server in followers}
+        proxies = {server: held.enter_context(Proxy(_address(cluster, server))) for server in others}
         for server, proxy in proxies.items():
             _rewrite(cluster, server, proxy.address)
         kill_the_leader(scene)
         until(lambda: is_whole(table))
-        (far,) = [server for server in followers if server != leader(table)][:1]
+        (far,) = [server for server in others if server != leader(table)][:1]
         proxies[far].hold_back(to_target=to_target, to_caller=not to_target)
-        until(lambda: far not in dict(table.tablets()[-1].replicas))
+        until(lambda: far not in followers(table))
         load.wait_for(20)
         proxies[far].let_through()
-        until(lambda: far in dict(table.tablets()[-1].replicas))
+        until(lambda: far in followers(table))
         load.wait_for(20)
-        for server in followers:  # they say themselves where they serve, when they are started again
+        for server in others:  # they say themselves where they serve, when they are started again
             kill(process_of(cluster, server))
             until(lambda: is_whole(table))
 
@@ -269,11 +285,11 @@ def fill_the_leaders_disk(scene: Scene) -> None:
 def fill_a_followers_disk(scene: Scene) -> None:
     """It is dropped, and writes go on; it is back when there is room."""
     table = scene.table
-    full = table.tablets()[-1].replicas[0][0]
+    full = followers(table)[0]
     with scene.machines[full].full_disk():
-        _fill_up(scene, lambda: full not in dict(table.tablets()[-1].replicas))
+        _fill_up(scene, lambda: full not in followers(table))
         scene.load.wait_for(20)
-    until(lambda: full in dict(table.tablets()[-1].replicas))
+    until(lambda: full in followers(table))
 
 
 def _set_clock(scene: Scene, server: str, *, ahead_s: float) -> None:
@@ -302,11 +318,11 @@ def set_the_leaders_clock_back(scene: Scene) -> None:
 
 
 def set_a_followers_clock_ahead(scene: Scene) -> None:
-    _set_clock(scene, scene.table.tablets()[-1].replicas[0][0], ahead_s=300.0)
+    _set_clock(scene, followers(scene.table)[0], ahead_s=300.0)
 
 
 def set_a_followers_clock_back(scene: Scene) -> None:
-    _set_clock(scene, scene.table.tablets()[-1].replicas[0][0], ahead_s=-300.0)
+    _set_clock(scene, followers(scene.table)[0], ahead_s=-300.0)
 
 
 def _run_clock(scene: Scene, rate: float) -> None:
