@@ -1,8 +1,9 @@
 """What copies cost, and what they are good for: durable puts with 1, 2 and 3 replicas, how long nobody can write when a
 member is lost, and how long one takes to catch up with what it missed. Beside it etcd, Kudu, Cassandra and Postgres.
 
-    bench_replicas.py [--seconds 2] [--rounds 3] [--callers 1,64] [--many 20000] [--watch 40] [--missed-mb 1000]
+    bench_replicas.py [--seconds 2] [--rounds 3] [--callers 1,64] [--many 20000] [--watch 20] [--missed-mb 1000]
                       [--only puts,lost,catch-up] [--replicas 1,2,3] [--peers etcd,kudu,cassandra,postgres]
+                      [--minutes 15]
 
 Three nodes with one shard each (`stelae up`); a write needs 1 of 1 replica, 2 of 2, 2 of 3. Each peer has three members
 on the same disk, and a put has been synced by two of the three at least when it returns: etcd always; Kudu with three
@@ -12,7 +13,8 @@ standbys of which one must have synced (synchronous_commit=on, synchronous_stand
 
 Lost is the member that leads, killed with -9 (ours: with its node) or stopped (SIGSTOP) while one caller puts row after
 row; shown is the longest time without a put that succeeded. Cassandra has no leader: any member. Postgres elects none
-by itself, so nothing is shown.
+by itself, so nothing is shown. What a member misses is as much as is asked for, or what is written in a minute. What
+has not been begun when the minutes are over is named, and not done.
 
 Peers are installed by whoever runs this: `postgres` and `etcd` on PATH; --kudu, --cassandra; the Python packages
 `psycopg[binary]`, `JPype1` and `cassandra-driver`; Java 17. What cannot be run is named, with the reason, and the rest
@@ -62,7 +64,9 @@ SINGLE_MAX = 1.5
 """A single put may take so many times what that of the fastest peer does."""
 _OURS = "ours, 2 of 3 replicas"
 _BEFORE_S = 2.0
-_MISSED_S_MAX = 300.0
+_MISSED_S_MAX = 60.0
+_PART_S_MAX = {PUTS: 60.0, LOST: 80.0, CATCH_UP: 180.0}
+"""What each takes at most, as a rule: as much must be left of the time to begin it."""
 _AGAIN_S = 5.0
 _NO_LAG = {
     "kudu": "its client does not say how far a replica is behind",
@@ -212,21 +216,30 @@ def measure(
     contender: Contender, said: argparse.Namespace, refusals: list[Refusal], replicas: int, found: dict[str, Any]
 ) -> None:
     """Added to `found`, by what was done: loads, seconds without service, seconds to catch up."""
-    if PUTS in said.only:
+    title = contender.server.title
+
+    def is_next(part: str) -> bool:
+        """Whether it is asked for, and there is time for it."""
+        is_wanted = part in said.only and (part == PUTS or replicas == 3)
+        if is_wanted and time.monotonic() + _PART_S_MAX[part] > said.until_s:
+            refusals.append(Refusal(f"{title}, {part}", f"too little was left of {said.minutes:g} minutes"))
+            return False
+        return is_wanted
+
+    if is_next(PUTS):
         contender.tell(_put_many, said.rounds, said.many)  # the first one opens connections: it does not count
         for round_ in range(said.rounds):
             for callers in said.callers:
                 load = contender.tell(_drive, callers, said.seconds)
                 _add(found, f"put, {callers} at once" if callers > 1 else "put", load)
             _add(found, f"put_many of {said.many:,}", contender.tell(_put_many, round_, said.many))
-    title = contender.server.title
-    if LOST in said.only and replicas == 3:
+    if is_next(LOST):
         if contender.kind == "postgres":
             refusals.append(Refusal(f"{title}, a lost member", "it does not choose another primary by itself"))
         else:
             for how in ("killed", "stopped"):
                 found[f"the leader is {how}"] = time_lost(contender, how == "killed", said.watch)
-    if CATCH_UP in said.only and replicas == 3:
+    if is_next(CATCH_UP):
         if contender.kind in _NO_LAG:
             refusals.append(Refusal(f"{title}, catching up", _NO_LAG[contender.kind]))
         else:
@@ -315,13 +328,15 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--callers", type=numbers, default=[1, 64], help="at once: 1,64")
     parser.add_argument("--many", type=int, default=20_000, help="rows of a put_many")
-    parser.add_argument("--watch", type=float, default=40.0, help="seconds for which puts go on after a member is lost")
+    parser.add_argument("--watch", type=float, default=20.0, help="seconds for which puts go on after a member is lost")
     parser.add_argument("--missed-mb", type=int, default=1_000, help="what a member misses")
+    parser.add_argument("--minutes", type=float, default=15.0, help="nothing is begun that would end later")
     parser.add_argument("--replicas", type=numbers, default=[1, 2, 3], help="of ours")
     parser.add_argument("--only", type=words, default=[PUTS, LOST, CATCH_UP], help="some of puts,lost,catch-up")
     parser.add_argument("--peers", type=words, default=list(PEERS), help=f"some of {','.join(PEERS)}; '' for none")
     add_homes(parser, "kudu", "cassandra")
     found = parser.parse_args(arguments)
+    found.until_s = time.monotonic() + 60.0 * found.minutes
     for option, choices in (("peers", PEERS), ("only", (PUTS, LOST, CATCH_UP)), ("replicas", tuple(NEEDED))):
         if unknown := [str(each) for each in getattr(found, option) if each not in choices]:
             parser.error(f"--{option}: there is no {', '.join(unknown)}; choose from {', '.join(map(str, choices))}")

@@ -16,4 +16,6 @@ def start_java(classpath: Sequence[str], *flags: str) -> Any:
         jpype.startJVM(*flags, classpath=list(classpath), convertStrings=False)
     except Exception as error:
         raise PeerFailed(f"Java does not start: {error}") from error
+    # What a client says of members that are away is no news to who takes them away.
+    jpype.JClass("java.util.logging.LogManager").getLogManager().reset()
     return jpype

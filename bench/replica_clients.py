@@ -91,7 +91,7 @@ class EtcdMembers(EtcdTasks, Copies):
     async def _put_many(self, rows: list[tuple[bytes, bytes]]) -> None:
         """As many transactions at once as put rows one by one, each of as many rows as fit."""
         limit = asyncio.Semaphore(_AT_ONCE)
-        async with grpc_module().aio.insecure_channel(self.endpoint) as channel:
+        async with grpc_module().aio.insecure_channel(f"{HOST}:{leader_of(self._endpoints)}") as channel:
             txns = stub_of(channel, TXN)
 
             async def put(at: int) -> None:

@@ -25,7 +25,7 @@ from spark_peers import PeerFailed
 
 HOST = "127.0.0.1"
 LOG_CHARS = 300
-_START_S_MAX = 60.0
+_START_S_MAX = 180.0
 _STOP_S_MAX = 30.0
 _LOOK_S = 0.05
 _ANSWER_S_MAX = 1_800.0

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -50,8 +50,10 @@ def until(what: Callable[[], Any]) -> Any:
     return found
 
 
-def run_stelae(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, which must end with that code."""
+def run_stelae(
+    *words: str | Path, code: int = 0, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, which must end with that code. `environment`: None: as this one's."""
     done = subprocess.run(
         [*PROGRAM, *map(str, words)],
         capture_output=True,
@@ -59,6 +61,7 @@ def run_stelae(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess
         check=False,
         timeout=HANG_S,
         stdin=subprocess.DEVNULL,
+        env=environment,
     )
     assert done.returncode == code, (words, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
@@ -90,10 +93,11 @@ def connected(address: str, timeout_s: float) -> stelae.Database:
 
 
 class RealCluster:
-    """In one directory. `port`: its master's."""
+    """In one directory. `port`: its master's. `environment`: of its processes; None: as this one's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self.directory = directory
+        self._environment = environment
         self.port = free_port()
         self.seen: set[ProcessMark] = set()
 
@@ -103,7 +107,8 @@ class RealCluster:
 
     def up(self, *words: str) -> dict[str, Any]:
         """Its status, once it serves."""
-        run_stelae("up", "--dir", self.directory, "--port", str(self.port), "--detach", *words)
+        common = ("up", "--dir", self.directory, "--port", str(self.port), "--detach")
+        run_stelae(*common, *words, environment=self._environment)
         return self.status()
 
     def down(self) -> None:
@@ -165,8 +170,8 @@ def mark_of(pid: int) -> ProcessMark:
 
 
 @contextmanager
-def real_cluster(directory: Path) -> Iterator[RealCluster]:
-    cluster = RealCluster(directory)
+def real_cluster(directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[RealCluster]:
+    cluster = RealCluster(directory, environment)
     try:
         yield cluster
     finally:

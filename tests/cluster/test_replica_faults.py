@@ -1,13 +1,14 @@
-"""Three nodes with three replicas, as real processes, while one of them is stopped, or nobody hears of it, or two are
-dead. What programs were told is judged as in the simulated cluster."""
+"""Three nodes with three replicas, as real processes, while one of them is stopped, or nobody hears of it, or its disk
+is full, or its clock is wrong, or two are dead. What programs were told is judged as in the simulated cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -19,13 +20,17 @@ import pytest
 import stelae
 from stelae.adapters.liveness import send_signal, wait_for_end
 from stelae.aio import AsyncTable
+from stelae.launch.access import Access
+from stelae.launch.looking import ClusterMasters
 from stelae.launch.metastores import metastore_place, open_metastore
-from stelae.model.errors import Retryable, Unavailable, UnknownOutcome
+from stelae.model.errors import DiskFull, PartialWrite, Retryable, Unavailable, UnknownOutcome
 from stelae.ports.metastore import Metastore, PutKey
 from stelae.registry.incarnations import ShardLife, life_key, read_lives
 from tests.cluster.history import History
+from tests.cluster.machines import Machine
+from tests.cluster.machines import machines as machines_for
 from tests.cluster.proxy import Proxy
-from tests.cluster.test_replicas import is_whole, node_process, process_of, three_nodes
+from tests.cluster.test_replicas import TABLETS, is_whole, node_process, process_of, three_nodes
 from tests.clusters import RealCluster, connected, kill, until
 from tests.effort import HANG_S, long_run, tries
 
@@ -33,6 +38,7 @@ T = TypeVar("T")
 
 ROWS = (1_000, 2_000, 3_000)
 COUNTER = 4_000
+BULK = 20_000
 WORKERS = 3
 SOON_S = 3.0
 
@@ -113,13 +119,25 @@ def _count(table: stelae.Table) -> int:
     return int(table.increment(COUNTER, {"v": 1})["v"])
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`machines`: what each shard runs on, by its name."""
+
+    cluster: RealCluster
+    machines: Mapping[str, Machine]
+    table: stelae.Table
+    load: Load
+
+
 @contextmanager
-def loaded(directory: Path) -> Iterator[tuple[RealCluster, stelae.Table, Load]]:
+def loaded(directory: Path) -> Iterator[Scene]:
     """When it ends, all is healed: the table gets whole, and nothing is wrong with what was told."""
-    with three_nodes(directory) as (cluster, db, table):
+    with ExitStack() as held:
+        machines, environment = held.enter_context(machines_for(directory, 3))
+        cluster, db, table = held.enter_context(three_nodes(directory, environment))
         load = Load(cluster)
         load.wait_for(20)
-        yield cluster, table, load
+        yield Scene(cluster, machines, table, load)
         load.wait_for(20)
         until(lambda: is_whole(table))
         load.end()
@@ -129,13 +147,29 @@ def loaded(directory: Path) -> Iterator[tuple[RealCluster, stelae.Table, Load]]:
         until(lambda: not db.check().problems)
 
 
+def loaded_tablet(table: stelae.Table) -> stelae.TabletInfo:
+    """The one that the programs write to, once somebody leads it: until then it is not shown."""
+
+    def find() -> stelae.TabletInfo | None:
+        shown = table.tablets()
+        return shown[-1] if len(shown) == TABLETS else None
+
+    found: stelae.TabletInfo = until(find)
+    return found
+
+
 def leader(table: stelae.Table) -> str:
-    return table.tablets()[-1].server
+    return loaded_tablet(table).server
 
 
-def stop_the_leader(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
+def followers(table: stelae.Table) -> list[str]:
+    return [server for server, _ in loaded_tablet(table).replicas]
+
+
+def stop_the_leader(scene: Scene) -> None:
     """For longer than its lease; another leads, and it wakes up."""
-    before = table.tablets()[-1]
+    cluster, table, load = scene.cluster, scene.table, scene.load
+    before = loaded_tablet(table)
     stopped = process_of(cluster, before.server)
     send_signal(stopped, signal.SIGSTOP)
     try:
@@ -149,47 +183,49 @@ def stop_the_leader(cluster: RealCluster, table: stelae.Table, load: Load) -> No
 
 def _epoch(db: stelae.Database) -> int:
     try:
-        return db.table("t").tablets()[-1].epoch
+        shown = db.table("t").tablets()
+        return shown[-1].epoch if len(shown) == TABLETS else 0
     except Retryable:
         return 0
 
 
-def kill_the_leader(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
-    before = table.tablets()[-1]
-    kill(process_of(cluster, before.server))
-    until(lambda: table.tablets()[-1].epoch > before.epoch)
-    load.wait_for(20)
+def kill_the_leader(scene: Scene) -> None:
+    before = loaded_tablet(scene.table)
+    kill(process_of(scene.cluster, before.server))
+    until(lambda: loaded_tablet(scene.table).epoch > before.epoch)
+    scene.load.wait_for(20)
 
 
-def _behind_a_proxy(cluster: RealCluster, table: stelae.Table, load: Load, *, to_target: bool) -> None:
+def _behind_a_proxy(scene: Scene, *, to_target: bool) -> None:
     """Nobody reaches a follower, which reaches the others, or nobody hears what it answers: it is dropped, and is back
     when it is heard again. Both followers get proxies, and then the leader is killed: the one that leads next makes
     its connection to the other anew."""
-    followers = [server for server, _ in table.tablets()[-1].replicas]
+    cluster, table, load = scene.cluster, scene.table, scene.load
+    others = followers(table)
     with ExitStack() as held:
-        proxies = {server: held.enter_context(Proxy(_address(cluster, server))) for server in followers}
+        proxies = {server: held.enter_context(Proxy(_address(cluster, server))) for server in others}
         for server, proxy in proxies.items():
             _rewrite(cluster, server, proxy.address)
-        kill_the_leader(cluster, table, load)
+        kill_the_leader(scene)
         until(lambda: is_whole(table))
-        (far,) = [server for server in followers if server != leader(table)][:1]
+        (far,) = [server for server in others if server != leader(table)][:1]
         proxies[far].hold_back(to_target=to_target, to_caller=not to_target)
-        until(lambda: far not in dict(table.tablets()[-1].replicas))
+        until(lambda: far not in followers(table))
         load.wait_for(20)
         proxies[far].let_through()
-        until(lambda: far in dict(table.tablets()[-1].replicas))
+        until(lambda: far in followers(table))
         load.wait_for(20)
-        for server in followers:  # they say themselves where they serve, when they are started again
+        for server in others:  # they say themselves where they serve, when they are started again
             kill(process_of(cluster, server))
             until(lambda: is_whole(table))
 
 
-def cut_off_a_follower(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
-    _behind_a_proxy(cluster, table, load, to_target=True)
+def cut_off_a_follower(scene: Scene) -> None:
+    _behind_a_proxy(scene, to_target=True)
 
 
-def lose_what_a_follower_answers(cluster: RealCluster, table: stelae.Table, load: Load) -> None:
-    _behind_a_proxy(cluster, table, load, to_target=False)
+def lose_what_a_follower_answers(scene: Scene) -> None:
+    _behind_a_proxy(scene, to_target=False)
 
 
 def _address(cluster: RealCluster, server: str) -> str:
@@ -222,32 +258,127 @@ def _in_metastore(cluster: RealCluster, job: Callable[[Metastore], Awaitable[T]]
     return asyncio.run(do())
 
 
-FAULTS: list[Callable[[RealCluster, stelae.Table, Load], None]] = [
+def _fill_up(scene: Scene, is_enough: Callable[[], bool]) -> str:
+    """Write until that is so, or a write is refused because a disk is full: the words."""
+    with connected(scene.cluster.address, SOON_S) as hasty:
+        mine, first = hasty.table("t"), BULK
+        while not is_enough():
+            try:
+                mine.put_many([{"k": row, "v": row} for row in range(first, first + BULK)])
+            except DiskFull as error:
+                return str(error)
+            except (Retryable, UnknownOutcome, PartialWrite):
+                continue
+            first += BULK
+    return ""
+
+
+def fill_the_leaders_disk(scene: Scene) -> None:
+    table, full = scene.table, leader(scene.table)
+    with scene.machines[full].full_disk():
+        words = _fill_up(scene, lambda: leader(table) != full)
+        assert "No space left" in words or leader(table) != full
+        assert table.get(ROWS[0]) is not None
+    scene.load.wait_for(20)
+
+
+def fill_a_followers_disk(scene: Scene) -> None:
+    """It is dropped, and writes go on; it is back when there is room."""
+    table = scene.table
+    full = followers(table)[0]
+    with scene.machines[full].full_disk():
+        _fill_up(scene, lambda: full not in followers(table))
+        scene.load.wait_for(20)
+    until(lambda: full in followers(table))
+
+
+def _set_clock(scene: Scene, server: str, *, ahead_s: float) -> None:
+    scene.machines[server].set_clock(ahead_s=ahead_s)
+    try:
+        until(lambda: server in _with_wrong_clocks(scene.cluster))
+        scene.load.wait_for(20)
+    finally:
+        scene.machines[server].set_clock()
+    until(lambda: not _with_wrong_clocks(scene.cluster))
+    scene.load.wait_for(20)
+
+
+def _with_wrong_clocks(cluster: RealCluster) -> list[str]:
+    """Those of which the cluster says that they get no new tablets because of their clocks."""
+    late = ClusterMasters(cluster.address, Access(), "", HANG_S).look().late
+    return [each.what for each in late if "its clock is" in each.words]
+
+
+def set_the_leaders_clock_ahead(scene: Scene) -> None:
+    _set_clock(scene, leader(scene.table), ahead_s=300.0)
+
+
+def set_the_leaders_clock_back(scene: Scene) -> None:
+    _set_clock(scene, leader(scene.table), ahead_s=-300.0)
+
+
+def set_a_followers_clock_ahead(scene: Scene) -> None:
+    _set_clock(scene, followers(scene.table)[0], ahead_s=300.0)
+
+
+def set_a_followers_clock_back(scene: Scene) -> None:
+    _set_clock(scene, followers(scene.table)[0], ahead_s=-300.0)
+
+
+def _run_clock(scene: Scene, rate: float) -> None:
+    """The leader's clocks go at another rate, within what leases allow for, while it is stopped, and killed."""
+    machine = scene.machines[leader(scene.table)]
+    machine.set_clock(rate=rate)
+    try:
+        scene.load.wait_for(20)
+        stop_the_leader(scene)
+        until(lambda: is_whole(scene.table))
+        kill_the_leader(scene)
+    finally:
+        machine.set_clock()
+
+
+def run_the_leaders_clock_fast(scene: Scene) -> None:
+    _run_clock(scene, 1.08)
+
+
+def run_the_leaders_clock_slowly(scene: Scene) -> None:
+    _run_clock(scene, 0.92)
+
+
+FAULTS: list[Callable[[Scene], None]] = [
     stop_the_leader,
     cut_off_a_follower,
     lose_what_a_follower_answers,
     kill_the_leader,
+    fill_the_leaders_disk,
+    fill_a_followers_disk,
+    set_the_leaders_clock_ahead,
+    set_the_leaders_clock_back,
+    set_a_followers_clock_ahead,
+    set_a_followers_clock_back,
+    run_the_leaders_clock_fast,
+    run_the_leaders_clock_slowly,
 ]
+IN_EVERY_RUN = (stop_the_leader, fill_the_leaders_disk, set_the_leaders_clock_ahead, run_the_leaders_clock_slowly)
 
 
 @pytest.mark.parametrize(
     "fault",
-    [FAULTS[0], *(pytest.param(fault, marks=long_run) for fault in FAULTS[1:3])],
+    [fault if fault in IN_EVERY_RUN else pytest.param(fault, marks=long_run) for fault in FAULTS],
     ids=lambda fault: fault.__name__,
 )
-def test_nothing_is_lost_and_nothing_old_is_read(
-    tmp_path: Path, fault: Callable[[RealCluster, stelae.Table, Load], None]
-) -> None:
-    with loaded(tmp_path) as (cluster, table, load):
-        fault(cluster, table, load)
+def test_nothing_is_lost_and_nothing_old_is_read(tmp_path: Path, fault: Callable[[Scene], None]) -> None:
+    with loaded(tmp_path) as scene:
+        fault(scene)
 
 
 @long_run
 def test_nothing_is_lost_in_many_rounds(tmp_path: Path) -> None:
-    with loaded(tmp_path) as (cluster, table, load):
+    with loaded(tmp_path) as scene:
         for round_ in range(tries(2)):
-            FAULTS[round_ % len(FAULTS)](cluster, table, load)
-            until(lambda: is_whole(table))
+            FAULTS[round_ % len(FAULTS)](scene)
+            until(lambda: is_whole(scene.table))
 
 
 @long_run

@@ -147,6 +147,13 @@ def test_the_greatest_place_leads() -> None:
     assert choose_leader(record, {A: said(4, 2), B: said(4, 1), C: said(4, 3)}, 2) == (C, (A, B, C))
 
 
+def test_a_server_whose_clock_is_wrong_leads_only_if_no_other_answers() -> None:
+    record, answers = record_of(A, B, C, server="n1/0"), {A: said(4, 3), B: said(4, 2), C: said(4, 2)}
+    chosen = choose_leader(record, answers, 2, wrong={"n1/0", "n2/0"})
+    assert chosen == (C, (A, B, C))
+    assert choose_leader(record, {A: said(4, 3)}, 2, wrong={"n1/0"}) == (A, (A, B, C))
+
+
 def test_of_equal_places_the_leader_before_stays() -> None:
     answers = {A: said(4, 2), B: said(4, 2), C: said(4, 2)}
     for server in ("n1/0", "n2/0", "n3/0"):

@@ -7,6 +7,7 @@ import pytest
 from stelae.model.errors import ClockTooFarAhead, Deposed
 from stelae.model.hybrid import HybridClock, pack
 from stelae.model.ids import Txn
+from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatMessage
 from stelae.registry.senders import Sender
 from stelae.service.messages import NothingMessage
 
@@ -30,6 +31,14 @@ def test_a_clock_that_cannot_be_right_is_not_followed() -> None:
     far.tick()
     with pytest.raises(ClockTooFarAhead):
         here.hear(wrong.sign(NothingMessage()))
+    assert clock.tick() < pack(2_000, 0)
+
+
+def test_the_heartbeat_of_a_clock_that_cannot_be_right_is_heard_and_the_clock_is_not_followed() -> None:
+    wrong, far = sender("shard", 10**9)
+    here, clock = sender("master", 1_000)
+    far.tick()
+    here.hear(wrong.sign(HeartbeatMessage(Heartbeat("shard", 1, 1, 10**9, 1))))
     assert clock.tick() < pack(2_000, 0)
 
 

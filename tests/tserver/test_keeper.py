@@ -8,16 +8,22 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from stelae.format.log.copies import ReplicaKept, copy_record
 from stelae.model.errors import DiskFull, NotFound, SnapshotTooOld, Unavailable
 from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Row, TableId, TabletId, Txn
 from stelae.registry.known_tables import TableRules
+from stelae.registry.replication.appending import AppendPart
 from stelae.service.tables import AlterAsk
+from stelae.storage.log.wal import WalSettings
+from stelae.storage.replicas.replica import NOWHERE
 from stelae.storage.upkeep.picker import PickerSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.tserver import short_log
 from stelae.tserver.keeper import Keeper
+from stelae.tserver.replication.following import Following
 from tests.assembly.worlds import SETTINGS
+from tests.storage.replicas.records import TABLE, TABLET, block, config, config_bytes
 from tests.tserver.stores import Place, row
 
 QUIET = structs.replace(
@@ -378,3 +384,28 @@ def test_horizons_of_tables_that_are_gone_go(place: Place) -> None:
     assert [entry.key for entry in read.entries] == [f"horizon/{other.id:016x}"]
     with pytest.raises(NotFound):
         place.store.info(info.id)
+
+
+# -- what leaders elsewhere have flushed
+
+
+def test_the_log_of_a_shard_that_only_follows_does_not_grow_while_leaders_flush() -> None:
+    place = Place(settings=replace(QUIET, shard=replace(QUIET.shard, log=WalSettings(segment_bytes_max=4_096))))
+    shard, following, kept = place.server.shard, Following(place.server.shard), keeper(place)
+    while kept.compact_step():
+        continue
+    whole = ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config_bytes(), ())
+    following.host(TABLE, TABLET, 1, whole)
+    sizes, index = [], 0
+    for _ in range(20):
+        for _ in range(10):
+            sent = [block(1, index + 1, bytes(1_000)), config(1, index + 2, stable=index + 1)]
+            prev = (1 if index else 0, index)
+            part = AppendPart(TABLET, TABLE, 1, prev, index)
+            following.append([part], [[copy_record(record) for record in sent]])
+            index += 2
+        kept.compact_step()
+        sizes.append(len(shard.segments()))
+    assert max(sizes) <= 2 * sizes[0] + 10, sizes
+    assert len(shard.replicas[TABLET].tail) < 5
+    place.close()

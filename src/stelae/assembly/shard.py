@@ -26,6 +26,7 @@ from stelae.registry.wires.finding import ShardFinder
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
 from stelae.tserver.lease.leasing import Leasing, resume
+from stelae.tserver.lease.steadiness import SteadyClock
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
@@ -72,8 +73,8 @@ def open_shard(
     found has proved good, before anything is changed; `deposed`, on the loop, when another process has begun to be this
     shard: this one is of no use any more. Blocking: not for the loop's thread."""
     run, store, identity = ports.loop.run, ports.metastore, settings.identity
-    counts = EventCounts()
-    tell, time = Listeners(counts, listener, on_failure=note_failure), HybridClock(ports.clock.wall_ms)
+    counts, clock = EventCounts(), SteadyClock(ports.clock)
+    tell, time = Listeners(counts, listener, on_failure=note_failure), HybridClock(clock.wall_ms)
     place = f"shard {identity.name}"
     mark = run(mark_store(store, ports.rng, is_cluster=True))
     run(check_shard(store, identity, holds_alone(run(read_tablets(store)), identity.name)))
@@ -87,14 +88,13 @@ def open_shard(
         run(find.guard())
         master = make_peer(ports, "the master", me, find, sender.sign)
         to_master = RemoteMasterLink(master, store, ports.loop, ports.clock)
-        fenced = FencedStore(store, fence)
-        local = local_prefix(identity.node, identity.number)
+        fenced, local = FencedStore(store, fence), local_prefix(identity.node, identity.number)
         if fence.is_new_log:
             noted = PutKey(log_key(identity.node, identity.number), identity.log.encode())
             run(fenced.txn([], [DeletePrefix(local), noted]))  # what it kept was about the log that it had
         own = PrefixedStore(fenced, local)
         server_ports = ServerPorts(
-            world.logs, world.blobs, own, ports.clock, time, ports.rng, ports.loop, world.reading, fenced
+            world.logs, world.blobs, own, clock, time, ports.rng, ports.loop, world.reading, fenced
         )
         kept = (settings.fragments, mark.token, settings.shard, settings.pins_wait_s)
         server_settings = ServerSettings(identity.name, place, *kept, is_alone=False, log=identity.log)
@@ -103,7 +103,7 @@ def open_shard(
     except BaseException:
         run(catalog.close())
         raise
-    lease = Leasing(fenced, fence, left, ports.clock, time, server.shard.wal, settings.lease_s, tell, deposed)
+    lease = Leasing(fenced, fence, left, clock, time, server.shard.wal, settings.lease_s, tell, deposed)
     known = (mark, catalog, fence, lease, sender, to_master, server, counts)
 
     def open_peer(shard: str) -> Peer:
@@ -111,6 +111,6 @@ def open_shard(
 
     streams = Streams(server.shard, ports.clock, open_peer, master)
     return ClusterShard(
-        ShardParts(store, ports.loop, *known, ports.clock, tell, streams, settings.release),
+        ShardParts(store, ports.loop, *known, ports.clock, clock, tell, streams, settings.release),
         lambda shard, at: serve_process(ports, settings.process, me, shard, OPERATIONS, at, tell, sender, lease.doubt),
     )

@@ -78,6 +78,11 @@ class Descriptors:
         """None: it was not heard of in this term."""
         return self._known.get(server)
 
+    def is_off(self, server: str) -> bool:
+        """Whether its clock is known to be too far from the master's."""
+        found = self._known.get(server)
+        return found is not None and found.is_off
+
     def forget(self, server: str) -> None:
         """It is no server any more."""
         self._known.pop(server, None)
@@ -90,6 +95,6 @@ class Descriptors:
         """Those of the servers that new tablets may be put on: none whose clock is off, and no silent one if there are
         others. If all are silent it is more likely that nobody was heard, by a busy machine say, than that all are
         gone."""
-        right = [server for server in servers if not (server in self._known and self._known[server].is_off)]
+        right = [server for server in servers if not self.is_off(server)]
         heard = [server for server in right if not (server in self._known and self._known[server].is_silent(now_s))]
         return tuple(heard or right)

@@ -14,9 +14,10 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.model.errors import Deposed
+from stelae.model.errors import ClockTooFarAhead, Deposed
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Txn
+from stelae.registry.masters.heartbeats import HeartbeatMessage
 from stelae.service.messages import Request
 
 Q = TypeVar("Q", bound=Request)
@@ -57,9 +58,14 @@ class Sender:
 
     def hear(self, request: Request) -> None:
         """Before anything is done about a request. Deposed if it was sent by, or in the name of, a master that another
-        one has followed; ClockTooFarAhead if its sender's clock cannot be right. Clients say nothing of themselves."""
+        one has followed; ClockTooFarAhead if its sender's clock cannot be right, unless it is a heartbeat: it is how
+        that is found out, and said. Clients say nothing of themselves."""
         if request.guard:
             self.check_guard(request.guard, request.sender)
             self.note_guard(request.guard)
         if request.clock > self._clock.last:
-            self._clock.merge(Txn(request.clock))
+            try:
+                self._clock.merge(Txn(request.clock))
+            except ClockTooFarAhead:
+                if not isinstance(request, HeartbeatMessage):
+                    raise

@@ -45,6 +45,7 @@ from stelae.storage.tablet.splitting import size_of
 from stelae.tserver.checking import TabletsRecorded
 from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.lease.leasing import Leasing
+from stelae.tserver.lease.steadiness import SteadyClock
 from stelae.tserver.links import RemoteMasterLink
 from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.replication.streams import Streams
@@ -67,7 +68,8 @@ master, and a schema is never newer than the tablets that are read by it."""
 
 
 class ShardParts(msgspec.Struct, frozen=True):
-    """What a shard is made of, all opened already. `fence`: which shard of the cluster it is, in this life."""
+    """What a shard is made of, all opened already. `fence`: which shard of the cluster it is, in this life. `clock`:
+    the machine's, which the master is told of; `steady`: the one that the shard goes by."""
 
     metastore: Metastore
     loop: Loop
@@ -80,6 +82,7 @@ class ShardParts(msgspec.Struct, frozen=True):
     server: TabletServer
     counts: EventCounts
     clock: Clock
+    steady: SteadyClock
     tell: Listener
     streams: Streams
     release: str = ""
@@ -127,7 +130,8 @@ class ClusterShard:
         registration = Registration(life.node, life.address, parts.release)
         writer = HeartbeatWriter(parts.fence.name, life.incarnation, registration)
         self._run(parts.streams.start())
-        self._heartbeats = Heartbeats(writer, self._look, parts.to_master.send_heartbeat, parts.tell)
+        send, believe = parts.to_master.send_heartbeat, parts.steady.believe
+        self._heartbeats = Heartbeats(writer, self._look, send, parts.tell, believe)
         self._run(self._heartbeats.start())
         return life
 
@@ -136,7 +140,8 @@ class ClusterShard:
         shard = self.server.shard
         log_bytes = sum(segment.size_bytes for segment in shard.segments())
         tablets, catalog = self.server.control.glance(), self.catalog.latest.version
-        return ShardNow(self._parts.clock.wall_ms(), catalog, tablets, log_bytes, shard.unflushed_bytes())
+        leapt_ms, wall_ms = self._parts.steady.leapt_ms, self._parts.clock.wall_ms()
+        return ShardNow(wall_ms, catalog, tablets, log_bytes, shard.unflushed_bytes(), leapt_ms)
 
     # -- what clients ask besides what the server does itself
 

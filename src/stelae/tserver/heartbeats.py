@@ -18,13 +18,15 @@ Send = Callable[[Heartbeat], Awaitable[HeartbeatAnswer]]
 
 
 class ShardNow(msgspec.Struct, frozen=True):
-    """What there is to tell of a shard at one moment."""
+    """What there is to tell of a shard at one moment. `leapt_ms`: how far its machine's clock has leapt, which is not
+    believed yet."""
 
     wall_ms: int
     catalog: int
     tablets: Mapping[TabletId, ReportedTablet]
     log_bytes: int = 0
     unflushed_bytes: int = 0
+    leapt_ms: int = 0
 
 
 class HeartbeatWriter:
@@ -68,13 +70,22 @@ class HeartbeatWriter:
 
 
 class Heartbeats:
-    """For the tasks of one event loop. `look` must not wait."""
+    """For the tasks of one event loop. `look` must not wait. `believe` is called with how far the clock has leapt that
+    a master has found right."""
 
-    def __init__(self, writer: HeartbeatWriter, look: Callable[[], ShardNow], send: Send, tell: Listener) -> None:
+    def __init__(
+        self,
+        writer: HeartbeatWriter,
+        look: Callable[[], ShardNow],
+        send: Send,
+        tell: Listener,
+        believe: Callable[[int], None],
+    ) -> None:
         self._writer = writer
         self._look = look
         self._send = send
         self._tell = tell
+        self._believe = believe
         self._is_off = False
         self._task: asyncio.Task[None] | None = None
 
@@ -101,6 +112,8 @@ class Heartbeats:
             self._writer.take_failure()
             raise
         self._writer.take(beat, now, answer)
+        if not (answer.clock_off_ms or answer.is_late):
+            self._believe(now.leapt_ms)
         if answer.clock_off_ms and not self._is_off:
             self._tell(ClockIsOff(beat.server, answer.clock_off_ms))
         self._is_off = bool(answer.clock_off_ms)

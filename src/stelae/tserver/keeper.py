@@ -102,6 +102,8 @@ class Keeper:
         self._saved: dict[TableId, Txn] = {}
         self._unsaved = False
         self._garbage = True
+        self._segments_left = _SEGMENTS_MAX
+        """So many the log had, at least, when it was shortened by what leaders elsewhere have flushed."""
         self._log_end = shard.wal.end
         """Where the log ended when there was last nothing to do."""
 
@@ -117,15 +119,18 @@ class Keeper:
             )
             return True
         if self._unsaved:
-            self._upkeep.save()
-            self._upkeep.collect_log()
-            if len(self._shard.segments()) > _SEGMENTS_MAX:
-                # A few META rows must not hold the log of everybody.
-                self._flushing.flush(META1)
-                self._flushing.flush(META0)
-                self._upkeep.collect_log()
+            self._let_log_go()
             self._unsaved = False
         return False
+
+    def _let_log_go(self) -> None:
+        self._upkeep.save()
+        self._upkeep.collect_log()
+        if len(self._shard.segments()) > _SEGMENTS_MAX:
+            # A few META rows must not hold the log of everybody.
+            self._flushing.flush(META1)
+            self._flushing.flush(META0)
+            self._upkeep.collect_log()
 
     # -- compaction
 
@@ -191,6 +196,7 @@ class Keeper:
         else:
             self._upkeep.tidy_trash()
             self._shorten_idle_log()
+            self._shorten_followed_log()
         return False
 
     def _shorten_idle_log(self) -> None:
@@ -199,6 +205,14 @@ class Keeper:
         if end == self._log_end and is_log_long(self._shard):
             self._flushing.flush_down_to(0)
             collect_all_log(self._shard, self._upkeep)
+
+    def _shorten_followed_log(self) -> None:
+        """What leaders elsewhere have flushed goes from the log here, too: a shard that follows has nothing to flush,
+        and would keep all of it for as long as they are written to. Done when the log has doubled, since what is left
+        of the replicas is written anew."""
+        if self._shard.replicas and len(self._shard.segments()) > 2 * self._segments_left:
+            self._let_log_go()
+            self._segments_left = max(_SEGMENTS_MAX, len(self._shard.segments()))
 
     def note_garbage(self) -> None:
         """Some files may not be needed any more: collect them when there is nothing left to compact."""

@@ -131,6 +131,22 @@ def test_a_tablet_opens_with_a_new_member_in_the_place_of_one_that_is_gone_for_g
     assert version_of(leader) == SCHEMA.version
 
 
+def test_a_replica_that_is_no_member_yet_is_behind_though_it_lacks_nothing(leader: Leader) -> None:
+    """Whoever takes nodes away one after the other waits until none is behind."""
+    leader.lead(2)
+    leader.answer()
+    leader.leading.add([(TABLET, 2, "new/0@log")])
+    led = leader.leading.led[TABLET]
+    with leader.engine.shard.lock:
+        for member in led.others.values():
+            member.matched = Index(led.quorum.here)
+    assert leader.leading.behind(TABLET) == (("new/0@log", 1), ("other", 0))
+    leader.leading.look(0.0, 3.0, 9.0)
+    assert leader.leading.behind(TABLET) == (("new/0@log", 1), ("other", 0)), "it is waited for, and not recorded"
+    leader.leading.take_members(MembersNow(TABLET, 2, ("me", "other", "new/0@log")))
+    assert leader.leading.behind(TABLET) == (("new/0@log", 0), ("other", 0))
+
+
 def test_a_member_that_has_nothing_is_asked_again_only_when_members_are_looked_at(leader: Leader) -> None:
     """It answers at once, and would be asked without a pause."""
     leader.lead(2)

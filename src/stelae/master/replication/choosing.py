@@ -82,11 +82,12 @@ def choose_leader(
     min_replicas: int,
     drained: Collection[str] = (),
     leading: Mapping[str, int] = {},
+    wrong: Collection[str] = (),
 ) -> tuple[str, tuple[str, ...]] | None:
     """Which replica leads a tablet next, and which members it has then; None: none can. `answers`: what those members
     have said that answered. Those that did not are left out, if enough remain. The greatest place leads; if several
     have that, none on a server that is `drained`, if there is another, and the one whose server leads least
-    (`leading`).
+    (`leading`). A server whose clock is `wrong` leads only if no other can: the others refuse what it sends.
 
     If the leader has resigned it has said up to where all members have its records, and that was all that was ever
     acknowledged: so any other that has as much may lead, though the one that resigned has more."""
@@ -101,9 +102,10 @@ def choose_leader(
         if resigned and each not in resigned and server_of(each) not in drained and said.last[1] >= least
     }
 
-    def rank(each: str) -> tuple[tuple[int, int], bool, bool, int, str]:
-        server = server_of(each)
-        return found[each].last, server not in drained, server == record.server, -leading.get(server, 0), each
+    def rank(each: str) -> tuple[bool, tuple[int, int], bool, bool, int, str]:
+        server, last = server_of(each), found[each].last
+        is_right, is_staying = server not in wrong, server not in drained
+        return is_right, last, is_staying, server == record.server, -leading.get(server, 0), each
 
     leader = max(others or found, key=rank)
     left = tuple(each for each in record.replicas if each in found)

@@ -55,7 +55,8 @@ class Vacant(msgspec.Struct, frozen=True):
 
 
 class Elections:
-    """For the tasks of one event loop, while one guard is led with. `lead` has leaders lead what their records say."""
+    """For the tasks of one event loop, while one guard is led with. `lead` has leaders lead what their records say;
+    `is_off`: whether a server's clock is known to be wrong."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Elections:
         clock: Clock,
         tell: Listener,
         lead: Callable[[Sequence[TabletRecord]], Awaitable[object]],
+        is_off: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -74,6 +76,7 @@ class Elections:
         self._clock = clock
         self._tell = tell
         self._lead = lead
+        self._is_off = is_off
         self.changing = asyncio.Lock()
         """Held by whoever writes a record, since it was last looked at: nobody is asked anything meanwhile."""
         self._sight = ShardSight()
@@ -177,13 +180,14 @@ class Elections:
             return
         members = sorted({name for each in vacant for name in each.record.replicas if self._may_lead(name, lives)})
         answers = await self._ask_members(members)
+        wrong = {name for name in map(server_of, answers) if self._is_off(name)}
         leading = Counter(record.server for record in self._records.maps.all() if record.replicas)
         elected: dict[TabletId, TabletRecord] = {}
         for each in vacant:
             record = each.record
             zone = zone_of(self._catalog.latest, record.table)
             said = {name: found[record.tablet] for name, found in answers.items() if record.tablet in found}
-            chosen = choose_leader(record, said, 1 if zone is None else zone.min_replicas, drained, leading)
+            chosen = choose_leader(record, said, 1 if zone is None else zone.min_replicas, drained, leading, wrong)
             if chosen is None:
                 continue
             leader, left = chosen

@@ -77,7 +77,7 @@ class Replication:
         self._servers = servers
         self._descriptors = descriptors
         self._clock = clock
-        self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon)
+        self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon, descriptors.is_off)
         self._changing = self._elections.changing
         self._handing_over = asyncio.Lock()
         self.has_leaving = False  # whether there is anything to hand over

@@ -361,13 +361,17 @@ class Leading:
         return msgspec.structs.replace(here, led=lead.epoch, version=lead.version, is_open=led.is_open, behind=behind)
 
     def behind(self, tablet: TabletId) -> tuple[tuple[str, int], ...]:
-        """The other replicas of a tablet that is led here, and how many records each lacks."""
+        """The other replicas of a tablet that is led here, and how many records each lacks: one at least, until it is
+        recorded as a member, and may lead. So whoever waits until none is behind may take the next node away."""
         with self._shard.lock:
             led = self.led.get(tablet)
             if led is None:
                 return ()
-            here = led.quorum.here
-            return tuple((name, max(0, here - each.matched)) for name, each in sorted(led.others.items()))
+            here, members = led.quorum.here, led.lead.members
+            return tuple(
+                (name, max(0 if name in members else 1, here - each.matched))
+                for name, each in sorted(led.others.items())
+            )
 
 
 def tell_deposed(leading: Leading, tablet: TabletId, epoch: int) -> None:
