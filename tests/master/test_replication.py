@@ -147,11 +147,26 @@ def test_the_greatest_place_leads() -> None:
     assert choose_leader(record, {A: said(4, 2), B: said(4, 1), C: said(4, 3)}, 2) == (C, (A, B, C))
 
 
-def test_a_server_whose_clock_is_wrong_leads_only_if_no_other_answers() -> None:
-    record, answers = record_of(A, B, C, server="n1/0"), {A: said(4, 3), B: said(4, 2), C: said(4, 2)}
-    chosen = choose_leader(record, answers, 2, wrong={"n1/0", "n2/0"})
-    assert chosen == (C, (A, B, C))
+def test_of_equal_places_a_server_whose_clock_is_wrong_leads_only_if_no_other_can() -> None:
+    record, answers = record_of(A, B, C, server="n1/0"), {A: said(4, 3), B: said(4, 3), C: said(4, 3)}
+    assert choose_leader(record, answers, 2, wrong={"n1/0", "n2/0"}) == (C, (A, B, C))
     assert choose_leader(record, {A: said(4, 3)}, 2, wrong={"n1/0"}) == (A, (A, B, C))
+
+
+def test_a_greater_place_leads_though_its_clock_is_wrong() -> None:
+    """The others may have lost the end of their logs, and it was acknowledged."""
+    record, answers = record_of(A, B, C, server="n1/0"), {A: said(4, 3), B: said(4, 2), C: said(4, 2)}
+    assert choose_leader(record, answers, 2, wrong={"n1/0"}) == (A, (A, B, C))
+
+
+def test_after_a_leader_resigned_one_with_a_right_clock_leads() -> None:
+    record = record_of(A, B, C, server="n1/0", epoch=4)
+    resigned = msgspec.structs.replace(said(4, 5), resigned=4, committed=2)
+    answers = {A: resigned, B: said(4, 3), C: said(4, 2)}
+    assert choose_leader(record, answers, 2, wrong={"n2/0"}) == (C, (A, B, C))
+    assert choose_leader(record, answers, 2) == (B, (A, B, C))
+    behind = {A: resigned, B: said(4, 3), C: said(4, 1)}
+    assert choose_leader(record, behind, 2, wrong={"n2/0"}) == (B, (A, B, C)), "C lacks what was acknowledged"
 
 
 def test_of_equal_places_the_leader_before_stays() -> None:

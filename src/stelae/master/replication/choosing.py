@@ -85,12 +85,14 @@ def choose_leader(
     wrong: Collection[str] = (),
 ) -> tuple[str, tuple[str, ...]] | None:
     """Which replica leads a tablet next, and which members it has then; None: none can. `answers`: what those members
-    have said that answered. Those that did not are left out, if enough remain. The greatest place leads; if several
-    have that, none on a server that is `drained`, if there is another, and the one whose server leads least
-    (`leading`). A server whose clock is `wrong` leads only if no other can: the others refuse what it sends.
+    have said that answered. Those that did not are left out, if enough remain. The greatest place leads, whatever else
+    speaks against it: another may have lost the end of its log, which was acknowledged. If several have that place,
+    none leads whose server's clock is `wrong`, if there is another, because the others refuse what it sends; then none
+    on a server that is `drained`; then the one whose server leads least (`leading`).
 
     If the leader has resigned it has said up to where all members have its records, and that was all that was ever
-    acknowledged: so any other that has as much may lead, though the one that resigned has more."""
+    acknowledged: so any other that has as much may lead, though the one that resigned has more: first one whose clock
+    is right."""
     found = {each: answers[each] for each in record.replicas if each in answers}
     if not found:
         return None
@@ -102,10 +104,11 @@ def choose_leader(
         if resigned and each not in resigned and server_of(each) not in drained and said.last[1] >= least
     }
 
-    def rank(each: str) -> tuple[bool, tuple[int, int], bool, bool, int, str]:
+    def rank(each: str) -> tuple[bool, tuple[int, int], bool, bool, bool, int, str]:
         server, last = server_of(each), found[each].last
         is_right, is_staying = server not in wrong, server not in drained
-        return is_right, last, is_staying, server == record.server, -leading.get(server, 0), each
+        is_first = is_right and bool(others)
+        return is_first, last, is_right, is_staying, server == record.server, -leading.get(server, 0), each
 
     leader = max(others or found, key=rank)
     left = tuple(each for each in record.replicas if each in found)
