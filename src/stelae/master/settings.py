@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from stelae.registry.catalog.settings import HistoryKept
 
 
 @dataclass(frozen=True, slots=True)
 class MasterSettings:
-    """`grace_s`: how long a dropped table can be recalled."""
+    """`grace_s`: how long a dropped table can be recalled. `history`: how long that of a cluster's catalog becomes."""
 
     assignment_timeout_s: float = 30.0
     attempts_max: int = 3
     grace_s: float = 24 * 3600.0
     tablets_per_table_max: int = 10_000
+    history: HistoryKept = field(default_factory=HistoryKept)
