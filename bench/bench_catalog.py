@@ -31,7 +31,8 @@ from stelae.model.declare import cells, columns, declare
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Metastore, PutKey
 from stelae.registry import update_log as log
-from stelae.registry.catalog.service import CatalogSettings, open_catalog
+from stelae.registry.catalog.following import open_catalog
+from stelae.registry.catalog.settings import CatalogSettings
 
 SCHEMA = declare(
     {"id": "string"},

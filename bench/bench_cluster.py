@@ -26,11 +26,8 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from cluster_calls import GROUPS, StelaeCalls
@@ -42,25 +39,22 @@ from cluster_measuring import (
     measure_rows,
     measure_tables,
     measure_tablets,
-    numbered,
     rows_beside,
     show,
 )
+from cluster_waits import bench_waits
 from harness import Row, report, write_facts
 from remote_servers import StelaeServer, serve_stelae
-from rich.table import Table
 from server_processes import add_homes
 from spark_data import COLUMNS, KEY, SETTINGS, TWO, all_of, splits, table_frame
 
 import stelae
 import stelae.spark
 
-WAIT_ROUNDS = 5
 PATIENCE_S = 900.0
 NODES, SHARDS = 3, 2
 """What tables of many tablets lie on."""
 PEER_TABLETS_MAX = 1_000
-ROWS_READ = 40
 
 
 # -- rows
@@ -166,73 +160,6 @@ def _use_tablets(server: StelaeServer, count: int) -> Measured:
         measured.once("create one after the master was killed", lambda: db.create_table("x", {"id": "int64"}, GROUPS))
         measured.once("drop", lambda: db.drop_table("many"))
     return measured
-
-
-# -- waits
-
-
-def bench_waits() -> tuple[dict[str, Any], list[Row]]:
-    """The longest wait of somebody who gets one row after the other, of all tablets, while the table is truncated on
-    four shards; and while the master is killed with -9 meanwhile, a little later each time."""
-    with serve_stelae(nodes=2, shards=2) as server, stelae.connect(server.endpoint, timeout_s=PATIENCE_S) as db:
-        table = db.create_table("t", {"id": "int64"}, GROUPS, splits=[10, 20, 30])
-        table.put_many(numbered(0, ROWS_READ))
-        found = {"nothing happens": longest_get(table, lambda: time.sleep(3))}
-
-        def truncate_often() -> None:
-            for _ in range(WAIT_ROUNDS):
-                _truncate(db)
-                table.put_many(numbered(0, ROWS_READ))
-
-        def kill_often() -> None:
-            for number in range(WAIT_ROUNDS):
-                pid = server.master_pid()
-                with ThreadPoolExecutor(1) as threads:
-                    truncating = threads.submit(_truncate, db)
-                    time.sleep(0.005 * number)
-                    os.kill(pid, signal.SIGKILL)
-                    server.start_again()
-                    truncating.result()
-
-        found["it is truncated"] = longest_get(table, truncate_often)
-        found["it is truncated, and the master killed"] = longest_get(table, kill_often)
-    shown = Table(title="the longest of many gets while ... (wanted: 300 ms at most)")
-    shown.add_column("what")
-    shown.add_column("ms", justify="right")
-    for what, seconds in found.items():
-        shown.add_row(what, f"{seconds * 1e3:,.1f}")
-    console.print(shown)
-    return found, []
-
-
-def _truncate(db: stelae.Database) -> None:
-    """Until it is known to have happened."""
-    while True:
-        try:
-            db.truncate_table("t")
-        except (stelae.Unavailable, stelae.UnknownOutcome):
-            continue
-        return
-
-
-def longest_get(table: stelae.Table, job: Callable[[], object]) -> float:
-    is_over = Event()
-
-    def read() -> float:
-        longest_s, number = 0.0, 0
-        while not is_over.is_set():
-            begun_s = time.perf_counter()
-            table.get(number % ROWS_READ)
-            longest_s, number = max(longest_s, time.perf_counter() - begun_s), number + 7
-        return longest_s
-
-    with ThreadPoolExecutor(1) as threads:
-        reading = threads.submit(read)
-        try:
-            job()
-        finally:
-            is_over.set()
-        return reading.result()
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:

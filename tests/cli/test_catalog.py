@@ -17,7 +17,8 @@ from stelae.catalog.commands.tables import DropTable
 from stelae.launch.metastores import METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
 from stelae.model.hybrid import to_datetime
-from stelae.registry.catalog.service import CatalogSettings, open_catalog
+from stelae.registry.catalog.following import open_catalog
+from stelae.registry.catalog.settings import CatalogSettings
 from tests.catalog.samples import USERS, create
 from tests.cli.running import run
 from tests.etcd import running_etcd

@@ -15,16 +15,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import stelae
+from tests.cluster.driver import load_once
 from tests.cluster.traps import set_trap
 from tests.cluster_of_threads import NODE
 from tests.effort import HANG_S
 
 ROOT = Path(__file__).parents[2]
+DRIVER = "driver.pid"
+"""The file that says which process drives a load."""
 
 
 class ForkedCluster:
     """`begin` starts what is not there, `kill` ends it with -9. Both wait until that is so. What there is: "master",
-    "master-2" and so on, and "shard-0", "shard-1" and so on; "shard" is the first of these. `address`: of the first
+    "master-2" and so on, and "shard-0", "shard-1" and so on; "shard" is the first of these; and "driver", which is told
+    what to load. `address`: of the first
     master; `collect_every_s`: how often masters collect files."""
 
     def __init__(self, root: Path, address: str, *, collect_every_s: float = 300.0) -> None:
@@ -36,7 +41,7 @@ class ForkedCluster:
         self._parent = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, bufsize=1)
 
     def begin(self, what: str, *trap: str) -> None:
-        """It serves when this returns. `trap`: where it ends by itself (`traps`)."""
+        """It serves when this returns. `trap`: where it ends by itself (`traps`); for a driver, what it loads."""
         self._pids[what] = self._ask("begin", [what, *trap])
 
     def wait(self, what: str) -> None:
@@ -83,6 +88,9 @@ def _fork(root: Path, address: str, collect_every_s: float, what: str, *trap: st
         return pid
     try:
         os.close(ready)
+        if what == "driver":
+            drive(root, address, tell, *trap)
+            os._exit(0)
         if trap:
             set_trap(what, *trap)
         serving = _serve(root, address, collect_every_s, what)
@@ -91,6 +99,15 @@ def _fork(root: Path, address: str, collect_every_s: float, what: str, *trap: st
         del serving
     finally:
         os._exit(1)
+
+
+def drive(root: Path, address: str, tell: int, value: str, kind: str) -> None:
+    """Load a value, as an addition or in place of what was there, and end."""
+    (root / DRIVER).write_text(str(os.getpid()))
+    with stelae.connect(address, timeout_s=HANG_S) as db:
+        db.table("t")
+        os.write(tell, b"ready")
+        load_once(db, root, int(value), replaces=kind == "replaces")
 
 
 def _serve(root: Path, address: str, collect_every_s: float, what: str) -> object:

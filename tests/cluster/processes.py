@@ -32,6 +32,7 @@ from stelae.master.settings import MasterSettings
 from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
 from stelae.ports.transport import Address
+from stelae.registry.catalog.settings import HistoryKept
 from stelae.registry.control_operations import PLACES
 from stelae.registry.incarnations import ShardIdentity
 from stelae.service.backend import Backend, Pin
@@ -56,6 +57,8 @@ LEASE_S_MIN, LEASE_S_MAX = 1.0, 5.0
 CLIENT = Hello(PROTOCOL_MIN, PROTOCOL_MAX, "0.1.0", "", "client")
 PATIENCE_S_MIN, PATIENCE_S_MAX = 0.3, 20.0
 PREEMPTION_MAX = 0.1
+HISTORY = HistoryKept()
+"""How long the catalog's history becomes: longer than in any run, unless a test sets it."""
 _WATCH_S = 1.0
 
 
@@ -135,7 +138,7 @@ def _serve_master(ports: sim.ProcessPorts) -> ClusterMaster:
     own, lease_s = process_ports(ports), _draw_lease_s(ports.rng)
     settings = ClusterMasterSettings(
         ports.name,
-        master=MasterSettings(grace_s=3600.0),
+        master=MasterSettings(grace_s=3600.0, history=HISTORY),
         lease_s=lease_s,
         trash_s=0.0,  # what is taken away by mistake is missed at once
         collect_every_s=float(0.2 * 50 ** ports.rng.fraction()),
@@ -174,7 +177,8 @@ def _serve_shard(ports: sim.ProcessPorts, deposed: Callable[[], None]) -> Cluste
     own = process_ports(ports)
     logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
     identity = ShardIdentity(f"id-of-{ports.name}", ports.name, 0, f"log-{ports.disk.wipes}-of-{ports.name}")
-    settings = ClusterShardSettings(identity, "", _draw_settings(ports.rng), lease_s=_draw_lease_s(ports.rng))
+    own_settings, lease_s = _draw_settings(ports.rng), _draw_lease_s(ports.rng)
+    settings = ClusterShardSettings(identity, "", own_settings, lease_s=lease_s, kept=HISTORY)
     reading = ThreadsExecutor(ports.loop, 2, 1_000)
     shard = open_shard(own, ShardWorld(logs, ports.blobs, reading), settings, logs.settle, deposed=deposed)
     start_shard_steps(shard)

@@ -41,10 +41,11 @@ def run_cluster(
     *,
     replicas: int = 1,
     is_eager: bool = False,
+    alters: bool = False,
     kinds: Sequence[str] = SAFE,
 ) -> WorldRun[History]:
     """Raises what is wrong, with the story and the command that repeats it."""
-    cluster = Cluster(replicas, is_eager)
+    cluster = Cluster(replicas, is_eager, alters)
     with simulated_threads(SimRng(seed)):
         return run_world(
             lambda world: cluster.disturbed(world, kinds),

@@ -58,10 +58,12 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
 @dataclass
 class Cluster:
     """`replicas`: how many of each tablet, of which all but one must be there for a write. `is_eager`: programs flush
-    the table again and again, so that what was written lies in files, and the log is short."""
+    the table again and again, so that what was written lies in files, and the log is short. `alters`: the operator
+    does little else than to alter the table."""
 
     replicas: int = 1
     is_eager: bool = False
+    alters: bool = False
     history: History = field(default_factory=History)
     _busy: dict[str, int] = field(default_factory=dict)
     _handles: WeakKeyDictionary[stelae.Database, stelae.Table] = field(default_factory=WeakKeyDictionary)
@@ -91,7 +93,7 @@ class Cluster:
         names = [f"client-{number}" for number in range(CLIENTS)]
         for name in names:
             world.add(name, partial(self._run, work=self._use, calls=CALLS))
-        world.add("operator", partial(self._run, work=self._operate, calls=CHANGES))
+        world.add("operator", partial(self._run, work=self._operate, calls=CHANGES * (3 if self.alters else 1)))
         world.add("first", partial(self._run, work=self._make, calls=1), restarts=False)
         world.add("judge", partial(self._run, work=self._judge, calls=1), restarts=False)
         await self._begin(world)
@@ -257,7 +259,7 @@ class Cluster:
     def _operate(self, ports: ProcessPorts, db: stelae.Database) -> None:
         rng, history = ports.rng, self.history
         there = [name for name, made in history.tables.items() if made.is_there]
-        match rng.below(6):
+        match 3 if self.alters and rng.below(2) else rng.below(6):
             case 0 | 1:
                 name = f"d{len(history.tables)}"
                 groups = [stelae.columns("g", {"v": "int64"})]

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.format import layout
-from stelae.format.block import BLOCK_VERSION, SmallBlock, _decode_small, decode_block, decode_single, encode_block
+from stelae.format.block import (
+    BLOCK_VERSION,
+    SmallBlock,
+    _decode_small,
+    decode_block,
+    decode_single,
+    encode_block,
+    schema_version_of,
+)
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument, UnsupportedFormat
@@ -61,6 +69,21 @@ def test_a_single_put_is_read_at_once_and_nothing_else_is(mutation: Mutation, ve
             assert same(Put(row, tuple(zip(columns_, values_, strict=True)), ts), mutation)
     assert decode_single(encode_block(SmallBlock(VERSION, (mutation, mutation)))) is None
     assert decode_single(encode_block(SmallBlock(VERSION, ()))) is None
+
+
+@given(st.lists(mutations, max_size=3), st.sampled_from([1, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1]))
+def test_the_schema_that_a_block_names_is_read_without_the_rest(given_: list[Mutation], version: int) -> None:
+    data = encode_block(SmallBlock(SchemaVersion(version), tuple(given_)))
+    many = encode_block(ColumnarBlock(SchemaVersion(version), ColumnarOp.PUT, False, plain_batch(2)))
+    assert schema_version_of(data) == schema_version_of(memoryview(data)) == schema_version_of(many) == version
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", b"\x01\x01\x92", b"\x02\x01\x92\x07\x90", b"\x01\x03\x92\x07", b"\x01\x01\x92\xa1"]
+)
+def test_bytes_that_are_no_block_name_no_schema(data: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="begin with no schema version"):
+        schema_version_of(data)
 
 
 @st.composite

@@ -365,7 +365,7 @@ def test_a_table_makes_its_namespace(tmp_path: Path) -> None:
 
 
 def test_older_schemas_are_known_as_long_as_the_log_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.registry.catalog.following.CATALOG_VERSIONS_MAX", 2)
+    monkeypatch.setattr("stelae.registry.catalog.following.VERSIONS_MAX", 2)
     for number in range(3):
         with stelae.open(tmp_path / "data") as db:
             db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("a", {"n": "int64"})], if_not_exists=True)

@@ -15,7 +15,8 @@ from stelae.model.errors import InvalidArgument, Unavailable
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import RowRange
-from stelae.registry.catalog.service import CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.catalog.settings import CatalogSettings
 from stelae.registry.control import (
     SERVING,
     AddReplicas,

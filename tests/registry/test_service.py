@@ -32,9 +32,11 @@ from stelae.model.hybrid import HybridClock, pack
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import TXN_BYTES_MAX, Change, Compare, DeleteKey, LeaseId, Metastore, PutKey, TxnOutcome
 from stelae.registry import update_log as log
+from stelae.registry import version_pins
 from stelae.registry.catalog.events import CatalogEvent
 from stelae.registry.catalog.reader import CatalogReader
-from stelae.registry.catalog.service import CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.catalog.settings import CatalogSettings
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore import SimMetastoreServer
@@ -573,6 +575,33 @@ def test_a_pin_taken_while_progress_is_reported_holds() -> None:
             await asyncio.sleep(1)
             assert await service.compact() in (None, 5)
             assert service.catalog(CatalogVersion(5)).version == 5
+
+    run(main)
+
+
+@pytest.mark.parametrize("lives_on", [True, False], ids=["versions are in the log", "versions were compacted"])
+def test_a_process_that_was_away_for_long_reads_on(monkeypatch: pytest.MonkeyPatch, lives_on: bool) -> None:
+    """The metastore has forgotten what its watch would begin with."""
+    monkeypatch.setattr(version_pins, "PROGRESS_STEP", 1)
+
+    async def main(cluster: Cluster) -> None:
+        away = await cluster.service(lease_s=10.0)
+        writer = await cluster.service()
+        await writer.execute(create("a"))
+        await away.wait_ready(CatalogVersion(1))
+        cluster.server.partition("process-11")
+        await asyncio.sleep(60)  # its hold is over
+        for number in range(2, 6):
+            await writer.execute(create(f"t{number}"))
+        revision = cluster.server.revision
+        if not lives_on:
+            assert await writer.compact(CatalogVersion(3)) == 3
+        await cluster.store.compact(revision)
+        cluster.server.heal("process-11")
+        assert (await away.wait_ready(CatalogVersion(5))).version == 5
+        assert [len(away.schemas.of(table)) for table in away.latest.tables] == [1] * 5
+        assert (await away.execute(create("b"))).version == 6
+        assert away.earliest.version == (0 if lives_on else 3)
 
     run(main)
 

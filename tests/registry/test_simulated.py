@@ -23,7 +23,8 @@ from stelae.ports.metastore import KeyPut, Metastore, Revision
 from stelae.registry import update_log as log
 from stelae.registry import version_pins
 from stelae.registry.catalog.events import CatalogEvent
-from stelae.registry.catalog.service import CatalogService, CatalogSettings
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.catalog.settings import CatalogSettings
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.metastore import MetastoreFaults, SimMetastoreServer

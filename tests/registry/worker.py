@@ -26,7 +26,9 @@ from stelae.launch.metastores import InDirectory, MetastorePlace, OnEtcd, open_m
 from stelae.model.declare import parse_column
 from stelae.model.errors import Corruption, StelaeError, Unavailable, UnknownOutcome
 from stelae.registry.catalog.events import CatalogEvent
-from stelae.registry.catalog.service import CatalogService, CatalogSettings, open_catalog
+from stelae.registry.catalog.following import open_catalog
+from stelae.registry.catalog.service import CatalogService
+from stelae.registry.catalog.settings import CatalogSettings
 from tests.catalog.samples import create
 
 

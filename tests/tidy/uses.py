@@ -19,7 +19,7 @@ ROOMS_FOR_TESTS = ("sim",)
 KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
-    "stelae.registry.catalog.service.open_catalog": "how a process of a cluster follows the catalog",
+    "stelae.registry.catalog.following.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""
 

@@ -14,6 +14,7 @@ from stelae.ports.executor import Executor
 from stelae.ports.logfiles import LogFiles
 from stelae.ports.metastore import DeletePrefix, PutKey
 from stelae.registry.catalog.following import follow_catalog
+from stelae.registry.catalog.settings import HistoryKept
 from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard, check_shard, log_key
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.leases.held import LEASE_S
@@ -55,6 +56,7 @@ class ClusterShardSettings(msgspec.Struct, frozen=True):
     release: str = ""
     limits: ServiceLimits = msgspec.field(default_factory=ServiceLimits)
     lease_s: float = LEASE_S
+    kept: HistoryKept = msgspec.field(default_factory=HistoryKept)
 
     @property
     def process(self) -> ProcessSettings:
@@ -92,14 +94,12 @@ def open_shard(
         if fence.is_new_log:
             noted = PutKey(log_key(identity.node, identity.number), identity.log.encode())
             run(fenced.txn([], [DeletePrefix(local), noted]))  # what it kept was about the log that it had
-        own = PrefixedStore(fenced, local)
-        server_ports = ServerPorts(
-            world.logs, world.blobs, own, clock, time, ports.rng, ports.loop, world.reading, fenced
-        )
+        around = (PrefixedStore(fenced, local), clock, time, ports.rng, ports.loop)
+        server_ports = ServerPorts(world.logs, world.blobs, *around, world.reading, fenced)
         kept = (settings.fragments, mark.token, settings.shard, settings.pins_wait_s)
-        server_settings = ServerSettings(identity.name, place, *kept, is_alone=False, log=identity.log)
+        as_said = ServerSettings(identity.name, place, *kept, is_alone=False, log=identity.log)
         visits = Visits(place, tables.info)
-        server = TabletServer.open(server_ports, tables, to_master, server_settings, visits, proved, tell)
+        server = TabletServer.open(server_ports, tables, to_master, as_said, visits, proved, tell)
     except BaseException:
         run(catalog.close())
         raise
@@ -111,6 +111,8 @@ def open_shard(
 
     streams = Streams(server.shard, ports.clock, open_peer, master)
     return ClusterShard(
-        ShardParts(store, ports.loop, *known, ports.clock, clock, tell, streams, settings.release),
+        ShardParts(
+            store, ports.loop, *known, ports.clock, clock, tell, streams, world.logs, settings.kept, settings.release
+        ),
         lambda shard, at: serve_process(ports, settings.process, me, shard, OPERATIONS, at, tell, sender, lease.doubt),
     )

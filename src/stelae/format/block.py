@@ -143,6 +143,12 @@ _ONE_PUT = b"\x91\x95\x01"
 _ONE_PUT_PLACES_END = 11
 """Before it stand the head, the start of the body, and a schema version of one to five bytes."""
 
+_VERSION_AT = {_SMALL_HEAD: 3, bytes((BLOCK_VERSION, _COLUMNAR)): 7}
+"""Where the schema version stands, the first part of the body or of its header in msgpack: behind the head, the length
+of the header if there is one, and the number of parts."""
+_UINT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_FIXINT_END = 0x80
+
 SinglePut: TypeAlias = tuple[SchemaVersion, Row, list[ColumnId], list[Value], Micros | None]
 
 
@@ -175,6 +181,18 @@ def decode_single(data: bytes | memoryview) -> SinglePut | None:
     if len(columns) != len(values) or not (ts is None or TS_MIN <= ts <= TS_MAX):
         return None
     return version, row, columns, values, ts
+
+
+def schema_version_of(data: bytes | memoryview) -> SchemaVersion:
+    """The schema version that a block names, without decoding the block. InvalidArgument if it is none."""
+    at = _VERSION_AT.get(bytes(data[:2]))
+    if at is not None and at < len(data):
+        length = _UINT_BYTES.get(data[at])
+        if length is not None:
+            return SchemaVersion(int.from_bytes(data[at + 1 : at + 1 + length], "big"))
+        if data[at] < _FIXINT_END:
+            return SchemaVersion(data[at])
+    raise InvalidArgument(f"block: {len(data)} bytes that begin with no schema version")
 
 
 def decode_block(data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Block:

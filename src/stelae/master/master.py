@@ -22,6 +22,7 @@ from stelae.catalog.value import Catalog
 from stelae.master.alignment import NOT_NOW, Alignment
 from stelae.master.assignment import Assignment, by_server
 from stelae.master.descriptors import Descriptors
+from stelae.master.garbage.history import ShortHistory
 from stelae.master.outcomes import made_already
 from stelae.master.plan import check_cuts, forgettable, prepared
 from stelae.master.records import Records
@@ -105,6 +106,7 @@ class Master:
         self._assignment = Assignment(store, self._records, servers, clock, settings, self.replication)
         self._resizing = Resizing(store, self._records, servers, clock, self.replication)
         self._alignment = Alignment(catalog, self._records, servers, self._assignment, self._turns, clock, settings)
+        self.history = ShortHistory(catalog, settings.history, tell)
         self._beginning = asyncio.Lock()
         self._has_begun = False
         self.knows_tables = self.knows_tablets = False  # until all has been read that was there before

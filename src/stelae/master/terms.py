@@ -108,6 +108,13 @@ class Term:
             if not self._is_over:
                 raise
 
+    async def shorten_catalog(self) -> None:
+        """Put versions of the catalog together when there are many, as far as nobody needs them."""
+        while not self._is_over:
+            await asyncio.sleep(self.master.history.look_s)
+            with self._until_later():
+                await self.master.history.shorten()
+
     async def watch_leases(self) -> None:
         """See which shards renew their leases: beside all else, since who looks too seldom may call nobody silent."""
         while not self._is_over:
@@ -224,6 +231,7 @@ class Terms:
             self._begin_work(self._term.begin())
             self._begin_work(self._term.lead_changes())
             self._begin_work(self._term.watch_leases())
+            self._begin_work(self._term.shorten_catalog())
             self._begin_work(self._term.lead_replicas())
 
     def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:

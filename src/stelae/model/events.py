@@ -82,6 +82,14 @@ class CollectionPutOff(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
+class CatalogShortened(msgspec.Struct, frozen=True, tag=True):
+    """So many versions of the catalog were put together, which no shard, process or load needs any more. `oldest`: the
+    first that can be had."""
+
+    versions: int
+    oldest: int
+
+
 class ClockIsOff(msgspec.Struct, frozen=True, tag=True):
     """A server's clock is so far ahead of its master's, or behind it (below 0), that it gets no new tablets: set it."""
 
@@ -251,6 +259,7 @@ Event: TypeAlias = (
     | TabletSplit
     | TabletsJoined
     | Collected
+    | CatalogShortened
     | CollectionPutOff
     | UnknownFilesFound
     | ClockIsOff

@@ -1,9 +1,10 @@
 """Compaction of the catalog's log: a snapshot takes the place of the versions before it.
 
-In order: announce the target (under a lease, so a compactor that dies is forgotten); look which versions are held, and
-come down to the oldest; write the snapshot's chunks; reveal them by one compare-and-set; then delete what the snapshot
-has replaced, and let the metastore forget the revisions before the last snapshot but one: whoever follows has come
-further than that. A crash at any point leaves the old log or the new one, and chunks that the next compaction removes.
+In order: announce the target (under a lease, so a compactor that dies is forgotten); look which versions processes hold
+and shards need, and come down to the oldest; write the snapshot's chunks; reveal them by one compare-and-set; then
+delete what the snapshot has replaced, and let the metastore forget the revisions before the last snapshot but one:
+whoever follows has come further than that, or reads on from the log. A crash at any point leaves the old log or the new
+one, and chunks that the next compaction removes.
 
 Chunks that nothing names are deleted only while this compaction is still the announced one, so never under another
 compactor's hands; chunks of an update only if its version is in the snapshot, so never before it is appended.
@@ -32,6 +33,7 @@ from stelae.ports.metastore import (
 )
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
+from stelae.registry.catalog.needed import read_needed
 from stelae.registry.chunks import write_chunks
 from stelae.registry.version_pins import VersionPins
 
@@ -45,11 +47,11 @@ class CatalogCompaction(msgspec.Struct, frozen=True):
     catalog_of: Callable[[CatalogVersion], Catalog]
     lease_s: float = 60.0
 
-    async def run(self, target: CatalogVersion) -> CatalogVersion | None:
-        """Compact up to the target, or the oldest version held if that is older. The version the log now begins with;
-        None if there was nothing to do, or someone else is at it."""
+    async def run(self, target: CatalogVersion, gain_min: int = 1) -> CatalogVersion | None:
+        """Compact up to the target, or the oldest version needed if that is older. The version the log now begins with;
+        None if that would not leave out `gain_min` versions, or someone else is at it."""
         head = await log.read_head(self.store)
-        if not head.oldest < target <= head.version:
+        if not head.oldest < target <= head.version or await self._find_needed(target) < head.oldest + gain_min:
             return None
         lease = await self.store.grant(self.lease_s)
         try:
@@ -66,8 +68,7 @@ class CatalogCompaction(msgspec.Struct, frozen=True):
     async def _compact_announced(self, target: CatalogVersion, still_announced: Compare) -> CatalogVersion | None:
         """Compact as far as nobody needs the versions before; up to which, or None if there was nothing to do."""
         head = await log.read_head(self.store)
-        held = await self.pins.oldest()
-        version = target if held is None else min(target, held)
+        version = await self._find_needed(target)
         if version <= head.oldest:
             return None
         prefix = f"{log.SNAPSHOT_CHUNKS}{self.rng.token(12).hex()}/"
@@ -84,6 +85,13 @@ class CatalogCompaction(msgspec.Struct, frozen=True):
         if head.snapshot and head.snapshot.revision:
             await self.store.compact(Revision(head.snapshot.revision))
         return version
+
+    async def _find_needed(self, target: CatalogVersion) -> CatalogVersion:
+        """The target, or the oldest version before it that somebody needs. Processes are asked before shards: one that
+        follows the catalog takes hold of it before it becomes a shard."""
+        held = await self.pins.oldest()
+        needed = await read_needed(self.store, self.catalog_of(target))
+        return needed if held is None else min(needed, held)
 
     async def _delete_updates(self, version: CatalogVersion) -> None:
         while True:

@@ -69,7 +69,7 @@ class VersionPins:
         return min((CatalogVersion(number_of(entry)) for entry in read.entries), default=None)
 
     async def keep_alive(self) -> None:
-        """Until cancelled. A lease that was lost is taken anew, if compaction has not passed this process by."""
+        """Until cancelled. A lease that was lost is taken anew, once this process has come further than compaction."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
             try:
@@ -79,8 +79,8 @@ class VersionPins:
                     await self._store.keep_alive(self._lease)
             except LeaseExpired:
                 self._lease, self._held = None, None
-            except (Unavailable, UnknownOutcome):
-                continue  # tried again in a third of the lease
+            except (Unavailable, UnknownOutcome, SnapshotTooOld):
+                continue  # tried again in a third of the lease; by then the catalog was read on, or cannot be
 
     async def close(self) -> None:
         """Holds nothing any more."""
@@ -128,13 +128,19 @@ class VersionPins:
         if self._held is not None and version >= self._held:
             await self._store.txn([], [put])
             return True
-        head = await log.read_head(self._store)
-        announced = await self._store.get(log.COMPACTING_KEY)
-        oldest = max(head.oldest, number_of(announced) if announced else 0)
-        if version < oldest:
-            raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {oldest}")
-        unchanged: Compare = (
-            ModRevisionIs(log.COMPACTING_KEY, announced.mod_revision) if announced else IsAbsent(log.COMPACTING_KEY)
-        )
-        outcome = await self._store.txn([unchanged, head.snapshot_unchanged()], [put])
-        return outcome.succeeded
+        return await take_hold(self._store, version, put)
+
+
+async def take_hold(store: Metastore, version: CatalogVersion, put: PutKey) -> bool:
+    """Write down that somebody needs a version from now on, if no compaction has passed it or is about to. False: one
+    began or ended meanwhile; look again. SnapshotTooOld: it is gone, or may be soon."""
+    head = await log.read_head(store)
+    announced = await store.get(log.COMPACTING_KEY)
+    oldest = max(head.oldest, number_of(announced) if announced else 0)
+    if version < oldest:
+        raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {oldest}")
+    unchanged: Compare = (
+        ModRevisionIs(log.COMPACTING_KEY, announced.mod_revision) if announced else IsAbsent(log.COMPACTING_KEY)
+    )
+    outcome = await store.txn([unchanged, head.snapshot_unchanged()], [put])
+    return outcome.succeeded

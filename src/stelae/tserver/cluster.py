@@ -20,15 +20,17 @@ from stelae.model.errors import DeadlineExceeded, Unavailable
 from stelae.model.events import Listener
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
+from stelae.ports.logfiles import LogFiles
 from stelae.ports.loop import Loop
 from stelae.ports.metastore import Metastore
 from stelae.ports.transport import Listener as Listening
-from stelae.registry.catalog.following import compaction_due
+from stelae.registry.catalog.needed import NeededVersion, needed_key
 from stelae.registry.catalog.service import CatalogService
+from stelae.registry.catalog.settings import HistoryKept
 from stelae.registry.changes.asking import ChangeReport, ChangeRequest
 from stelae.registry.control import ControlRequest, TabletReport
 from stelae.registry.control_operations import SHARD_CONTROL, ChosenSplit, FilesNeeded
-from stelae.registry.incarnations import ShardFence, ShardLife, read_lives, register_shard
+from stelae.registry.incarnations import FencedStore, ShardFence, ShardLife, register_shard
 from stelae.registry.masters.heartbeats import Registration
 from stelae.registry.replication.appending import REPLICATION_OPERATIONS, AppendAnswer, AppendPart
 from stelae.registry.replication.comparing import REPLICA_IMAGES
@@ -47,6 +49,7 @@ from stelae.tserver.heartbeats import Heartbeats, HeartbeatWriter, ShardNow
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.lease.steadiness import SteadyClock
 from stelae.tserver.links import RemoteMasterLink
+from stelae.tserver.needs import SchemaNeeds
 from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
@@ -85,6 +88,8 @@ class ShardParts(msgspec.Struct, frozen=True):
     steady: SteadyClock
     tell: Listener
     streams: Streams
+    logs: LogFiles
+    kept: HistoryKept
     release: str = ""
 
 
@@ -117,12 +122,26 @@ class ClusterShard:
         self.hold, self.renew, self.release = reading(server.hold), server.renew, server.release
         self._take_part = writing(server.changes.answer)
         self.begin_compaction, self.adopt = server.begin_compaction, server.adopt
-        self.flush_step, self.compact_step, self.log_step = server.flush_step, server.compact_step, server.log_step
+        self.flush_step, self.log_step = server.flush_step, server.log_step
+        self._needs = SchemaNeeds(
+            server.shard,
+            server.upkeep,
+            server.flushing,
+            parts.logs,
+            lambda: parts.catalog.latest,
+            lambda: parts.catalog.schemas,
+            NeededVersion(FencedStore(parts.metastore, parts.fence), needed_key(parts.fence.node, parts.fence.number)),
+            parts.clock,
+            parts.loop,
+            parts.kept,
+        )
+        self._hosting.following.needs = self._needs
         parts.streams.on_answer = lambda: self.wakes.streams()  # noqa: PLW0108 - set later, by whoever runs the steps
 
     def serve(self, listener: Listening) -> ShardLife:
         """Take the lease, say in the metastore that this process is the shard, and where; from then on it is asked."""
         parts = self._parts
+        self._needs.begin()
         self._run(parts.lease.start())
         life = self._run(register_shard(parts.metastore, parts.fence, str(listener.address)))
         parts.sender.name = f"{parts.fence.name} ({life.incarnation})"
@@ -174,6 +193,13 @@ class ClusterShard:
                 return
             before = after
         raise Unavailable(f"tables were changed while they were looked at, {_LOOKS_MAX} times; check again")
+
+    def compact_step(self) -> bool:
+        """As the server's; when there is nothing to do, see which schemas are not needed any more."""
+        if self.server.compact_step():
+            return True
+        self._needs.tend()
+        return False
 
     def stream_step(self) -> bool:
         """Send other shards what they lack of the tablets that are led here."""
@@ -309,16 +335,7 @@ class ClusterShard:
         if self._parts.lease.is_deposed:
             self.abandon()
         else:
-            self._end(lambda: self.server.close(self._choose_compaction()), in_order=True)
-
-    def _choose_compaction(self) -> Callable[[], None] | None:
-        """What puts the versions of the catalog together, if this shard is the only one: the logs of others may name
-        schemas that nobody would know any more."""
-        try:
-            is_alone = len(self._run(read_lives(self._parts.metastore))) == 1
-        except Unavailable:
-            return None
-        return compaction_due(self.catalog, self._parts.loop) if is_alone else None
+            self._end(self.server.close, in_order=True)
 
     def abandon(self) -> None:
         """End without putting anything in order."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 
 from stelae.catalog.entries import Update
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model import hybrid
 from stelae.model.errors import NotFound, SnapshotTooOld
 from stelae.model.ids import Txn
+from stelae.ports.metastore import Metastore
+from stelae.registry import update_log as log
+from stelae.registry.schema_versions import SchemaVersions
 
 
 class CatalogHistory:
@@ -69,10 +71,14 @@ class CatalogHistory:
         self._tokens = {token: at for token, at in self._tokens.items() if at >= oldest}
 
 
-def history_of(base: Catalog, steps: Sequence[tuple[Catalog, Update]]) -> CatalogHistory:
-    """All of it announced."""
-    history = CatalogHistory(base)
-    for catalog, update in steps:
+async def read_history(store: Metastore, head: log.LogHead) -> tuple[CatalogHistory, SchemaVersions]:
+    """All there is, and announced; and the schemas that tables have had in it."""
+    base = await log.read_base(store, head)
+    history, schemas = CatalogHistory(base), SchemaVersions()
+    schemas.begin(base)
+    async for update in log.read_updates(store, base.version, head):
+        catalog = log.apply_checked(history.read, update)
         history.add(catalog, update)
+        schemas.follow(catalog, update)
     history.announced = history.read.version
-    return history
+    return history, schemas

@@ -9,8 +9,8 @@ the caller's deadline, and a disk that is full or broken is told at once: it tak
 know whether it happened goes on looking.
 
 *Follow.* Versions are applied in order, each once. Subscribers hear of every entry of a version before the version is
-announced to anybody who waits for it. If the log cannot be followed (bad bytes, a subscriber that raises, history
-compacted away under a process that was gone too long), the service stops with that error, and every call raises it.
+announced to anybody who waits for it. If the log cannot be followed (bad bytes, a subscriber that raises), the service
+stops with that error, and every call raises it.
 
 *At a time.* `catalog_at(ts)` answers only when `closed` has passed ts: then no version can activate at or below it any
 more, and everybody who asks, ever, gets the same answer.
@@ -19,10 +19,7 @@ more, and everybody who asks, ever, gets the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-
-import msgspec
+from collections.abc import Awaitable, Callable
 
 from stelae.catalog.decide import COMMANDS_MAX, Command, decide_batch
 from stelae.catalog.entries import Update
@@ -47,7 +44,8 @@ from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, P
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
 from stelae.registry.catalog.events import CatalogEvent, Subscriber
-from stelae.registry.catalog.history import CatalogHistory, history_of
+from stelae.registry.catalog.history import CatalogHistory, read_history
+from stelae.registry.catalog.settings import CatalogSettings
 from stelae.registry.compaction import CatalogCompaction
 from stelae.registry.decoding import number_of
 from stelae.registry.schema_versions import SchemaVersions
@@ -59,21 +57,8 @@ _WALL_WAIT_MS_MAX = 1_000
 _NAP_S = 0.2
 
 
-class CatalogSettings(msgspec.Struct, frozen=True):
-    """Embedded, `delay_ms` and `skew_ms` are 0: one clock, one machine."""
-
-    author: str = ""
-    delay_ms: int = 0
-    skew_ms: int = 0
-    attempts_max: int = 30
-    backoff_s: float = 0.005
-    backoff_max_s: float = 0.5
-    lease_s: float = 30.0
-    snapshot_every: int = 1_000
-
-
 class CatalogService:
-    """Made by `open_catalog`. For the tasks of one event loop."""
+    """Made by `following`. For the tasks of one event loop."""
 
     def __init__(self, store: Metastore, clock: Clock, time: hybrid.HybridClock, rng: Rng, settings: CatalogSettings):
         self._store = store
@@ -82,6 +67,8 @@ class CatalogService:
         self._rng = rng
         self._settings = settings
         self._history = CatalogHistory(empty_catalog())
+        self._skips = 0
+        """How often versions were passed over that were compacted before they were read here."""
         self.schemas = SchemaVersions()
         self._closed_at = Txn(0)
         self._follower: asyncio.Task[None] | None = None
@@ -186,7 +173,7 @@ class CatalogService:
             return await self._execute(commands, deadline, through or self._store)
 
     async def _execute(self, commands: tuple[Command, ...], deadline: Deadline | None, store: Metastore) -> Catalog:
-        token = self._rng.token(16)
+        token, skips = self._rng.token(16), self._skips
         in_doubt = False
         deposed: Deposed | None = None
         for attempt in range(self._settings.attempts_max):
@@ -195,6 +182,8 @@ class CatalogService:
                 made_in = self._history.made_by(token)
                 if made_in is not None:
                     return await self._wait_active(self.catalog(made_in))
+                if in_doubt and self._skips != skips:
+                    break
                 if deposed is not None:  # what was sent before can happen no more, and has not happened
                     in_doubt = False
                     raise deposed
@@ -288,12 +277,12 @@ class CatalogService:
             await self._back_off(attempt, deadline)
         raise Overloaded(f"the catalog could not be closed at {ts}; try again")
 
-    async def compact(self, target: CatalogVersion | None = None) -> CatalogVersion | None:
+    async def compact(self, target: CatalogVersion | None = None, gain_min: int = 1) -> CatalogVersion | None:
         """Replace the versions before the target (the newest, unless given), or before the oldest that anybody still
-        needs, by a snapshot. The version the log now begins with, or None if it stays as it is."""
+        needs, by a snapshot, if so many go. The version the log now begins with, or None if it stays as it is."""
         self._check_alive()
         compaction = CatalogCompaction(self._store, self._rng, self.pins, self.catalog)
-        return await compaction.run(self.latest.version if target is None else target)
+        return await compaction.run(self.latest.version if target is None else target, gain_min)
 
     def _compact_if_due(self, made: Catalog) -> None:
         """Whoever makes a version that is due compacts, beside its other work."""
@@ -316,27 +305,44 @@ class CatalogService:
     async def _recover(self) -> log.LogHead:
         """The base, and every version since, in memory."""
         head = await log.read_head(self._store)
-        base = await log.read_base(self._store, head)
-        newest, steps = base, []
-        async for update in log.read_updates(self._store, base.version, head):
-            newest = log.apply_checked(newest, update)
-            steps.append((newest, update))
-        self._history = history_of(base, steps)
-        self.schemas.begin(base)
-        for catalog, update in steps:
-            self.schemas.follow(catalog, update)
+        self._history, self.schemas = await read_history(self._store, head)
         self._closed_at = head.closed
-        self.time.resume(max(head.closed, newest.activation))
+        self.time.resume(max(head.closed, self._history.read.activation))
         return head
 
     async def _follow(self, head: log.LogHead) -> None:
-        try:
-            async for batch in self._store.watch(log.PREFIX, type(head.revision)(head.revision + 1)):
-                await self._take(batch)
-        except Compacted as error:
-            raise SnapshotTooOld(
-                f"this process was away too long: the catalog's log was compacted meanwhile ({error}); start it again"
-            ) from None
+        while True:
+            try:
+                async for batch in self._store.watch(log.PREFIX, type(head.revision)(head.revision + 1)):
+                    await self._take(batch)
+            except Compacted:
+                head = await self._read_on()
+            else:
+                return
+
+    async def _read_on(self) -> log.LogHead:
+        """This process was away so long that the metastore has forgotten what it would have watched. The versions since
+        are in the log; or in its snapshot, if it was compacted past what was read here. Then nobody can be told of
+        them one by one, and a token that was sent is found no more."""
+        known = self._history.read.version
+        while True:
+            try:
+                head = await log.read_head(self._store)
+                if head.oldest > known and self._subscribers:
+                    raise SnapshotTooOld("this process was away too long: the catalog was compacted; start it again")
+                if head.oldest > known:
+                    head = await self._recover()
+                    self._skips += 1
+                    await self.pins.progress(self._history.read.version)
+                else:
+                    async for update in log.read_updates(self._store, self._history.read.version, head):
+                        await self._take_update(update)
+                    self._closed_at = head.closed
+            except (Unavailable, Compacted):
+                await self._back_off(0)
+            else:
+                await self._tell_waiting()
+                return head
 
     async def _take(self, batch: WatchBatch) -> None:
         """Updates first: `closed` means something only to who knows all versions before it."""
@@ -349,8 +355,7 @@ class CatalogService:
                 self._closed_at = Txn(number_of(entry))
             elif entry.key == log.SNAPSHOT_KEY:
                 self._history.forget_before(CatalogVersion(log.snapshot_mark(entry).version))
-        async with self._changed:
-            self._changed.notify_all()
+        await self._tell_waiting()
 
     async def _take_update(self, update: Update) -> None:
         catalog = log.apply_checked(self._history.read, update)
@@ -379,21 +384,12 @@ class CatalogService:
         if self._failure is None:
             retryable = isinstance(error, Retryable | UnknownOutcome)
             self._failure = StelaeError(f"the catalog service stopped: {error}") if retryable else error
+        await self._tell_waiting()
+
+    async def _tell_waiting(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
     def _check_alive(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-@asynccontextmanager
-async def open_catalog(
-    store: Metastore, clock: Clock, rng: Rng, settings: CatalogSettings | None = None
-) -> AsyncIterator[CatalogService]:
-    service = CatalogService(store, clock, hybrid.HybridClock(clock.wall_ms), rng, settings or CatalogSettings())
-    await service.start()
-    try:
-        yield service
-    finally:
-        await service.close()

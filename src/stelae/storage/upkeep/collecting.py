@@ -51,7 +51,7 @@ class Collecting(ConfigSaving):
     def collect_log(self) -> tuple[str, ...]:
         """Delete the segments that no tablet would need after a crash now."""
         shard = self._shard
-        self._keep_old_replicas()
+        self.keep_replicas(_SEGMENTS_KEPT)
         with shard.lock:
             firsts = [
                 memory.log_from
@@ -70,14 +70,15 @@ class Collecting(ConfigSaving):
             self.tell(LogCollected(len(gone), sum(sizes.get(name, 0) for name in gone)))
         return gone
 
-    def _keep_old_replicas(self) -> None:
-        """Write replicas down anew that nothing was written of for long: they would hold the log of everybody."""
+    def keep_replicas(self, segments_max: int) -> None:
+        """Write replicas down anew of which nothing was written in the last segments, so many of them: they would hold
+        the log of everybody."""
         shard = self._shard
         with shard.lock:
             segments = shard.segments()
-            if not shard.replicas or len(segments) <= _SEGMENTS_KEPT:
+            if not shard.replicas or len(segments) <= segments_max:
                 return
-            begin = segments[-_SEGMENTS_KEPT].begin
+            begin = segments[-segments_max].begin
             for replica in shard.replicas.values():
                 if replica.log_from < begin:
                     shard.keep_replica(replica)
@@ -87,7 +88,7 @@ class Collecting(ConfigSaving):
         with self._shard.lock:
             states = self._shard.tablets().values()
             named = {name for state in states for name in state.files()}
-            saved = {name for config in (*self._saved.values(), *self._attempted) for name in config.files()}
+            saved = {name for config in self.configs() for name in config.files()}
             copied = {name for replica in self._shard.replicas.values() for name in replica.files()}
             return frozenset(named | saved | copied | self._writing | self._busy)
 

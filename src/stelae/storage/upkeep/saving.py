@@ -56,6 +56,10 @@ class ConfigSaving:
         self._logged: dict[TabletId, Future[Txn]] = {}
         """Configs that are on their way to other replicas."""
 
+    def configs(self) -> list[TabletConfig]:
+        """All that are saved, or may be. The caller holds the lock."""
+        return [*self._saved.values(), *self._attempted]
+
     def touch(self, tablets: Iterable[TabletId]) -> None:
         with self._shard.lock:
             self._dirty |= set(tablets)

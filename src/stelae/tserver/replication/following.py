@@ -5,8 +5,10 @@ What is answered is on this disk. Many requests wait for one sync.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import chain
 
 from stelae.format.log.copies import RecordCopy, ReplicaKept, record_of
 from stelae.format.log.marks import EpochBegun, encode_mark
@@ -16,8 +18,12 @@ from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
 from stelae.service.deadlines import Deadline, left_of
 from stelae.storage.log.futures import wait_for
+from stelae.storage.replicas.naming import NamedSchema, schemas_kept, schemas_named
 from stelae.storage.replicas.replica import Gap, Place, Replica, Stale, Taking, replica_from
 from stelae.storage.shard import Shard
+from stelae.tserver.needs import SchemaNeeds
+
+_LOWERED_MAX = 5
 
 
 class Following:
@@ -25,6 +31,8 @@ class Following:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self.needs: SchemaNeeds | None = None
+        """What this shard has said about the schemas that it needs; None: nothing."""
 
     def append(
         self, parts: Sequence[AppendPart], copies: Sequence[Sequence[RecordCopy]], deadline: Deadline | None = None
@@ -35,10 +43,28 @@ class Following:
             for part, some in zip(parts, copies, strict=True)
         ]
         pending: list[Future[Txn]] = []
-        with self._shard.lock:
+        with self._needed(lambda: chain.from_iterable(map(self._named, records))):
             answers = [self._take(part, some, pending) for part, some in zip(parts, records, strict=True)]
         self._wait(pending, deadline)
         return tuple(answers)
+
+    def _named(self, records: Sequence[LogRecord]) -> Iterable[NamedSchema]:
+        """The schemas that records of one tablet name, if any of them may be older than was promised."""
+        is_checked = self.needs is not None and records and self.needs.may_be_older(records[0].table)
+        return schemas_named(records) if is_checked else ()
+
+    @contextmanager
+    def _needed(self, named: Callable[[], Iterable[NamedSchema]]) -> Iterator[None]:
+        """The shard's lock, when it is written down that the schemas are needed that are about to be taken in."""
+        for _ in range(_LOWERED_MAX):
+            with self._shard.lock:
+                older = None if self.needs is None else self.needs.find_older(named())
+                if older is None:
+                    yield
+                    return
+            if self.needs is not None:
+                self.needs.lower(older)
+        raise Unavailable("which schemas this shard needs is being written down; try again")
 
     def _take(self, part: AppendPart, records: Sequence[LogRecord], pending: list[Future[Txn]]) -> AppendAnswer:
         replica = self._shard.replicas.get(TabletId(part.tablet))
@@ -79,7 +105,7 @@ class Following:
         """A whole replica in the place of what is here of the tablet, if anything."""
         shard = self._shard
         pending: list[Future[Txn]] = []
-        with shard.lock:
+        with self._needed(lambda: schemas_kept(kept, table, tablet)):
             known = shard.replicas.get(tablet)
             if known is not None and known.promised > epoch:
                 return AppendAnswer(promised=known.promised)

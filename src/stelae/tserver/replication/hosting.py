@@ -53,7 +53,7 @@ class Hosting:
         self._shard = shard
         self._upkeep = upkeep
         self._schemas_of = schemas_of
-        self._following = Following(shard)
+        self.following = Following(shard)
         self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
 
     def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas | ResignTablets) -> None:
@@ -77,7 +77,7 @@ class Hosting:
 
     def _host(self, made: NewReplica) -> None:
         kept = ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, made.config, ())
-        self._following.host(made.table, made.tablet, NOWHERE.epoch, kept)
+        self.following.host(made.table, made.tablet, NOWHERE.epoch, kept)
 
     def resize(self, request: SplitTablet | JoinTablets, flushing: Flushing) -> tuple[NewReplica, ...]:
         """Tablets that are led here become others: what these consist of, for all members to host. The old ones take no
@@ -119,13 +119,13 @@ class Hosting:
     ) -> tuple[AppendAnswer, ...]:
         for part in parts:
             tell_deposed(self.leading, TabletId(part.tablet), part.epoch)
-        return self._following.append(parts, copies, deadline)
+        return self.following.append(parts, copies, deadline)
 
     def host(
         self, table: TableId, tablet: TabletId, epoch: int, kept: ReplicaKept, deadline: Deadline | None
     ) -> AppendAnswer:
         tell_deposed(self.leading, tablet, epoch)
-        return self._following.host(table, tablet, epoch, kept, deadline)
+        return self.following.host(table, tablet, epoch, kept, deadline)
 
     def has(self, tablet: TabletId) -> bool:
         return tablet in self._shard.replicas
@@ -134,11 +134,11 @@ class Hosting:
         """Have nothing of these tablets any more."""
         for tablet in tablets:
             self.leading.step_down(tablet, "it was deleted")
-        self._following.drop(tablets)
+        self.following.drop(tablets)
 
     def drop_unchanged(self, seen: Mapping[TabletId, tuple[int, int, int]]) -> None:
         """Have nothing of these tablets any more, where a replica is as it was seen, and is not led here."""
-        self._following.drop(list(seen), lambda replica: self._is_unchanged(replica, seen[replica.tablet]))
+        self.following.drop(list(seen), lambda replica: self._is_unchanged(replica, seen[replica.tablet]))
 
     def _is_unchanged(self, replica: Replica, seen: tuple[int, int, int]) -> bool:
         return replica.tablet not in self.leading.led and (replica.promised, *replica.last) == seen
