@@ -13,6 +13,7 @@ reading of a wall clock without a zone.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -22,6 +23,7 @@ from stelae.model.errors import InvalidSchema
 DECIMAL_PRECISION_MAX = 38
 VECTOR_LENGTH_MAX = 65_536
 NESTING_MAX = 16
+_KEPT_TYPES_MAX = 1024
 FIELD_NAME_BYTES_MAX = 255
 
 
@@ -163,10 +165,22 @@ def widens(old: ColumnType, new: ColumnType) -> bool:
 
 def parse_type(text: str) -> ColumnType:
     """Raises InvalidSchema that shows the text and what was expected."""
+    _check_text(text)
+    return _parsed(text)
+
+
+@lru_cache(_KEPT_TYPES_MAX)
+def _parsed(text: str) -> ColumnType:
+    """Kept: footers of files say the types of all their columns, and a read looks at many footers."""
     parser = _TypeParser(text)
     type_ = parser.type()
     parser.end()
     return type_
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidSchema(f"a type is given as text, as in 'int32', and not as {type(text).__name__}")
 
 
 def parse_type_prefix(text: str) -> tuple[ColumnType, str]:
@@ -177,8 +191,7 @@ def parse_type_prefix(text: str) -> tuple[ColumnType, str]:
 
 class _TypeParser:
     def __init__(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise InvalidSchema(f"a type is given as text, as in 'int32', and not as {type(text).__name__}")
+        _check_text(text)
         self._text = text
         self.position = 0
         self._depth = 0
