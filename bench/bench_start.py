@@ -26,6 +26,8 @@ from processor_time import ProcessTree, Took
 
 HERE = Path(__file__).resolve().parent.parent
 MEMORY = Path("/dev/shm")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Modules are compiled by the first run, as they are for users."""
 COMMAND = (sys.executable, "-c", "from stelae.cli.app import main; main()")
 
 FIRST_ROW = """
@@ -46,7 +48,7 @@ ARROW, SQLITE = "import pyarrow", "sqlite3: create and insert"
 def run_to_end(command: Sequence[str]) -> Took:
     """One process, from its start to its end."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
     _, status, used = os.wait4(process.pid, 0)
     took = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -58,7 +60,7 @@ def run_to_end(command: Sequence[str]) -> Took:
 def run_to_ready(command: Sequence[str]) -> Took:
     """One process, from its start to the first line that it prints; then it is ended."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
     assert process.stdout is not None
     try:
         if not process.stdout.readline():
