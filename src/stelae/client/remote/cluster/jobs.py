@@ -9,6 +9,7 @@ was given it, all are asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from threading import Lock
 from typing import TypeVar
 
@@ -61,21 +62,19 @@ class ClusterJobs:
     ) -> HeldTable:
         routing, until = self._routing, self._routing.until(deadline)
         ticket = ticket or self._ticket(HOLD_TICKET)
+        routing.refresh(table, until)
         shards = routing.find_shards(table, until)
-        if len(shards) == 1:
-            held = routing.ask_table(table, until, lambda shard: shard.hold(table, at, ttl_s, ticket, deadline=until))
-            return self._given.note(ticket, shards, *held.values())
-        pin = self._pins.pin(at, table, until)
-        try:
-            parts = routing.ask_table(
-                table, until, lambda shard: shard.hold(table, pin.txn, ttl_s, ticket, deadline=until)
-            )
-            return self._given.note(ticket, tuple(parts), _unite_held(list(parts.values())))
-        except BaseException:
-            self._let_go(ticket, shards, until)
-            raise
-        finally:
-            pin.close()
+        with ExitStack() as pinned:
+            if len(shards) > 1:
+                at = pinned.enter_context(closing(self._pins.pin(at, table, until))).txn
+            try:
+                parts = routing.ask_table(
+                    table, until, lambda shard: shard.hold(table, at, ttl_s, ticket, deadline=until)
+                )
+                return self._given.note(ticket, tuple(parts), _unite_held(list(parts.values())))
+            except BaseException:
+                self._let_go(ticket, shards, until)
+                raise
 
     # -- compactions
 
@@ -91,6 +90,7 @@ class ClusterJobs:
     ) -> CompactionTicket:
         routing, until = self._routing, self._routing.until(deadline)
         ticket = ticket or self._ticket(COMPACTION_TICKET)
+        routing.refresh(table, until)
         shards = routing.find_shards(table, until)
 
         def begin(shard: RemoteTablets) -> CompactionTicket:
@@ -220,14 +220,16 @@ class _Given:
 
 def _unite_held(parts: Sequence[HeldTable]) -> HeldTable:
     """The parts of one table, each of which a shard holds. Unavailable if they do not make one, because the table was
-    altered or its tablets cut anew meanwhile: hold it again."""
+    altered, or tablets were cut anew or are led by others meanwhile: hold it again."""
     first = parts[0]
     found = sorted(
         ((decode_config(config, first.name).rows, config) for part in parts for config in part.configs),
         key=lambda each: each[0].start,
     )
     if any(part.table != first.table for part in parts) or not does_cover(rows for rows, _ in found):
-        raise Unavailable(f"table {first.name!r} was altered while it was held: its shards are not at one schema yet")
+        raise Unavailable(
+            f"table {first.name!r} was altered or moved while it was held: its shards do not make one table"
+        )
     return msgspec.structs.replace(
         first, horizon=max(part.horizon for part in parts), configs=tuple(config for _, config in found)
     )

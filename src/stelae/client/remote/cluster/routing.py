@@ -44,6 +44,9 @@ E = TypeVar("E", bound=StelaeError)
 _NAMED = (Unavailable, Overloaded, TabletAway, DeadlineExceeded, DiskFull, DiskFailed, ConnectionLost)
 """Errors that are told with the name of the shard that raised them."""
 
+_MASTER_S_MAX = 2.0
+"""So long is waited for a master that is asked for what may be known already."""
+
 _ASKED_ABOUT_MAX = 4
 """So many tables of a silent shard are asked about at once: as a rule the first one tells."""
 
@@ -201,6 +204,16 @@ class Routing:
         self.changes.check()
         routes = self.locations.find(table, deadline)
         return all_of(self.shards.ask_each(routes.shards, lambda shard: self.ask_shard(table, routes, shard, job)))
+
+    def ask_table_anew(self, table: TableId, deadline: Deadline, job: Callable[[RemoteTablets], R]) -> dict[str, R]:
+        """The same for what a shard answers though others have some of the rows that it had, by now."""
+        self.refresh(table, deadline)
+        return self.ask_table(table, deadline, job)
+
+    def refresh(self, table: TableId, deadline: Deadline) -> None:
+        """Ask a master where the table's rows are now. If none answers soon, what is known counts."""
+        with suppress(Unavailable):
+            self.locations.ask_again(table, deadline.within(min(_MASTER_S_MAX, deadline.left_s / 2)))
 
     def ask_all(self, deadline: Deadline, job: Callable[[RemoteTablets], R]) -> dict[str, R]:
         """All shards there are, at once."""

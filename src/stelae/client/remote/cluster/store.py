@@ -326,7 +326,7 @@ class ClusterStore(RemoteTables):
     def flush(self, table: TableId, *, deadline: Deadline | None = None) -> None:
         until = self._until(deadline)
         with self._changes.counted():
-            self._routing.ask_table(table, until, lambda shard: shard.flush(table, deadline=until))
+            self._routing.ask_table_anew(table, until, lambda shard: shard.flush(table, deadline=until))
 
     def compact(
         self,
@@ -338,7 +338,7 @@ class ClusterStore(RemoteTables):
     ) -> tuple[str, ...]:
         until, told = self._until(deadline), SummedProgress(progress)
         with self._changes.counted():
-            kept = self._routing.ask_table(
+            kept = self._routing.ask_table_anew(
                 table,
                 until,
                 lambda shard: shard.compact(table, erase_now=erase_now, progress=told.part(), deadline=until),
@@ -349,12 +349,12 @@ class ClusterStore(RemoteTables):
 
     def tablets(self, table: TableId, *, deadline: Deadline | None = None) -> tuple[TabletInfo, ...]:
         until = self._until(deadline)
-        found = self._routing.ask_table(table, until, lambda shard: shard.tablets(table, deadline=until))
+        found = self._routing.ask_table_anew(table, until, lambda shard: shard.tablets(table, deadline=until))
         return tuple(sorted((tablet for each in found.values() for tablet in each), key=lambda tablet: tablet.start))
 
     def stats(self, table: TableId, *, deadline: Deadline | None = None) -> TableStats:
         until = self._until(deadline)
-        found = self._routing.ask_table(table, until, lambda shard: shard.stats(table, deadline=until))
+        found = self._routing.ask_table_anew(table, until, lambda shard: shard.stats(table, deadline=until))
         return sum_stats(list(found.values()))
 
     def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:
