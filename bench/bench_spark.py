@@ -1,10 +1,12 @@
 """The Spark pipeline against native Parquet, Delta and Iceberg: read, read what was updated, load, upsert, point reads.
 
-    bench_spark.py [--rows 10000000] [--only load,read,updated,together,upsert,point] [--peers delta,iceberg,deltalake]
-                   [--growth] [--rounds 3] [--cold] [--memory 2g] [--master local[2]] [--probe]
+    bench_spark.py [--rows 10000000] [--only load,read,updated,together,upsert,narrow,point]
+                   [--peers delta,iceberg,deltalake] [--growth] [--rounds 3] [--cold] [--memory 2g]
+                   [--master local[2]] [--probe]
 
 Rows of ten columns (a number as the key, texts, numbers, a decimal, a time) in 16 tablets or sorted files, all zstd.
-Everything that is read goes to Spark's `noop` sink, and what it takes to open the table is counted. Updates are 5% of
+Everything that is read goes to Spark's `noop` sink, and what it takes to open the table is counted. Processor time is
+that of all processes of a contender. Updates are 5% of
 the rows, new in every column. Delta and Iceberg run as their documents say for small updates, see `spark_peer_process`;
 what could not be run is said below the table.
 """
@@ -15,7 +17,7 @@ import argparse
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,10 @@ import pyarrow.dataset as ds
 import pyspark
 import spark_peers
 from harness import Row, report, report_growth, write_facts
-from spark_data import EVENLY, KEY, PART_OF_UPDATES, TABLETS, TOGETHER, TWO, all_of, totals
+from processor_time import Took
+from spark_data import EVENLY, KEY, NARROW, PART_OF_UPDATES, TABLETS, TOGETHER, TWO, all_of, totals
 from spark_peers import Peer
-from spark_world import Options, Stored, World, console, opened, seconds
+from spark_world import Options, Stored, World, compared, console, opened
 
 NATIVE = "native Parquet, same rows, sorted"
 LOADED = "repartitionById + sortWithinPartitions + Parquet"
@@ -41,15 +44,15 @@ _POINT_S_MIN = 5.0
 def loads(world: World) -> list[Row]:
     world.source()
 
-    def ours() -> float:
+    def ours() -> Took:
         table = world.empty("loaded")
-        took = seconds(lambda: table.load(world.source()))
+        took = world.processes.measured(lambda: table.load(world.source()))
         table.drop()
         return took
 
     took = world.medians({"ours": ours, "native": lambda: world.write_native(world.directory / "written")})
     name = f"load {world.rows:,} rows, sorted into {TABLETS} tablets"
-    return [Row(name, took["ours"], took["native"], LOADED, 0.95)]
+    return compared(name, took["ours"], took["native"], LOADED, 1.0)
 
 
 def reads(world: World) -> list[Row]:
@@ -122,13 +125,11 @@ def _reads(
         }
         for peer in peers:
             asked: dict[str, Any] = {"do": "count"} if columns == [] else {"do": "read", "columns": columns}
-            contenders[peer.title] = partial(peer.seconds, table=name, **asked)
+            contenders[peer.title] = partial(peer.took, table=name, **asked)
         took = world.medians(contenders)
-        found += [
-            Row(f"read, {state}: {what}", took["ours"], took[title], title, aims.get(title))
-            for title in took
-            if title != "ours"
-        ]
+        for title in took:
+            if title != "ours":
+                found += compared(f"read, {state}: {what}", took["ours"], took[title], title, aims.get(title))
     return found
 
 
@@ -151,7 +152,7 @@ def upserts(world: World) -> list[Row]:
         "puts": lambda: _put_until_seen(put_into, next(sources["puts"])),
     }
     for peer in peers:
-        contenders[peer.title] = lambda p=peer: p.seconds(  # type: ignore[misc]
+        contenders[peer.title] = lambda p=peer: p.took(  # type: ignore[misc]
             "merge", table=name, source=str(next(sources[p.title]))
         )
     if world.lake is not None:
@@ -162,11 +163,44 @@ def upserts(world: World) -> list[Row]:
     _compare(world, table, name, [peer for peer in peers if peer.title in took])
     world.drop("upserted", "put")
     what = f"upsert {world.rows // PART_OF_UPDATES:,} rows into {world.rows:,}, until seen"
-    found = [
-        Row(what, took["ours"], took[each], f"MERGE, {each}", 5.0) for each in took if each not in ("ours", "puts")
-    ]
-    found.append(Row(what, took["ours"], took["puts"], "ours by put_many, without Spark"))
+    found = compared(what, took["ours"], took["puts"], "ours by put_many, without Spark")
+    for each in took:
+        if each not in ("ours", "puts"):
+            found += compared(what, took["ours"], took[each], f"MERGE, {each}", 10.0)
     return found
+
+
+def narrow(world: World) -> list[Row]:
+    """Rows changed in one column, and in all of them: each in a table of its own, other rows in each round."""
+    peers = [peer for peer in world.peers if peer.kind != "parquet" and world.made(peer, "narrow")]
+    rounds = range(world.options.rounds + 1)
+    tables = {"ours": world.stored("narrow"), "whole": world.stored("whole")}
+    one = [KEY, NARROW]
+    files = [world.updates(EVENLY, number, one) for number in rounds]
+    sources = {each: iter(files) for each in ("ours", *(peer.title for peer in peers))}
+    sources["whole"] = iter([world.updates(EVENLY, number) for number in rounds])
+    contenders: dict[str, Callable[[], object]] = {
+        each: partial(_load_next, table, sources[each]) for each, table in tables.items()
+    }
+    for peer in peers:
+        contenders[peer.title] = partial(_merge_next, peer, world.name_of("narrow"), sources[peer.title])
+    took = world.medians(contenders)
+    _compare(world, tables["ours"], world.name_of("narrow"), [peer for peer in peers if peer.title in took])
+    world.drop("narrow", "whole")
+    what = f"upsert one column of {world.rows // PART_OF_UPDATES:,} rows of {world.rows:,}, until seen"
+    found = compared(what, took["ours"], took["whole"], "ours, all columns", 1.0)
+    for each in took:
+        if each not in tables:
+            found += compared(what, took["ours"], took[each], f"MERGE, {each}")
+    return found
+
+
+def _load_next(table: Stored, sources: Iterator[Path]) -> None:
+    _load_until_seen(table, next(sources))
+
+
+def _merge_next(peer: Peer, table: str, sources: Iterator[Path]) -> Took:
+    return peer.took("merge", table=table, source=str(next(sources)))
 
 
 def _load_until_seen(table: Stored, source: Path) -> None:
@@ -185,7 +219,7 @@ def _see(table: Stored, source: Path) -> None:
     """A reader has the new row."""
     wanted = ds.dataset(source).head(1).to_pylist()[0]
     found = table.rows().get(wanted[KEY])
-    if found is None or found["note"] != wanted["note"]:
+    if found is None or any(found[name] != value for name, value in wanted.items()):
         raise SystemExit(f"a reader sees {found}, not {wanted}")
 
 
@@ -234,14 +268,14 @@ def points(world: World) -> list[Row]:
         gets.during(lambda: time.sleep(0.1))
         took = world.medians(
             {
-                "idle": lambda g=gets: g.during(lambda: time.sleep(0.1)),  # type: ignore[misc]
-                "scan": lambda g=gets, t=table: g.during(lambda: all_of(t.frame())),  # type: ignore[misc]
+                "idle": lambda g=gets: Took(g.during(lambda: time.sleep(0.1)), 0.0),  # type: ignore[misc]
+                "scan": lambda g=gets, t=table: Took(g.during(lambda: all_of(t.frame())), 0.0),  # type: ignore[misc]
             },
             warm=False,
         )
-        name = f"p99 of a get during a full Spark scan, {words}: {took['scan'] * 1e6:,.0f} µs"
-        idle = f"p99 of a get, Spark idle: {took['idle'] * 1e6:,.0f} µs"
-        found.append(Row(name, took["scan"], took["idle"], idle, 0.1))
+        scan_s, idle_s = took["scan"].wall_s, took["idle"].wall_s
+        name = f"p99 of a get during a full Spark scan, {words}: {scan_s * 1e6:,.0f} µs"
+        found.append(Row(name, scan_s, idle_s, f"p99 of a get, Spark idle: {idle_s * 1e6:,.0f} µs", 0.1))
     return found
 
 
@@ -254,6 +288,7 @@ JOBS: dict[str, Callable[[World], list[Row]]] = {
     "updated": updated,
     "together": together,
     "upsert": upserts,
+    "narrow": narrow,
     "point": points,
 }
 

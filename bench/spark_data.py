@@ -23,6 +23,9 @@ COLUMNS = {
 }
 KEY = "id"
 TWO = ["id", "score"]
+NARROW = "visits"
+"""What narrow updates change."""
+
 TABLETS = 16
 PART_OF_UPDATES = 20
 """Each so-many-th row is updated: 5%."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from processor_time import Took
 from rich.console import Console
 
 OLDER_SPARK = "4.1"
@@ -89,9 +90,10 @@ class Peer:
             raise PeerFailed(f"its process ended with {self._process.wait()}") from error
         return self.hear()
 
-    def seconds(self, do: str, **arguments: Any) -> float:
-        """As it measured them itself."""
-        return float(self.ask(do, **arguments)["seconds"])
+    def took(self, do: str, **arguments: Any) -> Took:
+        """As it measured it itself."""
+        said = self.ask(do, **arguments)
+        return Took(float(said["seconds"]), float(said["processor_s"]))
 
     def close(self) -> None:
         if self._process.stdin is not None:

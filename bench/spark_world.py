@@ -13,14 +13,15 @@ import os
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import spark_deltalake
+from harness import Row
+from processor_time import ProcessTree, Took
 from rich.console import Console
 from spark_data import COLUMNS, KEY, SETTINGS, all_of, in_tablets, splits, table_frame, update_frame
 from spark_peers import Peer, PeerFailed, Refusal, running
@@ -72,6 +73,8 @@ class World:
     peers: list[Peer]
     lake: spark_deltalake.DeltaLake | None
     refusals: list[Refusal]
+    processes: ProcessTree = field(default_factory=ProcessTree)
+    """This one, its Java and its Python workers. Peers count their own, which are among these too: they take turns."""
     _made: set[str] = field(default_factory=set)
     _stored: dict[str, Stored] = field(default_factory=dict)
 
@@ -82,7 +85,7 @@ class World:
     def fresh(self, rows: int) -> World:
         """The same for another number of rows."""
         options = dataclasses.replace(self.options, rows=rows)
-        return World(options, self.directory, self.spark, self.peers, self.lake, self.refusals)
+        return World(options, self.directory, self.spark, self.peers, self.lake, self.refusals, self.processes)
 
     def _once(self, name: str, make: Callable[[Path], object]) -> Path:
         path = self.directory / f"{name}-{self.rows}"
@@ -104,11 +107,12 @@ class World:
     def write_native(self, path: Path) -> None:
         in_tablets(self.spark.read.parquet(str(self.source())), self.rows).write.mode("overwrite").parquet(str(path))
 
-    def updates(self, how: str, number: int) -> Path:
-        return self._once(
-            f"updates-{how}-{number}",
-            lambda path: update_frame(self.spark, self.rows, how, number).coalesce(2).write.parquet(str(path)),
-        )
+    def updates(self, how: str, number: int, columns: Sequence[str] = tuple(COLUMNS)) -> Path:
+        def write(path: Path) -> None:
+            frame = update_frame(self.spark, self.rows, how, number).select(*columns)
+            frame.coalesce(2).write.parquet(str(path))
+
+        return self._once(f"updates-{how}-{number}-{len(columns)}", write)
 
     def empty(self, name: str) -> Stored:
         path = self.directory / f"store-{name}-{self.rows}"
@@ -184,10 +188,10 @@ class World:
                     with path.open("rb") as file:
                         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def medians(self, contenders: Mapping[str, Callable[[], object]], *, warm: bool = True) -> dict[str, float]:
-        """Seconds of each, in turns; what a contender returns as a float is what it measured itself. One that fails is
+    def medians(self, contenders: Mapping[str, Callable[[], object]], *, warm: bool = True) -> dict[str, Took]:
+        """What each takes, in turns; what a contender returns as `Took` is what it measured itself. One that fails is
         left out, in words."""
-        times: dict[str, list[float]] = {name: [] for name in contenders}
+        times: dict[str, list[Took]] = {name: [] for name in contenders}
         for number in range(self.options.rounds + warm):
             for name, run in contenders.items():
                 if name not in times:
@@ -195,21 +199,33 @@ class World:
                 self.drop_pages()
                 gc.collect()
                 try:
-                    took = seconds(run)
+                    took = self._took(run)
                 except PeerFailed as error:
                     self.refuse(name, error)
                     del times[name]
                     continue
                 if number >= warm:
                     times[name].append(took)
-        return {name: statistics.median(each) for name, each in times.items()}
+        return {name: _median(each) for name, each in times.items()}
+
+    def _took(self, run: Callable[[], object]) -> Took:
+        found: list[object] = []
+        took = self.processes.measured(lambda: found.append(run()))
+        return found[0] if isinstance(found[0], Took) else took
 
 
-def seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    found = run()
-    took = time.perf_counter() - start
-    return found if isinstance(found, float) else took
+def _median(took: Sequence[Took]) -> Took:
+    return Took(
+        statistics.median(each.wall_s for each in took), max(0.01, statistics.median(each.processor_s for each in took))
+    )
+
+
+def compared(what: str, ours: Took, other: Took, title: str, wanted: float | None = None) -> list[Row]:
+    """By processor time, which is what counts on a machine that others use too, and by seconds."""
+    return [
+        Row(f"{what}, processor time", ours.processor_s, other.processor_s, title, wanted),
+        Row(f"{what}, seconds", ours.wall_s, other.wall_s, title, wanted),
+    ]
 
 
 @contextmanager

@@ -25,6 +25,13 @@ from stelae.model.errors import PermissionDenied
 
 VECTOR_MODULE = "jdk.incubator.vector"
 _ANSWER_SECONDS_MAX = 60
+_FIND = """
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+found = find_spec(sys.argv[1])
+print(found is not None and found.origin is not None and (Path(found.origin).parent / sys.argv[2]).exists())
+"""
 
 _SHIM = """\
 #!/bin/sh
@@ -142,6 +149,12 @@ def python_for_workers() -> str:
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
+def python_has(python: str, package: str, file: str) -> bool:
+    """Whether a new process of that Python finds the package, and in it the file. It is not imported."""
+    answer = _ask(Path(shutil.which(python) or python), ["-c", _FIND, package, file])
+    return answer is not None and answer.strip() == "True"
+
+
 def jvm_options(option: str) -> str:
     """What SPARK_SUBMIT_OPTS must be for Spark's JVM to get `option`; the user's own come after it, and win."""
     return f"{option} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()
@@ -154,7 +167,7 @@ def inside_spark_submit() -> bool:
 
 def _ask(executable: Path, arguments: list[str]) -> str | None:
     try:
-        answer = subprocess.run(  # noqa: S603 - the user's own Java
+        answer = subprocess.run(  # noqa: S603 - the user's own Java or Python
             [executable, *arguments],
             check=False,
             stdin=subprocess.DEVNULL,

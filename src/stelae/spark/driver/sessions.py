@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
-from stelae.adapters.java import environment, inside_spark_submit, jvm_options, python_for_workers
+from stelae.adapters.java import environment, inside_spark_submit, jvm_options, python_for_workers, python_has
 from stelae.adapters.signals import interrupts_later
 from stelae.model.errors import InvalidArgument, JobFailed, Unavailable
 from stelae.model.public import public
@@ -24,13 +24,17 @@ _ALWAYS = {
 # A cluster's executors must reach the driver, so only a local one hides behind the loopback address.
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
+_FORKING = {"spark.python.daemon.module": "stelae.spark.driver.workers"}
+_WORKERS = "spark/driver/workers.py"
+"""Of the package: what local workers are forked from, if their Python has it too."""
+
 
 @public("session", "stelae.spark")
 def session(app_name: str = "stelae", master: str | None = None, **conf: str) -> SparkSession:
     """The active session as it is, whatever the arguments say; if there is none, a new one.
 
     A new one runs on `master`, `local[*]` if that is None (under spark-submit: what was submitted to), shows no UI and
-    logs only errors; `conf` goes over these defaults. Java is found as `find_java` says; what Spark is told
+    logs only errors; local workers begin with this package imported; `conf` goes over these defaults. Java is found as `find_java` says; what Spark is told
     through the environment is gone from it afterwards.
     """
     try:
@@ -51,8 +55,9 @@ def session(app_name: str = "stelae", master: str | None = None, **conf: str) ->
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
-            settings |= _LOCAL
-            variables |= {"PYSPARK_PYTHON": python_for_workers(), "SPARK_LOCAL_IP": _LOCAL["spark.driver.host"]}
+            python = python_for_workers()
+            settings |= _LOCAL | (_FORKING if python_has(python, "stelae", _WORKERS) else {})
+            variables |= {"PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": _LOCAL["spark.driver.host"]}
     for key, value in (settings | conf).items():
         builder = builder.config(key, value)
     with as_file(files("stelae.spark") / "log4j2.properties") as logging:
