@@ -103,6 +103,58 @@ def test_frames_that_hide_the_same_are_the_same(spark: SparkSession, db: Databas
     assert not files.fileFormat().equals(strange.fileFormat())
 
 
+COUNTS = ["count(*)", "count(1), count('x') AS again"]
+
+
+def _is_known(frame: DataFrame) -> bool:
+    """Whether Spark has the answer before it runs anything."""
+    return "LocalRelation" in frame._jdf.queryExecution().optimizedPlan().toString()
+
+
+@pytest.mark.parametrize("asked", COUNTS)
+def test_counts_of_all_rows_read_no_file(spark: SparkSession, db: Database, asked: str) -> None:
+    counted = reading.read(spark, db, "t").selectExpr(*asked.split(", "))
+    assert _is_known(counted)
+    rows = db.table("t").scan().to_arrow().num_rows
+    assert set(counted.first() or ()) == {rows}
+
+
+OTHERS = {
+    "SELECT count(n) FROM seen": "count(n)",
+    "SELECT count(DISTINCT m) FROM seen": "count(DISTINCT m)",
+    "SELECT count(*) FROM seen WHERE id < 2000": "count(*) FILTER (WHERE id < 2000)",
+    "SELECT count(*) FILTER (WHERE m = 3) FROM seen": "count(*) FILTER (WHERE m = 3)",
+    "SELECT count(*) FROM seen WHERE NOT EXISTS (SELECT 1 FROM seen WHERE m = -2)": "0",
+    "SELECT count(*) FROM (SELECT * FROM seen LIMIT 10)": "10",
+    "SELECT sum(c) FROM (SELECT count(*) AS c FROM seen GROUP BY m)": "count(*)",
+    "SELECT count(*) FROM (SELECT explode(array(id, n)) FROM seen)": "2 * count(*)",
+    "SELECT count(*) FROM (SELECT * FROM seen UNION ALL SELECT * FROM seen)": "2 * count(*)",
+}
+
+
+@pytest.mark.parametrize("asked", OTHERS)
+def test_what_is_no_count_of_all_rows_is_read(spark: SparkSession, db: Database, asked: str) -> None:
+    """What it must be is asked of the rows of a scan."""
+    reading.read(spark, db, "t").createOrReplaceTempView("seen")
+    spark.createDataFrame(db.table("t").scan().to_arrow()).createOrReplaceTempView("scanned")
+    assert not _is_known(spark.sql(asked))
+    assert spark.sql(asked).first() == spark.sql(f"SELECT {OTHERS[asked]} FROM scanned LIMIT 1").first()
+
+
+def test_a_count_is_that_of_its_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+    with stelae.open(tmp_path / "db") as opened:
+        table = opened.create_table("t", key={"id": "int64"}, groups=[stelae.columns("g", {"n": "int64"})])
+        table.put_many([{"id": number, "n": number} for number in range(100)])
+        table.flush()
+        table.erase_many([1, 2, 3])
+        before = reading.read(spark, opened, "t")
+        table.erase_many([4, 5])
+        table.put({"id": 200, "n": 1})
+        after = reading.read(spark, opened, "t")
+        assert (before.count(), after.count()) == (97, 96)
+        assert _is_known(before.selectExpr("count(*)"))
+
+
 def test_a_spark_with_another_reader_filters_by_places(
     spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

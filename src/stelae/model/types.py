@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from stelae.model.errors import InvalidSchema
@@ -21,6 +22,7 @@ from stelae.model.errors import InvalidSchema
 DECIMAL_PRECISION_MAX = 38
 VECTOR_LENGTH_MAX = 65_536
 NESTING_MAX = 16
+_KEPT_TYPES_MAX = 1024
 FIELD_NAME_BYTES_MAX = 255
 
 
@@ -175,6 +177,12 @@ def widens(old: ColumnType, new: ColumnType) -> bool:
 
 def parse_type(text: str) -> ColumnType:
     """Raises InvalidSchema that shows the text and what was expected."""
+    return _parsed(text) if isinstance(text, str) else _TypeParser(text).type()
+
+
+@lru_cache(_KEPT_TYPES_MAX)
+def _parsed(text: str) -> ColumnType:
+    """Kept: footers of files say the types of all their columns, and a read looks at many footers."""
     parser = _TypeParser(text)
     type_ = parser.type()
     parser.end()

@@ -34,8 +34,8 @@ def session(app_name: str = "stelae", master: str | None = None, **conf: str) ->
     """The active session as it is, whatever the arguments say; if there is none, a new one.
 
     A new one runs on `master`, `local[*]` if that is None (under spark-submit: what was submitted to), shows no UI and
-    logs only errors; local workers begin with this package imported; `conf` goes over these defaults. Java is found as `find_java` says; what Spark is told
-    through the environment is gone from it afterwards.
+    logs only errors; local workers begin with this package imported; `conf` goes over these defaults. Java is found as
+    `find_java` says; what Spark is told through the environment is gone from it afterwards.
     """
     try:
         from pyspark import SparkContext

@@ -16,8 +16,9 @@ from pyspark.daemon import manager
 import stelae.spark.loading.mutation_task
 import stelae.spark.source.reader  # noqa: F401 - for the workers
 
+
 def main() -> None:
-    """Serve Spark. What is there now is in use for good: collections in workers pass over it, and copy no page of it."""
+    """Serve Spark. What is imported by now stays: collections in workers pass over it, and copy no page of it."""
     gc.freeze()
     manager()
 

@@ -14,7 +14,25 @@ import org.apache.parquet.column.page.PageReadStore;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BitwiseNot;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -26,11 +44,14 @@ import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecor
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
+import scala.Option;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
+import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
 
 /**
  * Spark's reader of Parquet, but for the places of rows: where a row is to be seen, it says -1 in place of one. So a
@@ -44,11 +65,13 @@ public final class HidingFormat extends ParquetFileFormat {
     private final String identity;
     private final HashMap starts;
     private final Broadcast bits;
+    private final long seen;
 
-    HidingFormat(String identity, HashMap starts, Broadcast bits) {
+    HidingFormat(String identity, HashMap starts, Broadcast bits, long seen) {
         this.identity = identity;
         this.starts = starts;
         this.bits = bits;
+        this.seen = seen;
     }
 
     /** Makes frames that hide records of their files. */
@@ -66,9 +89,11 @@ public final class HidingFormat extends ParquetFileFormat {
          * @param names of the files, a line for each
          * @param words how many words of eight bytes each file has of the bits: numbers of four bytes, the lowest first
          * @param bits of all files behind each other: bit i of byte i/8, least first, hides the i-th record
+         * @param seen how many records of all files are not hidden
          */
-        public Object of(Dataset frame, String identity, String names, byte[] words, byte[] bits) {
+        public Object of(Dataset frame, String identity, String names, byte[] words, byte[] bits, long seen) {
             SparkSession session = frame.sparkSession();
+            Counting.install(session.experimental());
             LogicalRelation plan = (LogicalRelation) frame.queryExecution().analyzed();
             HadoopFsRelation files = (HadoopFsRelation) plan.relation();
             Broadcast sent = JavaSparkContext.fromSparkContext(session.sparkContext()).broadcast(bits);
@@ -77,7 +102,7 @@ public final class HidingFormat extends ParquetFileFormat {
                 files.partitionSchema(),
                 files.dataSchema(),
                 files.bucketSpec(),
-                new HidingFormat(identity, starts(names.split("\n"), words), sent),
+                new HidingFormat(identity, starts(names.split("\n"), words), sent, seen),
                 files.options(),
                 session);
             return session.baseRelationToDataFrame(hiding);
@@ -300,6 +325,119 @@ public final class HidingFormat extends ParquetFileFormat {
             if (this.rows instanceof java.io.Closeable) {
                 ((java.io.Closeable) this.rows).close();
             }
+        }
+    }
+
+    /** Answers counts of all rows that are seen from what is known of the files, and reads none of them. */
+    static final class Counting extends Rule {
+        static synchronized void install(ExperimentalMethods methods) {
+            Iterator there = methods.extraOptimizations().iterator();
+            while (there.hasNext()) {
+                if (there.next() instanceof Counting) {
+                    return;
+                }
+            }
+            methods.extraOptimizations_$eq((Seq) methods.extraOptimizations().appended(new Counting()));
+        }
+
+        public TreeNode apply(TreeNode plan) {
+            return plan.transformDown(new Counts());
+        }
+    }
+
+    /** What takes the place of a node that counts. */
+    static final class Counts extends AbstractPartialFunction implements Serializable {
+        public boolean isDefinedAt(Object node) {
+            return answer(node) != null;
+        }
+
+        public Object applyOrElse(Object node, Function1 otherwise) {
+            Object found = answer(node);
+            return found == null ? otherwise.apply(node) : found;
+        }
+
+        private static Object answer(Object node) {
+            if (!(node instanceof Aggregate) || !((Aggregate) node).groupingExpressions().isEmpty()) {
+                return null;
+            }
+            Aggregate counting = (Aggregate) node;
+            Iterator wanted = counting.aggregateExpressions().iterator();
+            while (wanted.hasNext()) {
+                if (!countsRows(wanted.next())) {
+                    return null;
+                }
+            }
+            long rows = rowsOf(counting.child());
+            if (rows < 0) {
+                return null;
+            }
+            Object[] values = new Object[counting.aggregateExpressions().size()];
+            for (int i = 0; i < values.length; i++) {
+                values[i] = Long.valueOf(rows);
+            }
+            Seq row = (Seq) Nil$.MODULE$.appended(new GenericInternalRow(values));
+            return new LocalRelation(counting.output(), row, false, Option.empty());
+        }
+
+        /** Whether this is count(*), or the count of a constant. */
+        private static boolean countsRows(Object named) {
+            if (!(named instanceof Alias) || !(((Alias) named).child() instanceof AggregateExpression)) {
+                return false;
+            }
+            AggregateExpression each = (AggregateExpression) ((Alias) named).child();
+            if (each.isDistinct() || each.filter().isDefined() || !(each.aggregateFunction() instanceof Count)) {
+                return false;
+            }
+            Iterator of = ((Count) each.aggregateFunction()).children().iterator();
+            while (of.hasNext()) {
+                Object child = of.next();
+                if (!(child instanceof Literal) || ((Literal) child).value() == null) {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        /** How many rows a plan has that is nothing but the rows of files that are seen; else -1. */
+        private static long rowsOf(LogicalPlan plan) {
+            LogicalPlan at = plan;
+            while (at instanceof Project) {
+                at = ((Project) at).child();
+            }
+            if (!(at instanceof Filter) || !keepsSeen(((Filter) at).condition())) {
+                return -1L;
+            }
+            at = ((Filter) at).child();
+            while (at instanceof Project) {
+                at = ((Project) at).child();
+            }
+            if (!(at instanceof LogicalRelation) || !(((LogicalRelation) at).relation() instanceof HadoopFsRelation)) {
+                return -1L;
+            }
+            Object format = ((HadoopFsRelation) ((LogicalRelation) at).relation()).fileFormat();
+            return format instanceof HidingFormat ? ((HidingFormat) format).seen : -1L;
+        }
+
+        /** Whether a condition is that a row is seen, and nothing else. */
+        private static boolean keepsSeen(Object condition) {
+            if (condition instanceof And) {
+                return keepsSeen(((And) condition).left()) && keepsSeen(((And) condition).right());
+            }
+            if (condition instanceof IsNotNull) {
+                return isPlace(((IsNotNull) condition).child());
+            }
+            if (!(condition instanceof EqualTo) || !(((EqualTo) condition).left() instanceof BitwiseNot)) {
+                return false;
+            }
+            Object right = ((EqualTo) condition).right();
+            return isPlace(((BitwiseNot) ((EqualTo) condition).left()).child())
+                && right instanceof Literal
+                && Long.valueOf(0L).equals(((Literal) right).value());
+        }
+
+        private static boolean isPlace(Object expression) {
+            return expression instanceof AttributeReference
+                && ((AttributeReference) expression).name().equals(ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME());
         }
     }
 }

@@ -47,7 +47,8 @@ def hiding_frame(spark: SparkSession, frame: DataFrame, hidden: Sequence[HiddenR
     words = b"".join((len(each.bits) // _WORD_BYTES).to_bytes(4, "little") for each in hidden)
     bits = b"".join(each.bits for each in hidden)
     identity = sha256(names.encode() + words + bits).hexdigest()
-    return DataFrame(frames.of(frame._jdf, identity, names, words, bits), spark)
+    seen = sum(each.records for each in hidden) - int.from_bytes(bits, "little").bit_count()
+    return DataFrame(frames.of(frame._jdf, identity, names, words, bits, seen), spark)
 
 
 class _Frames:

@@ -74,12 +74,15 @@ def native_frame(
     if read.rows is not None:
         condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))
         frame = frame.where("FALSE" if condition is None else condition)
-    frame = _opaque(frame, _floats(question, read.shape))
+    floats = _floats(question, read.shape)
+    shown = question.arrow_schema.names
+    if _is_as_stored(question, read.shape) and read.where is None:
+        return _chosen(frame, shown, floats)
+    frame = _chosen(frame, frame.columns, floats)
     if read.where is not None:
         frame = frame.where(read.where)
-    shown = question.arrow_schema.names
     if _is_as_stored(question, read.shape):
-        return frame.selectExpr(*(quoted(name) for name in shown)) if frame.columns != shown else frame
+        return _chosen(frame, shown, {})
     columns = dict(_columns(question, read.shape))
     return frame.select(*(columns[name].alias(name) for name in shown))
 
@@ -161,12 +164,14 @@ def _start_of(told: str, starts: Sequence[tuple[str, int]]) -> str:
     return f"IF({told} < {starts[middle][0]}, {low}, {high})"
 
 
-def _opaque(frame: DataFrame, floats: Mapping[str, str]) -> DataFrame:
-    """With floats as Spark's reader of Parquet cannot see through to: it would pass over files by statistics that
-    leave out NaN, and by dictionaries that tell the two zeros apart."""
-    if not floats:
+def _chosen(frame: DataFrame, names: Sequence[str], floats: Mapping[str, str]) -> DataFrame:
+    """These columns, with floats as Spark's reader of Parquet cannot see through to: it would pass over files by
+    statistics that leave out NaN, and by dictionaries that tell the two zeros apart."""
+    if not floats and frame.columns == list(names):
         return frame
-    return frame.selectExpr(*(f"{floats.get(name, quoted(name))} AS {quoted(name)}" for name in frame.columns))
+    return frame.selectExpr(
+        *(f"{floats[name]} AS {quoted(name)}" if name in floats else quoted(name) for name in names)
+    )
 
 
 def _floats(question: Question, shape: NativeShape) -> dict[str, str]:

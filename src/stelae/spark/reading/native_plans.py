@@ -245,7 +245,7 @@ def _packed(file: NativeFile, places: Sequence[Places]) -> HiddenRows:
     bits = np.zeros(-(-file.records // 64) * 64, np.uint8)
     for some in places:
         bits[some] = 1
-    return HiddenRows(file.name, file.size_bytes, np.packbits(bits, bitorder="little").tobytes())
+    return HiddenRows(file.name, file.size_bytes, np.packbits(bits, bitorder="little").tobytes(), file.records)
 
 
 def native_group(question: Question, tablets: Sequence[PlannedTablet], *, alone: bool = True) -> ColumnsGroup | None:

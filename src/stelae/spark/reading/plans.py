@@ -75,11 +75,12 @@ class NativeShape:
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
     """Records of a file that are not to be seen: bit i of byte i/8, least first, is set for the i-th. Whole words of
-    eight bytes."""
+    eight bytes. `records`: how many there are in all."""
 
     file: str
     size_bytes: int
     bits: bytes
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
