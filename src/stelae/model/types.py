@@ -177,7 +177,8 @@ def widens(old: ColumnType, new: ColumnType) -> bool:
 
 def parse_type(text: str) -> ColumnType:
     """Raises InvalidSchema that shows the text and what was expected."""
-    return _parsed(text) if isinstance(text, str) else _TypeParser(text).type()
+    _check_text(text)
+    return _parsed(text)
 
 
 @lru_cache(_KEPT_TYPES_MAX)
@@ -189,6 +190,11 @@ def _parsed(text: str) -> ColumnType:
     return type_
 
 
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidSchema(f"a type is given as text, as in 'int32', and not as {type(text).__name__}")
+
+
 def parse_type_prefix(text: str) -> tuple[ColumnType, str]:
     """A type at the start of the text, and what follows it."""
     parser = _TypeParser(text)
@@ -197,8 +203,7 @@ def parse_type_prefix(text: str) -> tuple[ColumnType, str]:
 
 class _TypeParser:
     def __init__(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise InvalidSchema(f"a type is given as text, as in 'int32', and not as {type(text).__name__}")
+        _check_text(text)
         self._text = text
         self.position = 0
         self._depth = 0
