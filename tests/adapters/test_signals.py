@@ -10,7 +10,13 @@ from threading import Thread
 
 import pytest
 
-from stelae.adapters.signals import STOPS, interrupts_later, plain_interrupts, words_of_end
+from stelae.adapters.signals import (
+    STOPS,
+    interrupts_later,
+    plain_interrupts,
+    started_without_interrupts,
+    words_of_end,
+)
 from tests.effort import HANG_S
 
 
@@ -131,3 +137,19 @@ def test_how_a_process_ended_in_words() -> None:
     assert words_of_end(3) == "exit code 3"
     assert words_of_end(-9) == "killed by SIGKILL"
     assert words_of_end(-99) == "killed by signal 99"
+
+
+_UNTIL_TOLD = "import sys; print('runs', flush=True); sys.exit(7 if sys.stdin.readline() == 'end\\n' else 1)"
+
+
+def test_a_process_that_is_started_without_interrupts_does_not_hear_them() -> None:
+    pipe = subprocess.PIPE
+    with started_without_interrupts():
+        started = subprocess.Popen([sys.executable, "-c", _UNTIL_TOLD], stdin=pipe, stdout=pipe, text=True)
+    os.kill(started.pid, signal.SIGINT)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "runs\n"
+    os.kill(started.pid, signal.SIGINT)
+    started.communicate("end\n")
+    assert started.returncode == 7
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this one hears them as before"

@@ -37,6 +37,17 @@ def interrupts_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+@contextmanager
+def started_without_interrupts() -> Iterator[None]:
+    """Processes that this thread starts in here never hear Ctrl-C, which a terminal sends to all that it runs: whoever
+    started them ends them. A Python that hears it before it has begun shows a traceback of its own insides."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def plain_interrupts() -> None:
     """Ctrl-C raises KeyboardInterrupt and does nothing else."""
     if threading.current_thread() is threading.main_thread():

@@ -22,7 +22,7 @@ from rich.text import Text
 
 import stelae
 from stelae.adapters.clock import SystemClock
-from stelae.adapters.signals import interrupts_later
+from stelae.adapters.signals import interrupts_later, started_without_interrupts
 from stelae.service.reports import Progress as Told
 
 
@@ -150,7 +150,8 @@ class DemoStage:
         command = [sys.executable, "-c", code, str(self.store)]
         process: subprocess.Popen[str] | None = None
         try:
-            with interrupts_later():  # in the middle of starting it, one would leave a process that nobody knows of
+            # In the middle of starting it, an interrupt would leave a process that nobody knows of.
+            with interrupts_later(), started_without_interrupts():
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
             yield process
         finally:
