@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,7 +159,7 @@ def _type_text(annotation: object) -> str:
     if isinstance(annotation, str):
         text = annotation
     elif get_args(annotation):
-        text = str(annotation).replace("stelae.", "")
+        text = re.sub(r"\bstelae\.([a-z_]+\.)*", "", str(annotation))
     else:
         text = getattr(annotation, "__name__", str(annotation))
     for inside, outside in _NAMES.items():

@@ -390,7 +390,7 @@ def test_horizons_of_tables_that_are_gone_go(place: Place) -> None:
 
 
 def test_the_log_of_a_shard_that_only_follows_does_not_grow_while_leaders_flush() -> None:
-    place = Place(settings=replace(QUIET, shard=replace(QUIET.shard, log=WalSettings(segment_bytes_max=4_096))))
+    place = Place(settings=structs.replace(QUIET, shard=replace(QUIET.shard, log=WalSettings(segment_bytes_max=4_096))))
     shard, following, kept = place.server.shard, Following(place.server.shard), keeper(place)
     while kept.compact_step():
         continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 from rpds import HashTrieMap
 
 from stelae.catalog.value import Catalog, CatalogVersion, empty_catalog
