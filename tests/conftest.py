@@ -37,6 +37,9 @@ settings.register_profile("ci", _PATIENT, max_examples=30, derandomize=True)
 settings.register_profile("soak", _PATIENT, max_examples=5_000)
 
 
+_COLLECT_AFTER = 10_000
+"""New objects until cycles among them are looked for: with the 700 of Python a fifteenth of a simulation is that."""
+
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES_MIN = 4 * 1024**3
 
@@ -99,6 +102,7 @@ def pytest_collection_finish() -> None:
     again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -92,7 +92,7 @@ def run_with(fault: str, nth: int) -> int:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_thing_fails(fault: str) -> None:
     count = FAULTS[fault][1]
-    for nth in range(1, count, max(1, count // tries(5))):
+    for nth in range(1, count, max(1, count // tries(3))):
         try:
             run_with(fault, nth)
         except Exception as error:

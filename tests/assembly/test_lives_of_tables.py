@@ -96,7 +96,7 @@ def chosen(part: int) -> Iterator[tuple[int, Crash]]:
     """Of the many effects of files being merged and cleared away, fewer than of all others."""
     crashes = all_crashes()
     for dull in (False, True):
-        stride = max(PARTS, PARTS * (40 if dull else 10) // tries(1))
+        stride = max(PARTS, PARTS * (80 if dull else 20) // tries(1))
         some = [at for at, crash in enumerate(crashes) if crash.name.endswith(DULL) is dull]
         for number in some[part * stride // PARTS :: stride]:
             yield number, crashes[number]

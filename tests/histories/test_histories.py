@@ -141,7 +141,7 @@ def signals(process: int, first: signal.Signals, second: signal.Signals | None =
 
 
 def test_every_row_is_linearizable(tmp_path: Path, zygote: Zygote) -> None:
-    for seed in seeds(8):
+    for seed in seeds(5):
         directory = tmp_path / str(seed)
         directory.mkdir()
         run = Run(directory, seed, zygote)

@@ -231,7 +231,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version_pins, "PROGRESS_STEP", 3)
 
 
-@pytest.mark.parametrize("block", range(tries(300) // SEEDS_PER_TEST))
+@pytest.mark.parametrize("block", range(tries(150) // SEEDS_PER_TEST))
 def test_histories_agree(block: int) -> None:
     acknowledged = 0
     for seed in range(block * SEEDS_PER_TEST, (block + 1) * SEEDS_PER_TEST):

@@ -92,12 +92,16 @@ def busy_init(source: Source) -> list[str]:
 
 def duplicated_bodies(sources: Iterable[Source]) -> list[str]:
     """No two functions of four or more statements do the same, whatever they call their variables."""
-    places: dict[str, list[str]] = defaultdict(list)
+    alike: dict[tuple[type[ast.AST], ...], list[tuple[Source, Function]]] = defaultdict(list)
     for source in sources:
         for function in _functions(source.tree):
-            body = _without_docstring(function.body)
-            if sum(isinstance(node, ast.stmt) for statement in body for node in ast.walk(statement)) >= STATEMENTS_MIN:
-                places[_normal_form(function, body)].append(f"{source.path}:{function.lineno} {function.name}")
+            kinds = tuple(type(node) for statement in _without_docstring(function.body) for node in ast.walk(statement))
+            if sum(issubclass(kind, ast.stmt) for kind in kinds) >= STATEMENTS_MIN:
+                alike[kinds].append((source, function))
+    places: dict[str, list[str]] = defaultdict(list)
+    for source, function in (each for some in alike.values() if len(some) > 1 for each in some):
+        form = _normal_form(function, _without_docstring(function.body))
+        places[form].append(f"{source.path}:{function.lineno} {function.name}")
     return [f"the same body {len(same)} times: {', '.join(same)}" for same in places.values() if len(same) > 1]
 
 
