@@ -14,6 +14,8 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from harness import Row, report
@@ -28,11 +30,12 @@ from stelae.catalog.entries import Update, apply_update
 from stelae.catalog.value import CatalogVersion, empty_catalog
 from stelae.launch.metastores import InDirectory, open_metastore
 from stelae.model.declare import cells, columns, declare
+from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Metastore, PutKey
 from stelae.registry import update_log as log
-from stelae.registry.catalog.following import open_catalog
-from stelae.registry.catalog.settings import CatalogSettings
+from stelae.registry.catalog.following import follow_catalog
+from stelae.registry.catalog.service import CatalogService
 
 SCHEMA = declare(
     {"id": "string"},
@@ -47,15 +50,21 @@ def create(number: int) -> CreateTable:
     return CreateTable(TableName.parse(f"table_{number:06d}"), SCHEMA)
 
 
+@asynccontextmanager
+async def follow(store: Metastore) -> AsyncIterator[CatalogService]:
+    clock = SystemClock()
+    service = await follow_catalog(store, clock, HybridClock(clock.wall_ms), SystemRng(), "bench")
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
 async def growth(directory: Path, tables: int) -> list[tuple[int, float]]:
     """Median milliseconds of a single create, when so many tables are there."""
     points = [point for point in (100, 1_000, 10_000, 30_000, 100_000) if point <= tables]
     found = []
-    settings = CatalogSettings(snapshot_every=10_000_000)
-    async with (
-        open_metastore(InDirectory(directory)) as store,
-        open_catalog(store, SystemClock(), SystemRng(), settings) as service,
-    ):
+    async with open_metastore(InDirectory(directory)) as store, follow(store) as service:
         made = 0
         for point in points:
             while made < point:
@@ -97,7 +106,7 @@ async def join(directory: Path) -> tuple[float, int]:
     """Seconds until a new process knows the newest version, and which that is."""
     async with open_metastore(InDirectory(directory)) as store:
         start = time.perf_counter()
-        async with open_catalog(store, SystemClock(), SystemRng()) as service:
+        async with follow(store) as service:
             return time.perf_counter() - start, service.latest.version
 
 
@@ -107,7 +116,7 @@ async def compact(directory: Path, target: int) -> None:
 
 
 async def _compact(store: Metastore, target: int) -> None:
-    async with open_catalog(store, SystemClock(), SystemRng()) as service:
+    async with follow(store) as service:
         if await service.compact(CatalogVersion(target)) != target:
             raise SystemExit("the catalog was not compacted")
 

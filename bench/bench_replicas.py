@@ -8,7 +8,8 @@ member is lost, and how long one takes to catch up with what it missed. Beside i
 Three nodes with one shard each (`stelae up`); a write needs 1 of 1 replica, 2 of 2, 2 of 3. Each peer has three members
 on the same disk, and a put has been synced by two of the three at least when it returns: etcd always; Kudu with three
 replicas and --log_force_fsync_all; Cassandra with three replicas, QUORUM and commitlog_sync: batch; Postgres with two
-standbys of which one must have synced (synchronous_commit=on, synchronous_standby_names = ANY 1). All traffic is on
+standbys of which one must have synced (synchronous_commit=on, synchronous_standby_names = ANY 1). Ours waits for every
+member that counts: for three disks, where they wait for two, as long as nobody is left out. All traffic is on
 127.0.0.1. Contenders run one after the other, each asked by a process of its own.
 
 Lost is the member that leads, killed with -9 (ours: with its node) or stopped (SIGSTOP) while one caller puts row after

@@ -1,10 +1,12 @@
 """How many Python calls a put, a get and a short scan take, and through which rooms they go.
 
-    walks.py [--json]
+    walks.py                                   # prints all walks
+    walks.py --json                            # the same, for programs
+    walks.py --write docs/architecture.md      # puts the walks that the page shows into its table
 
 A call is a `call` event of `sys.setprofile` on the thread that asks: functions, generators each time they are resumed,
-and comprehensions where they are functions of their own. What is in the files is in the cache, so this is about code
-alone. A room is `stelae.<room>`; what stands between two rooms is not counted as either ("python").
+and, before Python 3.12, comprehensions. What is in the files is in the cache, so this is about code alone. A room is
+`stelae.<room>`; what stands between two rooms is not counted as either ("python").
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -31,6 +34,21 @@ ROWS = 20_000
 WARM_UP = 1_000
 """So many gets make a block warm: see `storage/files/blocks`."""
 
+TRACES = 5
+"""Each walk is traced so often, and the shortest counts: on a longer one the call met work that goes on beside it."""
+
+SHOWN = (
+    ("get", "1 field, in a file"),
+    ("put", "1 field, in a file"),
+    ("scan with a limit", "1 field, in a file"),
+    ("scan with a limit", "10 fields, in a file"),
+    ("scan of a range", "1 field, in a file"),
+    ("scan of a range", "10 fields, in a file"),
+    ("scan of a range", "1 field, overwritten"),
+)
+"""The walks in docs/architecture.md."""
+
+SHOWN_ROOMS = ("client", "tserver", "storage", "service", "format", "model", "adapters", "python")
 HERE = "here"
 _FIRST, _PAST = "k00100", "k00110"
 
@@ -114,18 +132,48 @@ def walks() -> Iterator[Walk]:
             for name, call in calls.items():
                 for _ in range(WARM_UP if name == "get" else 3):
                     call()
-                yield traced(name, about, call)
+                yield min((traced(name, about, call) for _ in range(TRACES)), key=lambda walk: walk.calls)
 
 
 def _scanned(table: stelae.Table, **options: Any) -> list[Any]:
     return list(table.scan(**options))
 
 
+def table_lines(found: list[Walk]) -> list[str]:
+    """The table of docs/architecture.md, as Markdown."""
+    by_call = {(walk.name, walk.table): walk for walk in found}
+    headings = ["call", "table", "all", *SHOWN_ROOMS, "others"]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for key in SHOWN:
+        walk = by_call[key]
+        counts = [walk.rooms.get(room, 0) for room in SHOWN_ROOMS]
+        cells = [*key, walk.calls, *(count or "" for count in [*counts, walk.calls - sum(counts)])]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def table_in(page: str) -> list[str]:
+    """The lines of the table that a page has."""
+    start = page.index("| call | table | all |")
+    return page[start : page.index("\n\n", start)].splitlines()
+
+
+def write_table(path: Path, found: list[Walk]) -> None:
+    page = path.read_text("utf-8")
+    old, new = "\n".join(table_in(page)), "\n".join(table_lines(found))
+    path.write_text(page.replace(old, new), "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into docs/architecture.md")
+    options = parser.parse_args()
     found = list(walks())
-    if parser.parse_args().json:
+    if options.write:
+        write_table(options.write, found)
+        return
+    if options.json:
         print(json.dumps([{"name": w.name, "table": w.table, "rooms": w.rooms, "path": w.path} for w in found]))
         return
     rooms = sorted({room for walk in found for room in walk.rooms}, key=lambda room: (room == "python", room))

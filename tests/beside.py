@@ -92,7 +92,7 @@ class _Stores:
                 cluster.abandon_shards()
                 cluster.begin_shards()
             case database:
-                store: Any = database.session.backend
+                store: Any = database._session.backend
                 store.abandon()
                 self.restart(directory)
 

@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 import stelae
 import stelae.aio
+import stelae.schema
 from stelae.model import errors
 from stelae.model.predicate.build import Term
 
@@ -27,6 +28,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 _NAMES = {
     "GroupSpec": "Group",
     "SchemaVersion": "int",
+    "ColumnId": "int",
+    "GroupId": "int",
 }
 _LINE_MAX = 100
 _GENERATED = "*Made by `tools/api_reference.py` from the docstrings: change those.*"
@@ -38,16 +41,20 @@ _CLASSES: tuple[tuple[str, type], ...] = (
     ("Snapshot", stelae.Snapshot),
     ("Row", stelae.Row),
     ("Version", stelae.Version),
+    ("Description", stelae.Description),
 )
 _VALUES: tuple[tuple[str, type], ...] = (
     ("TableSchema", stelae.TableSchema),
     ("TableStats", stelae.TableStats),
     ("TabletInfo", stelae.TabletInfo),
+    ("ZoneInfo", stelae.ZoneInfo),
     ("CheckReport", stelae.CheckReport),
     ("Problem", stelae.Problem),
 )
 """What calls give back, to be read: fields without methods."""
-_INTERNAL = {"session", "info", "operand"}
+_PARTS = ("KeyColumn", "ColumnsGroup", "Column", "CellsGroup", "Family", "GroupOptions")
+"""Of stelae.schema: what schemas are made of, but for types and policies, which are told in a line."""
+_INTERNAL = {"operand"}
 """Members that are for other parts of the package."""
 
 
@@ -76,6 +83,12 @@ def _plain_parts() -> Iterator[str]:
         yield from _class(name, kind)
     for name, kind in _VALUES:
         yield from _value(name, kind)
+    yield "## Module stelae.schema"
+    yield from _documented(stelae.schema.__doc__)
+    for name in _PARTS:
+        yield from _value(name, getattr(stelae.schema, name), depth=3)
+    others = ", ".join(f"`{name}`" for name in stelae.schema.__all__ if name not in _PARTS)
+    yield f"Types and purge policies: {others}."
     yield "## Errors"
     yield "All are names of `stelae`. A `Retryable` one is tried again by the client."
     yield "\n".join(["| error | is a | |", "|---|---|---|", *_error_lines()])
@@ -101,8 +114,8 @@ def _class(name: str, kind: type) -> Iterator[str]:
     yield from _members(name, kind)
 
 
-def _value(name: str, kind: type) -> Iterator[str]:
-    yield f"## {name}"
+def _value(name: str, kind: type, depth: int = 2) -> Iterator[str]:
+    yield f"{'#' * depth} {name}"
     yield from _documented(kind.__doc__)
     yield "\n".join(f"- `{each}: {_type_text(hint)}`" for each, hint in inspect.get_annotations(kind).items())
 

@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from stelae import schema
 from stelae.model.errors import (
     AlreadyExists,
     ClockTooFarAhead,
@@ -31,6 +32,7 @@ from stelae.model.errors import (
     InvalidSchema,
     JobFailed,
     NotFound,
+    OtherStore,
     Overloaded,
     PartialWrite,
     PermissionDenied,
@@ -38,10 +40,12 @@ from stelae.model.errors import (
     SchemaChanged,
     SnapshotTooOld,
     StelaeError,
+    TokenMissing,
     TooMuchAtOnce,
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
+    WrongToken,
     nearest,
 )
 
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from stelae import aio
     from stelae.client.api.batch import Batch
     from stelae.client.api.database import Database
+    from stelae.client.api.display import Description
     from stelae.client.api.rows import Row, Version
     from stelae.client.api.scan import Scan
     from stelae.client.api.snapshot import Snapshot
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
     from stelae.model.predicate.build import col
     from stelae.model.schema import TableSchema
     from stelae.service.reports import CheckReport, Problem
+    from stelae.service.spaces import ZoneInfo
     from stelae.service.tables import TableStats, TabletInfo
     from stelae.wire.faults import ProtocolError
 
@@ -73,6 +79,7 @@ __all__ = [
     "Corruption",
     "Database",
     "DeadlineExceeded",
+    "Description",
     "DiskFailed",
     "DiskFull",
     "InternalFault",
@@ -81,6 +88,7 @@ __all__ = [
     "InvalidSchema",
     "JobFailed",
     "NotFound",
+    "OtherStore",
     "Overloaded",
     "PartialWrite",
     "PermissionDenied",
@@ -97,17 +105,21 @@ __all__ = [
     "TableSchema",
     "TableStats",
     "TabletInfo",
+    "TokenMissing",
     "TooMuchAtOnce",
     "Unavailable",
     "UnknownOutcome",
     "UnsupportedFormat",
     "Version",
+    "WrongToken",
+    "ZoneInfo",
     "aio",
     "cells",
     "col",
     "columns",
     "connect",
     "open",
+    "schema",
 ]
 
 # Imported when they are first used: `import stelae` alone is quick.
@@ -115,6 +127,7 @@ _HOMES = {
     "Batch": "stelae.client.api.batch",
     "CheckReport": "stelae.service.reports",
     "Database": "stelae.client.api.database",
+    "Description": "stelae.client.api.display",
     "Problem": "stelae.service.reports",
     "ProtocolError": "stelae.wire.faults",
     "Row": "stelae.client.api.rows",
@@ -125,6 +138,7 @@ _HOMES = {
     "TableStats": "stelae.service.tables",
     "TabletInfo": "stelae.service.tables",
     "Version": "stelae.client.api.rows",
+    "ZoneInfo": "stelae.service.spaces",
     "cells": "stelae.model.declare",
     "col": "stelae.model.predicate.build",
     "columns": "stelae.model.declare",

@@ -18,6 +18,7 @@ from stelae.client.api.aio.batch import AsyncBatch
 from stelae.client.api.aio.database import AsyncDatabase, Opening
 from stelae.client.api.aio.scan import AsyncScan
 from stelae.client.api.aio.table import AsyncTable
+from stelae.client.api.database import session_of
 from stelae.client.calls.retries import TIMEOUT_S_DEFAULT
 from stelae.client.calls.session import Session
 from stelae.model.public import public
@@ -55,7 +56,7 @@ def open_async(
             timeout_s=timeout_s,
             create=create,
         )
-        return _asynchronous(database.session)
+        return _asynchronous(session_of(database))
 
     return Opening(opened)
 
@@ -72,7 +73,7 @@ def connect_async(
 
     async def opened() -> AsyncDatabase:
         database = await asyncio.to_thread(stelae.connect, masters, token=token, tls=tls, timeout_s=timeout_s)
-        return _asynchronous(database.session)
+        return _asynchronous(session_of(database))
 
     return Opening(opened)
 

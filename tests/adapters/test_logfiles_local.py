@@ -227,6 +227,40 @@ def test_a_file_system_without_room_ahead_will_do(tmp_path: Path, monkeypatch: p
     file.close()
 
 
+@pytest.mark.parametrize("room", ["taken", "refused"])
+@pytest.mark.parametrize("advice", ["taken", "refused"])
+def test_appends_of_all_sizes_stand_behind_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str, advice: str
+) -> None:
+    def refuse_call(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    if room == "refused":
+        monkeypatch.setattr(os, "posix_fallocate", refuse_call)
+    if advice == "refused":
+        monkeypatch.setattr(os, "posix_fadvise", refuse_call)
+    file, expected = LocalLogFiles(tmp_path).create("log"), b""
+    for size_bytes in (1, 1_000, 20_000, 3, 140_000, 5, 2**21, 7, 2**21 + 1, 11, 9 * 2**20 + 13, 17):
+        data = [os.urandom(size_bytes), b"-"]
+        assert file.append(*data) == len(expected)
+        expected += b"".join(data)
+    file.sync()
+    file.close()
+    assert (tmp_path / "log").read_bytes() == expected
+
+
+def test_room_that_is_refused_half_way_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_some(fd: int, offset: int, _: int) -> None:
+        os.ftruncate(fd, offset + 4_096)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file = LocalLogFiles(tmp_path).create("log")
+    monkeypatch.setattr(os, "posix_fallocate", take_some)
+    file.append(b"0123")
+    assert (tmp_path / "log").read_bytes() == b"0123"
+    file.close()
+
+
 def test_the_mark_says_up_to_where_the_log_was_synced(tmp_path: Path) -> None:
     def opened(marks: LogMarks | None = None) -> LocalLogFiles:
         return LocalLogFiles(tmp_path / "log", ".log", marks or LogMarks(tmp_path, ".log"))

@@ -377,7 +377,7 @@ def test_a_peer_that_is_cut_off() -> None:
 def test_it_is_looked_for_though_a_connection_has_no_socket_yet() -> None:
     async def run() -> None:
         transport = TcpTransport()
-        coming = transport._made("somewhere", None, None)
+        coming = transport._make_connection("somewhere", None, None)
         transport._look()
         assert transport._looking is not None
         transport._looking.cancel()

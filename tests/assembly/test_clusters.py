@@ -53,7 +53,7 @@ def table(db: stelae.Database) -> stelae.Table:
 
 
 def in_a_hurry(db: stelae.Database) -> stelae.Database:
-    db.session.patience = replace(db.session.patience, timeout_s=SOON_S)
+    db._session.patience = replace(db._session.patience, timeout_s=SOON_S)
     return db
 
 
@@ -185,7 +185,7 @@ def test_tables_change(db: stelae.Database, table: stelae.Table) -> None:
     table.split("c")
     assert [tablet.start for tablet in table.tablets()] == [b"", b"c", b"m"]
     assert {tablet.server for tablet in table.tablets()} == {"node-1/0"}
-    backend: Any = db.session.backend
+    backend: Any = db._session.backend
     backend.join(backend.find("u").id, b"c")
     assert len(table.tablets()) == 2
     db.drop_table("u")
@@ -307,7 +307,7 @@ def test_who_is_gone_is_named_within_the_deadline(
     cluster.begin_shard()
     if gone == "both":
         cluster.begin_master()
-    db.session.patience = replace(db.session.patience, timeout_s=HANG_S)
+    db._session.patience = replace(db._session.patience, timeout_s=HANG_S)
     assert table.get("a") == {"k": "a", "v": 0}
 
 

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from stelae.adapters.clock import SystemClock
-from stelae.adapters.rng import SystemRng
 from stelae.catalog.commands.columns import AddColumns, DropColumns, SetGroupOptions
 from stelae.catalog.commands.spaces import CreateNamespace
 from stelae.catalog.commands.tables import DropTable
 from stelae.launch.metastores import METASTORE_FILE, InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
 from stelae.model.hybrid import to_datetime
-from stelae.registry.catalog.following import open_catalog
 from stelae.registry.catalog.settings import CatalogSettings
 from tests.catalog.samples import USERS, create
 from tests.cli.running import run
 from tests.etcd import running_etcd
+from tests.registry.catalogs import opened_catalog
 
 History = tuple[list[str], list[str]]
 """The options that name the store, and the time each version became active."""
@@ -32,7 +30,7 @@ async def make_history(place: MetastorePlace) -> list[str]:
     times = []
     async with (
         open_metastore(place) as store,
-        open_catalog(store, SystemClock(), SystemRng(), CatalogSettings(author="ann")) as service,
+        opened_catalog(store, CatalogSettings(author="ann")) as service,
     ):
         for commands in (
             [create("users")],
@@ -138,7 +136,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     async def odd() -> None:
         async with (
             open_metastore(InDirectory(tmp_path)) as store,
-            open_catalog(store, SystemClock(), SystemRng(), CatalogSettings(author="[red]me\x1b[31m")) as service,
+            opened_catalog(store, CatalogSettings(author="[red]me\x1b[31m")) as service,
         ):
             await service.execute(create("br[/b]cket"))
 

@@ -193,3 +193,11 @@ def test_the_directory_of_a_cluster_is_no_store_to_open(cluster: Cluster) -> Non
     assert result.exit_code == 1
     assert "the metastore is a cluster's" in result.stderr
     assert "--cluster HOST:PORT" in result.stderr
+
+
+def test_who_names_a_shard_is_told_to_name_a_master(cluster: Cluster) -> None:
+    assert cluster.shard is not None
+    address = cluster.shard.address
+    for words in (("check",), ("table", "list"), ("cluster", "show")):
+        said = run("--cluster", address, *words) if words[0] != "cluster" else run(*words, "--cluster", address)
+        assert f"{address}: a shard serves there, or another that is no master; name a master" in said.stderr

@@ -210,7 +210,7 @@ class ApiMachine(RuleBasedStateMachine):
     @rule()
     def end_at_once(self) -> None:
         """As a process that is killed ends: nothing is put in order."""
-        store = self.database.session.backend
+        store = self.database._session.backend
         if isinstance(store, LocalStore):
             store.abandon()
             self.database.close()
@@ -322,7 +322,7 @@ class AttachedMachine(ApiMachine):
         assert self.owner.stdout is not None
         assert self.owner.stdout.readline() == "ready\n"
         self.open_again()
-        assert not self.database.session.backend.is_local
+        assert not self.database._session.backend.is_local
 
     @precondition(lambda self: self.owner is not None)
     @rule()

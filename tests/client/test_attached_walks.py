@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.adapters.rng import SystemRng
 from stelae.client.api.table import Table
@@ -95,13 +96,33 @@ def test_bytes_that_a_block_brings_are_not_made_again(tmp_path: Path, encoded: l
     assert [bytes(each) for each in backend.data] == [data]
 
 
-def test_an_attached_process_loads_no_log_no_memory_and_no_shard() -> None:
-    code = "import sys; import stelae.client.remote.store, stelae.client.remote.takeover; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = done.stdout.split()
-    assert "stelae.client.remote.takeover" in loaded
-    assert [
-        name
-        for name in loaded
-        if any(part in name for part in ("storage.log", "storage.memory", "storage.shard", "tserver", "assembly"))
-    ] == []
+def _loaded_for_data(modules: str) -> list[str]:
+    """Of the modules, those that only whoever has a store itself needs."""
+    parts = ("storage.log", "storage.memory", "storage.shard", "storage.tablet.state", "tserver", "assembly")
+    return [name for name in modules.split() if any(part in name for part in parts)]
+
+
+def _run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_programs_of_other_processes_stores_load_no_log_no_memory_and_no_shard() -> None:
+    names = ("store", "takeover", "cluster.store", "cluster.on_loop")
+    loaded = _run(
+        f"import sys; import {', '.join(f'stelae.client.remote.{name}' for name in names)}; print(*sys.modules)"
+    )
+    assert {f"stelae.client.remote.{name}" for name in names} <= {*loaded.split()}
+    assert _loaded_for_data(loaded) == []
+
+
+def test_who_reads_beside_the_owner_loads_no_log_no_memory_and_no_shard(tmp_path: Path) -> None:
+    with stelae.open(tmp_path) as db:
+        db.create_table("t", key={"id": "string"}, groups=[stelae.columns("g", {"v": "int64"})]).put(
+            {"id": "a", "v": 7}
+        )
+        loaded = _run(
+            f"import stelae, sys; db = stelae.open({str(tmp_path)!r}, read_only=True); "
+            "assert db.table('t').get('a')['v'] == 7; print(*sys.modules); db.close()"
+        )
+    assert "stelae.client.remote.store" in loaded.split()
+    assert _loaded_for_data(loaded) == []

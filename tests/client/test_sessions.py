@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from stelae.adapters.clock import SystemClock
@@ -43,6 +44,7 @@ from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
 from stelae.storage.read.asking import Version
+from stelae.storage.read.scans.shapes import output_schema
 from tests.client.asked import ASKED
 from tests.client.fake_backend import READ_AT, FakeBackend, table_info
 from tests.client.samples import USERS
@@ -65,6 +67,13 @@ class TickingClock:
     def monotonic_s(self) -> float:
         self._now_s += self._tick_s
         return self._now_s
+
+
+def whole_rows(keys: list[str]) -> pa.RecordBatch:
+    """As a scan of all columns gives them."""
+    schema = output_schema(USERS, ALL_COLUMNS)
+    nulls = [pa.nulls(len(keys), field.type) for field in list(schema)[1:]]
+    return pa.record_batch([pa.array(keys, schema.field(0).type), *nulls], schema=schema)
 
 
 class Plan:
@@ -482,3 +491,44 @@ def test_an_awaited_write_that_is_not_durable_in_time_may_still_happen(call: Cal
         return True
 
     assert any(asyncio.run(play(timeout_s)) for timeout_s in (0.02, 1, 10))
+
+
+def test_a_scan_whose_store_falls_silent_ends_one_deadline_after_its_last_batch() -> None:
+    """What whoever takes the batches does between them is not counted, however long."""
+    clock, timeout_s, busy_s = SteppingClock(), 5.0, 60.0
+    batch = whole_rows(["ann", "bob"])
+
+    def scan(*_: Any) -> Iterator[pa.RecordBatch]:
+        yield batch
+        yield batch
+        clock.now_s += timeout_s
+        raise DeadlineExceeded("it said nothing for 5 s")
+
+    backend = fake(scan=scan, pin=Txn(1))
+    session = Session(backend, Patience(clock, SystemRng(), timeout_s), pause=clock.pause)
+    batches = Table(session, table_info(USERS)).scan(at=Txn(1)).batches()
+    assert next(batches).num_rows == 2
+    clock.now_s += busy_s
+    assert next(batches).num_rows == 2
+    clock.now_s += busy_s
+    last_s = clock.now_s
+    with pytest.raises(DeadlineExceeded, match="it said nothing"):
+        next(batches)
+    assert clock.now_s - last_s == timeout_s
+    assert len([call for call in backend.calls if call[0] == "scan"]) == 1
+
+
+def test_a_scan_goes_on_behind_its_last_batch_until_the_deadline() -> None:
+    clock, broken = SteppingClock(), 3
+    left = [["ann"], ["bob"], ["cay"]]
+
+    def scan(*_: Any) -> Iterator[pa.RecordBatch]:
+        nonlocal broken
+        if broken:
+            broken -= 1
+            yield whole_rows(left.pop(0))
+            raise ConnectionLost("gone")
+
+    session = Session(fake(scan=scan, pin=Txn(1)), Patience(clock, SystemRng(), 5.0), pause=clock.pause)
+    rows = Table(session, table_info(USERS)).scan(at=Txn(1)).to_arrow()
+    assert rows["id"].to_pylist() == ["ann", "bob", "cay"]

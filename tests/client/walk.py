@@ -136,7 +136,7 @@ class Walk:
         starts = [tablet.start for tablet in self._world.table.tablets()[1:]]
         if starts:
             self._tell("join")
-            self._world.store.join(self._world.table.info.id, Row(self._rng.choice(starts)))
+            self._world.store.join(self._world.table._info.id, Row(self._rng.choice(starts)))
 
     def _alter(self) -> None:
         changes = draw_alteration(self._rng, self._world.schema)

@@ -48,7 +48,7 @@ class World:
         self._id: TableId | None = None
         self._open()
         self.table = self.db.create_table(NAME, **declared.arguments)
-        self._id = self.table.info.id
+        self._id = self.table._info.id
         self.model = PlainTable(self.table.schema)
 
     # -- its life
@@ -109,7 +109,7 @@ class World:
     def _rows_of(self, block: Block) -> list[Row]:
         if isinstance(block, SmallBlock):
             return [mutation.row for mutation in block.mutations]
-        return [Row(row) for row in layout.rows_of(self.table.info.schema.codec, block.batch).to_pylist()]
+        return [Row(row) for row in layout.rows_of(self.table._info.schema.codec, block.batch).to_pylist()]
 
     # -- snapshots
 

@@ -30,7 +30,8 @@ from stelae.registry.incarnations import FencedStore, ShardIdentity, begin_shard
 from stelae.registry.known_tables import TableRules
 from stelae.registry.masters.guard import GUARD_KEY, GuardedStore, HeldGuard, next_guard
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
-from stelae.registry.views.prefixed import PrefixedStore, local_prefix
+from stelae.registry.views.own import OwnPart
+from stelae.registry.views.prefixed import local_prefix
 from stelae.service.deadlines import Deadline
 from stelae.service.scans import ScanAsk
 from stelae.service.tickets import LoadedFile, LoadTicket
@@ -172,7 +173,7 @@ class Changing:
         self.time[name] = time
         fence = loop.run(begin_shard(ports.metastore, ShardIdentity(name, name, 0, f"log of {name}")))
         shared = FencedStore(ports.metastore, fence)
-        own = PrefixedStore(shared, local_prefix(name, 0))
+        own = OwnPart(shared, local_prefix(name, 0))
         logs = DeferredLogFiles(PacedLogFiles(ports.disk, ports.disk.pace, ports.loop))
         seal_bytes = int(2_000 * 15 ** ports.rng.fraction())
         serializer = SerializerSettings(seal_bytes, memory_bytes=4 * seal_bytes, log_bytes=8 * seal_bytes)

@@ -7,8 +7,9 @@ another was answered has a greater one, a read that began then is not at an olde
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -150,6 +151,27 @@ class History:
             least, most = adds.count("ok"), adds.count("ok") + adds.count("info")
             newest = values[0] if values else 0
             assert least <= newest <= most, f"row {row} is {newest}, of {least} to {most} increments"
+
+    def lines(self) -> Iterator[str]:
+        """Written out for other checkers, in the form that `tests.histories.checker` tells of. Calls at once are of
+        different processes there; one that nobody knows the end of is the last of its process."""
+        moments: list[tuple[int, bool, int]] = []
+        for number, each in enumerate(self.asked):
+            moments.append((each.began, False, number))
+            if each.ended != NEVER:
+                moments.append((each.ended, True, number))
+        idle: list[int] = []
+        processes: dict[int, int] = {}
+        for time, is_end, number in sorted(moments):
+            each = self.asked[number]
+            if not is_end:
+                processes[number] = idle.pop() if idle else len(processes)
+            event = {"process": processes[number], "f": each.f, "key": each.row, "time": time}
+            if is_end:
+                idle.append(processes[number])
+                yield json.dumps({**event, "type": each.kind, "value": each.found})
+            else:
+                yield json.dumps({**event, "type": "invoke", "value": each.given})
 
     def check(self) -> None:
         by_row: dict[str, list[Asked]] = defaultdict(list)

@@ -11,12 +11,13 @@ from unittest import mock
 import msgspec
 
 from stelae.catalog.objects import Zone
-from stelae.master.replication import choosing, elections, replication
+from stelae.master.replication import choosing, elections, leads, replication
 from stelae.master.replication.elections import Elections, Vacant
 from stelae.model.ids import Epoch, Index, Txn
 from stelae.registry.leases.held import Standstill
 from stelae.registry.replication.members import MembersNow
 from stelae.storage.replicas.replica import Place, Replica
+from stelae.tserver.cluster import ClusterShard
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.lease.pulse import LogPulse
 from stelae.tserver.replication.following import Following
@@ -71,11 +72,10 @@ def _cut_by_what_is_known_to_be_on_all() -> AbstractContextManager[Any]:
     """A replica that hears of a new leader forgets all that it does not know to be on all others."""
     right = Following._take
 
-    def take(self: Following, part: Any, records: Any, pending: Any) -> Any:
-        replica = self._shard.replicas.get(part.tablet)
-        if replica is not None and part.epoch > replica.promised and replica.committed < replica.last.index:
+    def take(self: Following, replica: Replica, part: Any, records: Any, pending: Any) -> Any:
+        if part.epoch > replica.promised and replica.committed < replica.last.index:
             self._promise(replica, Epoch(part.epoch), replica.committed, pending)
-        return right(self, part, records, pending)
+        return right(self, replica, part, records, pending)
 
     return mock.patch.object(Following, "_take", take)
 
@@ -144,8 +144,9 @@ def _no_fewest() -> Any:
 
     right = choosing.zone_of
     with ExitStack() as patched:
-        for module in (replication, elections):
+        for module in (replication, elections, leads):
             patched.enter_context(mock.patch.object(module, "zone_of", alone))
+        patched.enter_context(mock.patch.object(ClusterShard, "_zone_of", return_value=(3, 1)))
         yield
 
 

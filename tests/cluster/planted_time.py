@@ -12,7 +12,7 @@ import msgspec
 
 from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
 from stelae.client.remote.cluster.seen import SeenTime
-from stelae.master.master import Master
+from stelae.master.tables.telling import Telling
 from stelae.model.errors import StelaeError
 from stelae.model.hybrid import pack
 from stelae.model.ids import TableId, Txn
@@ -20,6 +20,7 @@ from stelae.registry.senders import Sender
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
 from stelae.tserver.keeper import Keeper
+from stelae.tserver.lease import steadiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +71,15 @@ def _clocks_are_not_heard() -> AbstractContextManager[Any]:
 
 
 def _altered_when_most_have_followed() -> AbstractContextManager[Any]:
-    right = Master._ask_all
+    right = Telling.ask
 
-    async def ask(self: Master, *args: Any) -> None:
+    async def ask(self: Telling, *args: Any) -> None:
         try:
             await right(self, *args)
         except StelaeError:
             return
 
-    return mock.patch.object(Master, "_ask_all", ask)
+    return mock.patch.object(Telling, "ask", ask)
 
 
 PLANTED_IN_TIME = [
@@ -97,6 +98,14 @@ PLANTED_IN_TIME = [
         0,
         20,
         _pins_are_not_waited_for,
+    ),
+    PlantedInStory(
+        "a-wrong-clock-is-believed",
+        "a shard that begins goes by its machine's clock, however wrong",
+        "started with a wrong clock",
+        0,
+        3,
+        lambda: mock.patch.object(steadiness, "CLOCK_OFF_MS_MAX", 10**12),
     ),
     PlantedInStory(
         "now-by-ones-own-clock",

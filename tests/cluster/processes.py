@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
@@ -20,14 +20,14 @@ from stelae.assembly.shard import ClusterShardSettings, ShardWorld, open_shard
 from stelae.client.api.database import Database
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
-from stelae.client.remote.asking import Asker
+from stelae.client.remote.cluster.masters import AnyMaster, ask_leading, brief_masters
 from stelae.client.remote.cluster.store import ClusterStore
-from stelae.client.remote.finding import AnyConnector, FoundConnector
+from stelae.client.remote.finding import FoundConnector
 from stelae.client.remote.places import attach_patiently
 from stelae.client.remote.takeover import AttachedStore
-from stelae.launch.processes import MASTER_TEND_S
+from stelae.launch.processes import MASTER_KIND_MAX, MASTER_TEND_S
 from stelae.launch.steps import start_shard_steps
-from stelae.master.cluster import ClusterMaster
+from stelae.master.cluster import OPERATIONS, ClusterMaster
 from stelae.master.settings import MasterSettings
 from stelae.model.errors import Corruption, Unavailable
 from stelae.ports.rng import Rng
@@ -49,6 +49,7 @@ from stelae.storage.log.wal import WalSettings
 from stelae.storage.shard import ShardSettings
 from stelae.storage.upkeep.serializer import SerializerSettings
 from stelae.tserver.cluster import ClusterShard
+from stelae.tserver.serving.service import ServiceLimits
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 MASTERS = ("master", "master-2")
@@ -111,9 +112,9 @@ class _Failures(logging.Handler):
             self.failures.append(record.exc_info[1])
 
 
-def process_ports(ports: sim.ProcessPorts) -> ProcessPorts:
+def process_ports(ports: sim.ProcessPorts, threads: int = 16) -> ProcessPorts:
     loop, transport = ports.loop, ports.transport
-    serving = ThreadsExecutor(loop, 16, 1_000)
+    serving = ThreadsExecutor(loop, threads, 1_000)
     return ProcessPorts(ports.metastore, ports.clock, ports.rng, BlockingLoop(loop), transport.connect, serving)
 
 
@@ -135,9 +136,11 @@ def _draw_lease_s(rng: Rng) -> float:
 
 
 def _serve_master(ports: sim.ProcessPorts) -> ClusterMaster:
-    own, lease_s = process_ports(ports), _draw_lease_s(ports.rng)
+    limits = ServiceLimits(kind_max=MASTER_KIND_MAX)
+    own, lease_s = process_ports(ports, limits.threads_max(len(OPERATIONS))), _draw_lease_s(ports.rng)
     settings = ClusterMasterSettings(
         ports.name,
+        limits=limits,
         master=MasterSettings(grace_s=3600.0, history=HISTORY),
         lease_s=lease_s,
         trash_s=0.0,  # what is taken away by mistake is missed at once
@@ -203,7 +206,7 @@ class Connected:
             return ports.transport.connector(Address(address))
 
         addresses = [_master_address(name) for name in MASTERS]
-        masters = Asker(AnyConnector(addresses, connect, ports.clock), CLIENT, ports.clock)
+        masters = AnyMaster(brief_masters(addresses, connect, ports.clock), CLIENT, ports.clock)
 
         def find(shard: str, until: Deadline | None) -> str:
             for each in masters.ask(PLACES, until).shards:
@@ -214,14 +217,10 @@ class Connected:
         def connect_shard(shard: str) -> FoundConnector:
             return FoundConnector(f"shard {shard}", partial(find, shard), connect, ports.clock)
 
-        def find_leading(until: Deadline | None) -> str:
-            return masters.ask(PLACES, until).master or _fail_to_find()
-
-        leading = FoundConnector("the leading master", find_leading, connect, ports.clock)
         remote = ClusterStore(
             "the simulated cluster",
             masters,
-            Asker(leading, CLIENT, ports.clock),
+            ask_leading(masters, "the simulated cluster", connect, CLIENT, ports.clock),
             connect_shard,
             CLIENT,
             ports.clock,
@@ -238,10 +237,6 @@ class Connected:
 
     def away_words(self) -> str:
         return "the simulated cluster cannot be reached"
-
-
-def _fail_to_find() -> NoReturn:
-    raise Unavailable("no master leads yet")
 
 
 class Watched(AttachedStore):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 
 import stelae
 from stelae.adapters.liveness import ProcessMark, send_signal
-from tests.clusters import RealCluster, connected, kill, mark_of, real_cluster, refusal, until
+from tests.clusters import RealCluster, connected, kill, mark_of, real_cluster, refusal, run_stelae, until
 from tests.effort import HANG_S
 
 CALL_S = 15.0
@@ -96,6 +97,32 @@ def test_the_other_leads_when_one_is_killed_or_stopped(cluster: RealCluster) -> 
             assert db.table(name).get("a") == {"k": "a", "v": int(name[1:]) + 1, "w": None}
             db.table(name).put({"k": "z", "w": 1})
         assert db.check().problems == ()
+
+
+def test_one_that_is_stopped_holds_up_nobody_once_the_other_leads(cluster: RealCluster) -> None:
+    """Neither programs that it is named first to, nor those that asked it last, nor those who look at the cluster."""
+    first, second = (each["address"] for each in cluster.status()["masters"])
+    named = f"{first},{second}"
+    with stelae.connect(named, timeout_s=HANG_S) as db:
+        for name in ("opened", "unopened"):
+            db.create_table(name, {"k": "string"}, GROUPS)
+    with stelae.connect(named, timeout_s=HANG_S) as old:
+        opened = old.table("opened")  # from the master that leads; nobody was asked where its rows are
+        stopped = mark_of(leading(cluster)["pid"])
+        send_signal(stopped, signal.SIGSTOP)
+        try:
+            until(lambda: (leading(cluster) or {}).get("name") == "master-2")
+            opened.put({"k": "a", "v": 1})
+            old.table("unopened").put({"k": "a", "v": 2})
+            with stelae.connect(named, timeout_s=HANG_S) as new:
+                assert new.table("opened").get("a") == {"k": "a", "v": 1}
+                new.create_table("made", {"k": "string"}, GROUPS)
+            listed = run_stelae("table", "list", "--json", "--cluster", named).stdout.splitlines()
+            assert [json.loads(each)["name"] for each in listed] == ["made", "opened", "unopened"]
+            shown = json.loads(run_stelae("cluster", "show", "--cluster", named, "--json").stdout)
+            assert (shown["asked"], shown["leader"]) == ("master-2", "master-2")
+        finally:
+            send_signal(stopped, signal.SIGCONT)
 
 
 def test_one_that_is_asked_to_stop_is_followed_at_once_and_more_may_be_added(cluster: RealCluster) -> None:

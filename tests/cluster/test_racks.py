@@ -12,14 +12,12 @@ import stelae
 from stelae.launch.access import Access
 from stelae.launch.looking import ClusterMasters
 from stelae.launch.processes import LISTEN_DEFAULT, MasterOptions, MasterProcess, ShardOptions, ShardProcess
-from stelae.model.errors import Unavailable
 from tests.cli.running import run
 from tests.effort import HANG_S
 
 GROUPS = [stelae.columns("g", {"v": "int64"})]
 RACKS = {"n1": "a", "n2": "a", "n3": "b", "n4": "c", "n5": ""}
 """By node."""
-SOON_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +64,14 @@ def test_one_replica_is_on_a_rack_of_its_zone_too(db: stelae.Database) -> None:
 
 
 def test_what_cannot_be_placed_is_refused_in_words(address: str) -> None:
-    with stelae.connect(address, timeout_s=SOON_S) as hasty:
-        hasty.create_zone("nowhere", replicas=2, min_replicas=1, racks=["b", "d"])
-        with pytest.raises(Unavailable, match=r"1 node on 'b', 0 nodes on 'd'.*stelae node --rack d"):
-            hasty.create_table("nowhere", {"id": "int64"}, GROUPS, zone="nowhere")
+    """At once, and not as what may succeed later: no node is away."""
+    with stelae.connect(address, timeout_s=HANG_S) as db:
+        db.create_zone("nowhere", replicas=2, min_replicas=1, racks=["b", "d"])
+        with pytest.raises(stelae.InvalidArgument, match=r"1 node on 'b', 0 nodes on 'd'.*stelae node --rack d"):
+            db.create_table("nowhere", {"id": "int64"}, GROUPS, zone="nowhere")
+        db.create_zone("many", replicas=9)
+        with pytest.raises(stelae.InvalidArgument, match="there are 5 nodes: start more"):
+            db.create_table("many", {"id": "int64"}, GROUPS, zone="many")
 
 
 def test_racks_are_shown(address: str) -> None:

@@ -118,10 +118,14 @@ def test_a_shard_that_is_stopped_holds_nobody_up_beyond_the_time_given(cluster: 
     names = make_tables(cluster, calls, "s")
     errors = ends_of(cluster, calls, names, second_shard(cluster))
     assert errors.pop("zone") is None, "no shard has a part in it"
+    assert errors.pop("drop") is None, "it is gone by name, and the shard hears of it later"
     error = errors.pop("split at a row")  # the other shard has that row: it is split, unless the machine is very busy
     assert error is None or isinstance(error, stelae.Unavailable | stelae.UnknownOutcome)
     assert isinstance(errors["alter"], stelae.UnknownOutcome), "the catalog has it"
     assert isinstance(errors["truncate"], stelae.Unavailable), "it was given up"
+    for each in ("metrics", "check"):  # the other shard answers, unless the machine is very busy
+        error = errors.pop(each)
+        assert error is None or isinstance(error, stelae.Unavailable), (each, error)
     for each, error in errors.items():
         assert isinstance(error, stelae.Unavailable | stelae.UnknownOutcome | stelae.PartialWrite), (each, error)
     with cluster.connect() as db:  # all goes on when the shard does
@@ -139,4 +143,21 @@ def test_a_master_that_is_stopped_holds_nobody_up_beyond_the_time_given(cluster:
     for each, error in errors.items():
         assert isinstance(error, stelae.Unavailable | stelae.UnknownOutcome), (each, error)
     with cluster.connect() as db:
+        assert db.check().problems == ()
+
+
+def test_changes_that_wait_for_a_stopped_shard_hold_up_no_other(cluster: RealCluster) -> None:
+    alter, waiting = CHANGES["alter"], 8
+    names = make_tables(cluster, {str(number): alter for number in range(waiting)}, "w")
+    with connected(cluster.address, HANG_S) as db, ThreadPoolExecutor(waiting) as threads:
+        tables = [db.table(name) for name in names.values()]
+        first = max(table.schema.version for table in tables)
+        with stopped(second_shard(cluster)):
+            begun = [threads.submit(end_of, alter, db, name) for name in names.values()]
+            while not all(table.schema.version > first for table in tables):
+                continue  # the catalog has it, and the shard is waited for
+            db.create_zone("beside")
+            assert not any(each.done() for each in begun)
+        for future in begun:
+            future.result(HANG_S)
         assert db.check().problems == ()

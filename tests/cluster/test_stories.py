@@ -9,9 +9,13 @@ from unittest import mock
 
 import pytest
 
+import stelae
 from stelae.master.records import Records
 from stelae.model.errors import Unavailable, UnknownOutcome
+from stelae.ports.metastore import PutKey
+from stelae.registry.tablet_records import TABLETS_PREFIX
 from tests.cluster.planted_stories import PLANTED_IN_STORIES, PlantedInStory
+from tests.cluster.processes import MASTERS, SHARDS
 from tests.cluster.replica_stories import LEASES_S, STORIES
 from tests.cluster.stories import LEASE_S, Stage, play
 from tests.cluster.test_planted import FOUND
@@ -109,6 +113,119 @@ def test_a_leader_that_nobody_could_follow_goes_on() -> None:
         found = await stage.rows()
         assert found.pop("waiting", 1) == 1
         assert found == {"a": 1, "c": 3}
+
+    play(story)
+
+
+def test_a_leader_stays_where_the_next_could_not_take_writes_either() -> None:
+    """Writes need all three, and one is dead: whoever led next could not even open the tablet. So reads go on."""
+
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, epoch, dead = stage.leader, stage.epoch, stage.followers[0]
+        stage.world.keep_down(dead)
+        waiting = stage.put_later("waiting", 1)
+        for _ in range(40):
+            await asyncio.sleep(1.0)
+            assert await stage.get("a") == 1
+        assert (stage.leader, stage.epoch) == (first, epoch)
+        with pytest.raises(Unavailable, match="2 of 3 replicas within reach"):
+            await stage.ask(lambda db: db.table("t").put({"k": "b", "v": 2}), is_hasty=True)
+        stage.world.let_up(dead)
+        with suppress(UnknownOutcome):
+            await waiting
+        await stage.put("c", 3)
+        await stage.judge()
+
+    play(story, min_replicas=3)
+
+
+def test_a_replica_with_a_greater_place_that_never_counted_comes_back() -> None:
+    """One that lags is elected alone and logs its config; then the others are led without it, and put all they have
+    into files. What they begin with lies below its last record, and is not there."""
+
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, (near, far) = stage.leader, stage.followers
+        links = stage.world.transport.links
+        links.partition([first], [far])
+        later = [stage.put_later(f"b{number}", number) for number in range(5)]
+        await asyncio.sleep(0.6)
+        for name in (first, near):
+            stage.world.keep_down(name)
+        links.join([first], [far])
+        await stage.until(lambda: stage.led_by(far) is not None)
+        await asyncio.sleep(0.3)
+        stage.world.keep_down(far)
+        for name in (first, near):
+            stage.world.let_up(name)
+        await stage.until(lambda: stage.leader not in ("", far))
+        await asyncio.wait(later)
+        await stage.do(lambda db: db.table("t").flush())
+        stage.world.let_up(far)
+        await stage.judge()
+
+    for seed in range(3):
+        play(story, seed=seed)
+
+
+def test_a_tablet_that_cannot_be_led_holds_up_no_other_and_it_is_said_why() -> None:
+    """The record of one tablet is put back to what it was before its last leader; the other tablets of the shard that
+    should lead it are led."""
+
+    async def story(stage: Stage) -> None:
+        groups = [stelae.columns("g", {"v": "int64"})]
+        key = {"k": "string"}
+        await stage.do(lambda db: db.create_table("u", key=key, groups=groups, zone="copies", splits=["f", "m"]))
+        store = stage.world.metastore.client("backup")
+        old = (await store.range(TABLETS_PREFIX)).entries[0]
+
+        def led() -> set[int]:
+            alive = [shard for name, shard in stage.shards.items() if stage.world.is_alive(name)]
+            hosts = [shard.server.hosting for shard in alive]
+            return {
+                led.tablet for each in hosts if each is not None for led in each.leading.led.values() if led.is_open
+            }
+
+        everything = led()
+        for _ in range(4):
+            for name in SHARDS:
+                stage.world.kill(name)
+            await stage.until(lambda: led() == everything and all(stage.world.is_alive(name) for name in SHARDS))
+        await store.txn([], [PutKey(old.key, old.value)])
+        for name in (*MASTERS, *SHARDS):
+            stage.world.kill(name)
+        left = everything - {min(everything)}
+        await stage.until(lambda: led() == left)
+        await asyncio.sleep(10.0)
+        assert led() == left
+        overview = await stage.master(lambda master: master.overview())
+        assert any("was the metastore restored from an older copy?" in late.words for late in overview.late)
+
+    play(story)
+
+
+def test_what_a_zone_says_by_now_counts_for_tablets_that_are_led() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        await stage.do(lambda db: db.alter_zone("copies", min_replicas=3))
+        dead = stage.followers[0]
+        stage.world.keep_down(dead)
+        waiting = stage.put_later("waiting", 1)
+        await asyncio.sleep(6.0)
+        with pytest.raises(Unavailable, match="2 of 3 replicas within reach"):
+            await stage.ask(lambda db: db.table("t").put({"k": "b", "v": 2}), is_hasty=True)
+        await stage.do(lambda db: db.alter_zone("copies", replicas=2, min_replicas=2))
+        await stage.put("c", 3)
+        with suppress(UnknownOutcome):
+            await waiting
+        stage.world.let_up(dead)
+        await asyncio.sleep(20.0)
+        led = stage.led_by(stage.leader)
+        assert led is not None
+        assert len(led.lead.members) == 2
+        await stage.do(lambda db: db.alter_zone("copies", replicas=3))
+        await stage.judge()
 
     play(story)
 

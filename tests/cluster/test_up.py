@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,7 +15,18 @@ import pytest
 
 import stelae
 from stelae.adapters.liveness import is_alive
-from tests.clusters import PROGRAM, Background, RealCluster, kill, mark_of, real_cluster, refusal, refused, run_stelae
+from tests.clusters import (
+    PROGRAM,
+    Background,
+    RealCluster,
+    kill,
+    mark_of,
+    real_cluster,
+    refusal,
+    refused,
+    run_stelae,
+    until,
+)
 from tests.effort import HANG_S
 
 GROUPS = [stelae.columns("p", {"v": "int64"})]
@@ -138,7 +150,7 @@ def test_with_nobody_left_to_hear_it_still_stops_all(tmp_path: Path, words: list
         (["--masters", "8"], "--masters 8: a cluster has 1 to 7 masters; one of them leads"),
         (["--nodes", "0"], "--nodes 0: a cluster on one machine has 1 to 64 nodes"),
         (["--shards", "65"], "--shards 65: a node runs 1 to 64 shards"),
-        (["--replicas", "3"], "--replicas 3: a cluster has one replica of each row in this release"),
+        (["--replicas", "3"], "--replicas 3: each lies on a node of its own, and the cluster has 1: say --nodes 3"),
         (["--metastore", "mysql://x"], "'mysql://x' is not where a metastore is"),
         (["--store", "ftp://x/y"], "nothing is served under ftp:"),
         (["--port", "70000"], "port 70000: a port is a number"),
@@ -226,3 +238,29 @@ def test_a_plan_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
     assert "is of format 2" in refused("up", "--dir", tmp_path / "c", "--detach")
     (tmp_path / "c" / "cluster.json").write_text("{")
     assert "cannot be read" in refused("up", "--dir", tmp_path / "c", "--detach")
+
+
+def test_with_several_replicas_and_what_the_page_says_of_them(tmp_path: Path) -> None:
+    with real_cluster(tmp_path / "c") as cluster:
+        cluster.up("--nodes", "3", "--replicas", "3")
+        cluster.up("--replicas", "3")  # it is so already
+        with cluster.connect() as db:
+            zone = db.zones()["default"]
+            assert (zone.replicas, zone.min_replicas, zone.is_default) == (3, 2, True)
+            table = db.create_table("t", {"k": "string"}, [stelae.columns("g", {"v": "int64"})])
+            table.put({"k": "a", "v": 1})
+            until(lambda: [len(each.replicas) for each in table.tablets()] == [2])
+        words = ("up", "--dir", cluster.directory, "--detach", "--replicas")
+        assert "say --nodes 4" in refusal(*words, "4")
+        told = refusal(*words, "1")
+        assert "--replicas 1: " in told
+        assert "stelae zone create" in told
+        assert len(cluster.status()["nodes"]) == 3, "nothing is stopped by a refusal"
+        assert all(each["alive"] for each in cluster.status()["nodes"])
+
+        page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+        section = page.partition("## Several replicas")[2].partition("### ")[0]
+        commands = [line for line in section.splitlines() if line.startswith("    stelae ")]
+        assert len(commands) == 3
+        for command in commands:
+            run_stelae(*shlex.split(command.replace("127.0.0.1:7100", cluster.address), comments=True)[1:])

@@ -11,12 +11,15 @@ from typing import Any
 
 import stelae
 from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
+from stelae.model.hybrid import millis_of
+from stelae.model.ids import Txn
 from stelae.model.schema import ColumnsGroup
 from stelae.sim.world import WorldSettings
 from tests.cluster.processes import MASTERS, SHARDS
 from tests.cluster.scripted import LEASE_S, SOON, Stage, play
 
 ROWS = ("a", "b", "n", "z")
+_HOUR_MS = 3_600_000
 APART = WorldSettings(restart_s=SOON.restart_s, clock_offset_ms_max=900)
 """Clocks of hosts are up to 1.8 s apart."""
 
@@ -132,6 +135,23 @@ async def ahead_of_all_clocks(stage: Stage) -> None:
     await stage.until(put("b", 7))
     assert await stage.do(rows_at(max(ahead, other))) == {"a": 2, "z": 2}
     assert await stage.do(all_rows) == {"a": 2, "b": 7, "z": 2}
+
+
+async def started_with_a_wrong_clock(stage: Stage) -> None:
+    """A shard whose machine comes back with a clock that is an hour off goes by its master's: what it gives out is not
+    an hour ahead, which everybody would have to follow for as long."""
+    await stage.make_table(splits=["m"])
+    server = await stage.leader()
+    for value, off_ms in enumerate((_HOUR_MS, -_HOUR_MS)):
+        stage.world.kill(server)
+        clock = stage.world.clock(server)
+        clock.step_wall_ms(off_ms)
+        txn = await stage.until(put("a", value))
+        right_ms = clock.wall_ms() - off_ms
+        assert abs(millis_of(Txn(txn)) - right_ms) < _HOUR_MS // 10
+        await stage.until(put("z", value))
+        assert await stage.do(all_rows) == {"a": value, "z": value}
+        clock.step_wall_ms(-off_ms)
 
 
 async def now_has_what_is_done(stage: Stage) -> None:
@@ -335,6 +355,7 @@ STORIES = {
     "above what a leader answered that is back": Story(above_what_a_leader_answered_that_is_back, APART),
     "above what was answered before a quick restart": Story(above_what_was_answered_before_a_quick_restart, APART),
     "ahead of all clocks": Story(ahead_of_all_clocks, APART),
+    "started with a wrong clock": Story(started_with_a_wrong_clock),
     "now has what is done": Story(now_has_what_is_done, APART),
     "later is larger": Story(later_is_larger, APART),
     "purged by another": Story(purged_by_another),

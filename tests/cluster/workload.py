@@ -290,7 +290,7 @@ class Cluster:
         if starts:
             at = starts[ports.rng.below(len(starts))]
             with suppress(InvalidArgument):
-                db.session.ask(lambda backend, until: backend.join(table._id, at, deadline=until))
+                db._session.ask(lambda backend, until: backend.join(table._id, at, deadline=until))
 
     def _judge(self, ports: ProcessPorts, db: stelae.Database) -> None:
         """All is healed: everything must go well."""

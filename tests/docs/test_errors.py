@@ -8,12 +8,16 @@ import re
 import pytest
 
 import stelae
+from stelae.client.calls.retries import Attempts
+from stelae.service.deadlines import Deadline
+from stelae.sim.clock import SimClock
+from stelae.sim.rng import SimRng
 from tests.docs.player import ROOT
 from tests.tidy.sources import PACKAGE, Source, read
 
 ERRORS = sorted(
     name
-    for name in set(stelae.__all__) - {"aio"}
+    for name in set(stelae.__all__) - {"aio", "schema"}
     if isinstance(getattr(stelae, name), type) and issubclass(getattr(stelae, name), stelae.StelaeError)
 )
 PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
@@ -31,14 +35,11 @@ NEVER_REACH_USERS = {
     "MissingFile": "a NotFound of files: the tablet is looked at as it is now; what it needs then is Corruption",
     "NotCached": "whoever asked for what is in memory alone takes the long way",
     "NotInThisState": "a TabletAway",
-    "OtherStore": "a PermissionDenied, which is what users know it by",
     "RecordsChanged": "an Unavailable: a master that knows what is not so any more reads it again",
     "StaleSchema": "clients make the block anew; at the deadline they tell Unavailable",
     "TabletAway": "clients try again; at the deadline they tell Unavailable",
-    "TokenMissing": "a PermissionDenied, as OtherStore",
     "UndecidedConflict": "a Conflict that tserver waits for until it is one, or none",
     "WouldBeHidden": "update and increment write with a later time",
-    "WrongToken": "a PermissionDenied, as OtherStore",
     "_Unfit": "put_many finds the row that it is about",
 }
 """Errors that stay between the rooms, and why."""
@@ -74,6 +75,22 @@ def test_every_error_has_a_row_and_nothing_else_has() -> None:
 def test_what_is_repeated_is_said(name: str) -> None:
     section = PAGE[: PAGE.index(f"| `{name}` |")].rpartition("\n## ")[2].partition("\n")[0]
     assert issubclass(getattr(stelae, name), stelae.Retryable) == ("(repeated)" in section)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_told_at_once_is_said(name: str) -> None:
+    kind = getattr(stelae, name)
+    if not issubclass(kind, stelae.Retryable):
+        return
+    attempts = Attempts(Deadline(SimClock(), 30.0), SimRng(1))
+    try:
+        attempts.delay_s(kind("no"))
+        is_told_at_once = False
+    except kind:
+        is_told_at_once = True
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
+    assert ("Told at once" in row) == is_told_at_once
+    assert (f"`{name}`" in PAGE[: PAGE.index("\n## ")]) == is_told_at_once
 
 
 @pytest.mark.parametrize("name", ERRORS)

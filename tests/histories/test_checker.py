@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.history import History
 from tests.effort import tries
 from tests.histories.checker import NEVER, Call, State, check_history, is_linearizable, step
 
@@ -122,3 +123,12 @@ def test_lines_are_read_and_problems_told() -> None:
     lost = {"process": 2, "type": "ok", "f": "get", "key": "a", "value": None, "time": 8}
     (problem,) = check_history([*lines, json.dumps(lost)])
     assert problem.startswith("row a:\n")
+
+
+def test_what_a_simulated_history_writes_out_is_judged_the_same() -> None:
+    history = History()
+    history.record("one", "put", {"a": 1}, lambda: 7)
+    history.record("one", "get", {"a": None}, lambda: ({"a": 1}, 8))
+    assert check_history(history.lines()) == []
+    history.record("other", "get", {"a": None}, lambda: ({"a": None}, 9))
+    assert len(check_history(history.lines())) == 1

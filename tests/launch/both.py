@@ -21,7 +21,7 @@ import sys, stelae
 from tests.launch.both import Trouble, create_table
 with stelae.open(sys.argv[1]) as db:
     create_table(db)
-    trouble = Trouble(db.session.backend)
+    trouble = Trouble(db._session.backend)
     print("ready", flush=True)
     for line in sys.stdin:
         trouble.take(line.strip())

@@ -149,7 +149,7 @@ def test_the_oldest_segment_of_the_log_is_missed(tmp_path: Path) -> None:
         table = db.create_table("t", key={"id": "int64"}, groups=[stelae.columns("g", {"v": "int64"})])
         table.put({"id": 1, "v": 1})
         table.flush()
-        server = db.session.backend.server  # type: ignore[attr-defined]
+        server = db._session.backend.server  # type: ignore[attr-defined]
         server.flushing.flush_down_to(0)
         server.upkeep.collect_log()
         for key in (2, 3):

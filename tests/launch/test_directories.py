@@ -482,7 +482,7 @@ def test_a_dropped_table_whose_files_are_gone_is_told_of_and_not_recalled(tmp_pa
         table.put({"id": 1, "n": 1})
         db.drop_table("gone")
         assert db.check().problems == ()
-        (file,) = (tmp_path / "data" / "fragments" / f"{table.info.id:08x}").iterdir()
+        (file,) = (tmp_path / "data" / "fragments" / f"{table._info.id:08x}").iterdir()
         file.rename(tmp_path / "aside")
         (problem,) = db.check().problems
         assert (problem.words, "gone (dropped)" in problem.where) == ("is missing", True)

@@ -107,6 +107,9 @@ def test_whoever_is_attached_takes_over_from_an_owner_that_is_killed(tmp_path: P
         table.put({"id": -1, "twice": -2, "f:q": b"-1"})
         assert dict(table.get(-1) or {})["twice"] == -2
         assert db.check().problems == ()
+        numbers = db.metrics()
+        assert (numbers["takeovers"], numbers["owners_lost"]) == (1, 1)
+        assert numbers["takeover_seconds"] > 0
 
 
 HOLDER = """

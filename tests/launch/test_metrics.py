@@ -31,6 +31,11 @@ def test_a_master_and_a_shard(tmp_path: Path) -> None:
         master, shard = told(cluster.master.metrics), told(cluster.shard.metrics)
         assert master['stelae_leading{process="master-1",role="master"}'] == 1
         assert master['stelae_tables{process="master-1",role="master"}'] == 1
+        assert master['stelae_tables_created_total{process="master-1",role="master"}'] == 1
+        assert master['stelae_elections_total{process="master-1",role="master"}'] == 0
+        for name in ("silent_shards", "tablets_not_running", "collection_put_off_seconds"):
+            assert master[f'stelae_{name}{{process="master-1",role="master"}}'] == 0
+        assert shard['stelae_leases_lost_total{process="node-1/0",role="shard"}'] == 0
         assert shard['stelae_connections{process="node-1/0",role="shard"}'] >= 1
         assert shard['stelae_unflushed_bytes{process="node-1/0",role="shard"}'] > 0
         for found in (master, shard):

@@ -88,7 +88,7 @@ def test_each_process_has_a_port_of_its_own_for_metrics(tmp_path: Path) -> None:
         ({"masters": 0}, "--masters 0: a cluster has 1 to 7 masters"),
         ({"nodes": 0}, "--nodes 0: a cluster on one machine has 1 to 64 nodes"),
         ({"shards": 65}, "--shards 65: a node runs 1 to 64 shards"),
-        ({"replicas": 3}, "--replicas 3: a cluster has one replica of each row in this release"),
+        ({"replicas": 17}, "--replicas 17: a row has 1 to 16 replicas"),
     ],
 )
 def test_sizes_that_cannot_be(tmp_path: Path, wishes: dict[str, int], words: str) -> None:

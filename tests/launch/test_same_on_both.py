@@ -234,11 +234,11 @@ def check_deadline(db: stelae.Database, other: subprocess.Popen[str], what: str)
     table = db.table("t")
     table.put({"k": "a", "v": 1})
     stop(other)
-    patient, db.session.patience = db.session.patience, replace(db.session.patience, timeout_s=0.3)
+    patient, db._session.patience = db._session.patience, replace(db._session.patience, timeout_s=0.3)
     with pytest.raises((stelae.Unavailable, stelae.UnknownOutcome)) as caught:
         CALLS[what](db, table)
     assert isinstance(caught.value, stelae.UnknownOutcome) == (what == "put")
-    db.session.patience = patient
+    db._session.patience = patient
     other.send_signal(signal.SIGCONT)
     assert table.get("a", columns=["v"]) is not None
 

@@ -21,8 +21,8 @@ from stelae.registry.control_operations import FilesNeeded
 from stelae.service.deadlines import Deadline
 from stelae.sim.effects import Effects
 from stelae.sim.metastore_state import MetastoreState
+from stelae.storage.files.names import file_name, fragment_names
 from stelae.storage.files.trash import TRASH
-from stelae.storage.files.writing import file_name, fragment_names
 from tests.machines import PlainMetastore
 
 NOW_MS = 1_700_000_000_000

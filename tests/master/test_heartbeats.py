@@ -97,6 +97,7 @@ def test_who_is_silent_or_has_a_wrong_clock_gets_no_tablets() -> None:
     assert master.placeable(both, SILENT_S) == both
     assert master.placeable(both, SILENT_S + 0.1) == ("other/0",)
     assert master.placeable(("n/0",), SILENT_S + 0.1) == ("n/0",), "rather than none"
+    assert [master.silent(at_s) for at_s in (SILENT_S, SILENT_S + 0.1)] == [0, 1]
     beat = shard.write(now(wall_ms=-CLOCK_OFF_MS_MAX - 1))
     answer, _ = master.take(beat, 50.0, 0)
     assert answer.clock_off_ms == -CLOCK_OFF_MS_MAX - 1

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stelae.catalog.commands.tables import TableName
+from stelae.master.servers import OneServer
 from stelae.model.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -406,10 +407,42 @@ def test_dropping_and_recalling_with_a_lost_answer(office: Office, what: type, m
     office.run(office.master.clean())
     assert bool(written(office)) == (what is DeleteTablets)
     office.run(office.master.tend())
-    assert failures == (what is not DeleteTablets)
+    assert failures == (what is LoadTable)
     assert sum(isinstance(request, CreateTablets) for request in office.server.asked) == creations
     assert (office.server.tablets, office.server.unloaded, written(office)) == ({}, {}, [])
     assert before.isdisjoint(record.tablet for record in office.master.maps.all())
+
+
+def test_a_table_is_dropped_without_a_server_that_is_silent_which_hears_of_it_later(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.create("t", b"m")
+    office.server.minds, office.server.moods = UnloadTable, ["hung"] * 3
+    monkeypatch.setattr(OneServer, "is_silent", lambda *_: True)
+    office.run(office.master.drop(T, if_exists=False))
+    office.run(office.master.tend())
+    assert not office.catalog.latest.tables
+    assert office.server.tablets
+    assert not any(isinstance(each, UnloadTable) for each in office.server.asked)
+    monkeypatch.setattr(OneServer, "is_silent", lambda *_: False)
+    office.server.moods = []
+    office.run(office.master.tend())
+    assert office.server.tablets == {}
+    check(office)
+
+
+def test_a_table_is_dropped_though_a_server_works_at_it_without_an_end(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.create("t", b"m")
+    office.server.minds, office.server.moods = UnloadTable, ["hung"]
+    monkeypatch.setattr(OneServer, "patience_s", 3.0)
+    begun_s = office.clock.monotonic_s()
+    office.run(office.master.drop(T, if_exists=False))
+    assert 3.0 <= office.clock.monotonic_s() - begun_s < 4.0
+    office.run(office.master.tend())
+    assert office.server.tablets == {}
+    check(office)
 
 
 def test_a_lost_tablet_that_ran_is_not_made_anew(office: Office) -> None:

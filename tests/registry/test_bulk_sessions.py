@@ -6,6 +6,7 @@ import asyncio
 
 from stelae.model.ids import TableId, Txn
 from stelae.registry.bulk_sessions import DONE_KEPT_MS, Attempt, LoadRecord, forget_jobs, read_loads, write_load
+from stelae.registry.views.own import OwnWhole
 from stelae.sim.effects import Effects
 from stelae.sim.metastore_state import MetastoreState
 from tests.machines import PlainMetastore
@@ -24,7 +25,7 @@ def test_jobs_are_forgotten_with_their_table_or_long_after_they_were_done() -> N
     dropped = LoadRecord(GONE, "dropped", NOW_MS, 3, "t", Txn(5), session="load-2")
 
     async def run() -> None:
-        store = PlainMetastore(MetastoreState(), Effects())
+        store = OwnWhole(PlainMetastore(MetastoreState(), Effects()))
         for record in (done, changing, attempted, old, dropped):
             await write_load(store, record)
         assert await forget_jobs(store, lambda table: table == HERE, NOW_MS) == 2

@@ -21,7 +21,8 @@ from stelae.registry.meta import (
     removal,
     to_mutations,
 )
-from stelae.storage.tablet.config import CONFIG_VERSION, SavedRef, TabletConfig
+from stelae.storage.tablet.config import SavedRef, TabletConfig
+from stelae.storage.tablet.config_bytes import CONFIG_VERSION
 from stelae.storage.tablet.parts import FamilySet, Naming
 from tests.storage.plain import PlainTable
 

@@ -33,7 +33,6 @@ from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import TXN_BYTES_MAX, Change, Compare, DeleteKey, LeaseId, Metastore, PutKey, TxnOutcome
 from stelae.registry import update_log as log
 from stelae.registry import version_pins
-from stelae.registry.catalog.events import CatalogEvent
 from stelae.registry.catalog.reader import CatalogReader
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.catalog.settings import CatalogSettings
@@ -161,39 +160,12 @@ def test_what_is_closed_stays_closed() -> None:
     run(main)
 
 
-def test_events_come_in_order_once_and_before_the_version_is_announced() -> None:
+def test_versions_come_in_order_each_once() -> None:
     async def main(cluster: Cluster) -> None:
         service, writer = await cluster.service(), await cluster.service()
-        heard: list[tuple[int, str]] = []
-
-        async def hear(event: CatalogEvent) -> None:
-            await asyncio.sleep(3)
-            assert service.latest.version == event.catalog.version - 1
-            heard.append((event.catalog.version, type(event.entry).__name__))
-
-        service.subscribe(hear)
-        await writer.execute(create("a"), create("b"))
-        await writer.execute(DropTable(TableName.parse("a")))
+        made = [await writer.execute(create("a"), create("b")), await writer.execute(DropTable(TableName.parse("a")))]
         await service.wait_ready(CatalogVersion(2))
-        assert heard == [(1, "TableCreated"), (1, "TableCreated"), (2, "TableDropped")]
-
-    run(main)
-
-
-def test_a_subscriber_that_raises_stops_the_service_and_says_so() -> None:
-    async def main(cluster: Cluster) -> None:
-        service, writer = await cluster.service(), await cluster.service()
-
-        async def refuse(event: CatalogEvent) -> None:
-            raise NotFound("the subscriber's own trouble")
-
-        service.subscribe(refuse)
-        await writer.execute(create("a"))
-        with pytest.raises(NotFound, match="the subscriber's own trouble"):
-            await service.wait_ready(CatalogVersion(1))
-        with pytest.raises(NotFound):
-            await service.execute(create("b"))
-        assert writer.latest.version == 1
+        assert [service.catalog(CatalogVersion(version)) for version in (1, 2)] == made
 
     run(main)
 
@@ -442,46 +414,6 @@ def test_time_goes_on_above_what_was_given_out_before_a_restart_whatever_the_clo
     run(main)
 
 
-def test_a_subscriber_reads_its_version_and_cannot_wait_for_itself() -> None:
-    async def main(cluster: Cluster) -> None:
-        service, writer = await cluster.service(), await cluster.service()
-        told: list[str] = []
-
-        async def hear(event: CatalogEvent) -> None:
-            assert service.catalog(event.catalog.version) is event.catalog
-            with pytest.raises(InvalidArgument, match="a subscriber cannot wait for the catalog"):
-                await service.execute(create("c"))
-            told.append(type(event.entry).__name__)
-
-        service.subscribe(hear)
-        await writer.execute(create("a"), create("b"))
-        await service.wait_ready(CatalogVersion(1))
-        assert told == ["TableCreated", "TableCreated"]
-
-    run(main)
-
-
-def test_who_subscribes_in_the_middle_of_a_version_hears_from_the_next_on() -> None:
-    async def main(cluster: Cluster) -> None:
-        service, writer = await cluster.service(), await cluster.service()
-        late: list[CatalogVersion] = []
-
-        async def hear_late(event: CatalogEvent) -> None:
-            late.append(event.catalog.version)
-
-        async def hear(event: CatalogEvent) -> None:
-            if event.catalog.version == 1 and not late:
-                service.subscribe(hear_late)
-
-        service.subscribe(hear)
-        await writer.execute(create("a"), create("b"))
-        await writer.execute(create("c"))
-        await service.wait_ready(CatalogVersion(2))
-        assert set(late) == {2}
-
-    run(main)
-
-
 def test_everybody_on_one_clock_sees_at_once_what_was_acknowledged() -> None:
     async def main(cluster: Cluster) -> None:
         one, other = await cluster.service(), await cluster.service()
@@ -610,11 +542,6 @@ def test_followers_live_on_while_others_compact() -> None:
     async def main(cluster: Cluster) -> None:
         followers = [await cluster.service(snapshot_every=50) for _ in range(3)]
 
-        async def slowly(event: CatalogEvent) -> None:
-            await asyncio.sleep(0.02)
-
-        for follower in followers:
-            follower.subscribe(slowly)
         writers = [await cluster.service(snapshot_every=50) for _ in range(2)]
 
         async def write(writer: CatalogService, name: str) -> None:

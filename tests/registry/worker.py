@@ -15,8 +15,6 @@ import random
 import sys
 from pathlib import Path
 
-from stelae.adapters.clock import SystemClock
-from stelae.adapters.rng import SystemRng
 from stelae.catalog.commands.columns import AddColumns, DropColumns
 from stelae.catalog.commands.tables import DropTable, SetProperty, TableName
 from stelae.catalog.decide import Command
@@ -24,12 +22,11 @@ from stelae.catalog.describe import describe_catalog
 from stelae.catalog.value import Catalog
 from stelae.launch.metastores import InDirectory, MetastorePlace, OnEtcd, open_metastore
 from stelae.model.declare import parse_column
-from stelae.model.errors import Corruption, StelaeError, Unavailable, UnknownOutcome
-from stelae.registry.catalog.events import CatalogEvent
-from stelae.registry.catalog.following import open_catalog
+from stelae.model.errors import StelaeError, Unavailable, UnknownOutcome
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.catalog.settings import CatalogSettings
 from tests.catalog.samples import create
+from tests.registry.catalogs import opened_catalog
 
 
 def place_of(words: str) -> MetastorePlace:
@@ -51,13 +48,6 @@ class Worker:
         self.service = service
         self.name = name
         self.random = random.Random(seed)
-        self.heard = service.latest.version
-
-    async def hear(self, event: CatalogEvent) -> None:
-        """Entries of one version after the other: a gap or a repeat ends the worker."""
-        if event.catalog.version not in (self.heard, self.heard + 1):
-            raise Corruption(f"heard of version {event.catalog.version} after {self.heard}", "events")
-        self.heard = event.catalog.version
 
     async def one(self, number: int) -> None:
         name = f"{self.name}-{number}"
@@ -90,13 +80,8 @@ class Worker:
 
 async def main(place: MetastorePlace, name: str, seed: int, count: int, snapshot_every: int) -> None:
     settings = CatalogSettings(author=name, attempts_max=200, snapshot_every=snapshot_every)
-    clock = SystemClock()
-    async with (
-        open_metastore(place) as store,
-        open_catalog(store, clock, SystemRng(), settings) as service,
-    ):
+    async with open_metastore(place) as store, opened_catalog(store, settings) as service:
         worker = Worker(service, name, seed)
-        service.subscribe(worker.hear)
         say(started=service.latest.version)
         for number in range(count):
             await worker.one(number)

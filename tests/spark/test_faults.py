@@ -54,7 +54,7 @@ def driver(directory: Path, point: str, module: str = "load_driver") -> subproce
 
 def check_clean(db: stelae.Database) -> None:
     """Nothing is wrong, and no file is left that nobody needs."""
-    backend: Any = db.session.backend
+    backend: Any = db._session.backend
     users = backend.find("users").id
     left = -1
     for _ in range(_LOOKS_MAX):  # the store's own threads, and perhaps a task that was cancelled, work on it too

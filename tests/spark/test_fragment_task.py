@@ -97,14 +97,14 @@ def test_as_put_many(
     parts = [frame.slice(0, cut), frame.slice(cut)]
     if duplicates == "error" and not distinct and "click" not in columns:
         with pytest.raises(InvalidArgument, match="say again what another says"):
-            load_by_hand(db, loaded.info.name, parts, options, run_bytes=run_bytes, batch_rows=1, chunk_rows=2)
+            load_by_hand(db, loaded._info.name, parts, options, run_bytes=run_bytes, batch_rows=1, chunk_rows=2)
         assert loaded.count() == 0
         return
     if duplicates == "error" and not distinct:
         return
     if frame.num_rows:
         wanted.put_many(frame, nulls=nulls)
-    txn, reports = load_by_hand(db, loaded.info.name, parts, options, run_bytes=run_bytes, batch_rows=1, chunk_rows=2)
+    txn, reports = load_by_hand(db, loaded._info.name, parts, options, run_bytes=run_bytes, batch_rows=1, chunk_rows=2)
     assert sum(report.rows for report in reports) == frame.num_rows
     assert str(loaded.scan(at=txn).to_arrow().to_pylist()) == str(wanted.scan().to_arrow().to_pylist())
     for key in {row["k"] for row in rows}:
@@ -186,7 +186,12 @@ def test_cells_one_in_a_row(db: stelae.Database) -> None:
     )
     wanted.put_many(frame, cells="long")
     load_by_hand(
-        db, loaded.info.name, [frame.slice(2), frame.slice(0, 2)], with_options(cells="long"), run_bytes=1, chunk_rows=1
+        db,
+        loaded._info.name,
+        [frame.slice(2), frame.slice(0, 2)],
+        with_options(cells="long"),
+        run_bytes=1,
+        chunk_rows=1,
     )
     for key in "ab":
         mine, other = loaded.history(key, limit=5), wanted.history(key, limit=5)
@@ -198,7 +203,7 @@ def test_cells_one_in_a_row(db: stelae.Database) -> None:
         assert shown[0] == shown[1]
     again = pa.concat_tables([frame, frame.slice(0, 1)])
     with pytest.raises(InvalidArgument, match=r"1 row of the frame say again what another says, as of 'b'"):
-        load_by_hand(db, loaded.info.name, [again], with_options(cells="long"))
+        load_by_hand(db, loaded._info.name, [again], with_options(cells="long"))
 
 
 def test_files_are_cut_at_tablets_and_complete(db: stelae.Database) -> None:
@@ -210,7 +215,7 @@ def test_files_are_cut_at_tablets_and_complete(db: stelae.Database) -> None:
     codec = table.schema.codec
     ends = [(codec.decode(f.stats.first_row), codec.decode(f.stats.last_row)) for f in files]  # type: ignore[arg-type]
     assert ends == [((0,), (99,)), ((100,), (199,)), ((200,), (299,))]
-    assert backend_of(db).begin_load(table.info.id, "to look").root == Path(db.path).as_uri()
+    assert backend_of(db).begin_load(table._info.id, "to look").root == Path(db.path).as_uri()
     fragments = Path(db.path, files[0].name).parent
     assert sorted(file.name for file in fragments.iterdir()) == sorted(Path(file.name).name for file in files)
     metadata = pq.read_metadata(f"{db.path}/{files[0].name}")
@@ -233,7 +238,7 @@ def test_what_writes_nothing_to_a_group_is_not_in_it(db: stelae.Database) -> Non
     wanted, loaded = pair(db, {"k": "int64"}, GROUPS)
     frame = pa.table({"k": [1, 2], "a": pa.array([None, 5], pa.int32()), "c": pa.array([1.0, None])})
     wanted.put_many(frame, nulls="skip")
-    load_by_hand(db, loaded.info.name, [frame], with_options(nulls="skip"))
+    load_by_hand(db, loaded.name, [frame], with_options(nulls="skip"))
     for table in (wanted, loaded):
         table.erase(1, columns=["c"])
         table.erase(2, columns=["a"])
@@ -248,7 +253,7 @@ def test_bad_rows_are_counted_and_shown(db: stelae.Database, many: int) -> None:
     frame = pa.table({"k": [*range(len(values) - 1), None], "v": pa.array(values, pa.int64())})
     with pytest.raises(InvalidArgument) as refused:
         load_by_hand(db, name, [frame], batch_rows=10_000)
-    assert f"table {table.info.name!r}: {many + 1:,} " in str(refused.value)
+    assert f"table {table._info.name!r}: {many + 1:,} " in str(refused.value)
     assert "{'k': 0, 'v': 300}: column 'v': 300 (int) is not a int8: out of range" in str(refused.value)
     assert str(refused.value).count("\n") == min(5, many + 1)
     assert table.count() == 0

@@ -24,6 +24,7 @@ from stelae.model.errors import DiskFull
 from stelae.spark.reading import frames, holding, overlays
 from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.referents import Referents, referents_of
+from tests.clusters import until
 from tests.effort import HANG_S
 from tests.spark.tickets import Tickets
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ROWS = 200
-_LOOKS_MAX = 50
 
 
 @pytest.fixture
@@ -167,14 +167,16 @@ def test_where_overlays_may_take_no_more_room(
         assert collected(frame) == rows_of(db)
 
 
-def are_forgotten(spark: SparkSession, referents: Referents) -> bool:
-    """After the JVM has collected what nobody refers to: it says when it has, not that it will."""
-    for _ in range(_LOOKS_MAX):
+def wait_forgotten(spark: SparkSession, referents: Referents) -> None:
+    """Until the JVM has collected what nobody refers to. On a busy machine what lets go of it comes late: queues of
+    events there, and the threads that hear what Python has forgotten."""
+
+    def are_forgotten() -> bool:
         gc.collect()
         spark._jvm.System.gc()
-        if not referents.are_alive():
-            return True
-    return False
+        return not referents.are_alive()
+
+    until(are_forgotten)
 
 
 @pytest.mark.parametrize("asked", [{}, {"history": 2}], ids=["by Spark", "by tasks"])
@@ -192,7 +194,7 @@ def test_plans_are_known_to_be_forgotten(spark: SparkSession, directory: Path, a
             forget()
         assert derived.count() > 0
         del derived
-        assert are_forgotten(spark, referents)
+        wait_forgotten(spark, referents)
 
 
 def test_a_frame_of_no_rows_needs_no_snapshot(spark: SparkSession, directory: Path) -> None:
@@ -213,7 +215,7 @@ def test_a_session_that_reads_without_end_holds_few(
         for number in range(5):
             db.table("t").put({"id": number, "n": 1})
             forgotten = referents_of(stelae.spark.read(spark, db, "t"))
-            assert are_forgotten(spark, forgotten)
+            wait_forgotten(spark, forgotten)
         assert len(holder.holds()) <= 4
         assert collected(kept) == wanted
     holder.close()

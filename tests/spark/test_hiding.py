@@ -12,6 +12,7 @@ import pytest
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.spark.driver.compiled import Compiled
 from stelae.spark.reading import frames as reading
 from stelae.spark.reading import hiding
 from tests.effort import HANG_S, long_run
@@ -158,8 +159,8 @@ def test_a_count_is_that_of_its_snapshot(spark: SparkSession, tmp_path: Path) ->
 def test_a_spark_with_another_reader_filters_by_places(
     spark: SparkSession, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hiding, "_CLASS", "stelae.spark.Nothing")
-    monkeypatch.setattr(hiding, "_frames", hiding._Frames())
+    other = Compiled("stelae.spark.reading", "HidingFormat.java", "stelae.spark.Nothing", "other.jar", "tried")
+    monkeypatch.setattr(hiding, "_frames", other)
     frame = reading.read(spark, db, "t")
     assert not _is_said(frame)
     assert_same(frame, db.table("t"), db.now())
@@ -183,6 +184,7 @@ def test_executors_in_processes_of_their_own_get_the_class(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "loaded 1100 rows, by our class True" in done.stdout
     rows = len(kept) + 100
     assert f"rows {rows}, sum {sum(kept)}, said by the reader True" in done.stdout
     assert "processes 2" in done.stdout, "the driver and one executor"

@@ -51,7 +51,7 @@ def people(spark: SparkSession, start: int, stop: int, *more: str) -> DataFrame:
 
 def test_a_named_job_is_done_once(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
     told: list[tuple[int, int]] = []
-    name = users.info.name
+    name = users._info.name
     frame = people(spark, 0, 300, "CAST(id AS INT) AS age")
     first = stelae.spark.load(spark, db, name, frame, job="j", progress=lambda *at: told.append(at))
     assert (first.rows, first.files, first.skipped, first.was_done) == (300, 3, 0, False)
@@ -67,7 +67,7 @@ def test_a_named_job_is_done_once(spark: SparkSession, db: stelae.Database, user
 
 def test_overwriting(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
     """Earlier snapshots stay; frames may be empty in both modes."""
-    name = users.info.name
+    name = users._info.name
     users.put({"id": 1, "name": "before", "click:x": b"1"})
     before = db.now()
     stelae.spark.load(spark, db, name, people(spark, 0, 0))
@@ -82,7 +82,7 @@ def test_overwriting(spark: SparkSession, db: stelae.Database, users: stelae.Tab
 
 
 def test_bad_rows(spark: SparkSession, db: stelae.Database, users: stelae.Table, tmp_path: Path) -> None:
-    name = users.info.name
+    name = users._info.name
     frame = spark.range(0, 300, 1, 2).selectExpr("IF(id = 7, NULL, id) AS id", "IF(id = 250, 1L << 40, id) AS age")
     with pytest.raises(InvalidArgument) as refused:
         stelae.spark.load(spark, db, name, frame, job="j")
@@ -121,7 +121,7 @@ def test_days_that_python_has_no_objects_for(spark: Any, db: stelae.Database) ->
 
 
 def test_the_last_of_several_mentions(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
-    name = users.info.name
+    name = users._info.name
     frame = people(spark, 0, 5, "0 AS age").union(people(spark, 3, 8, "1 AS age"))
     with pytest.raises(InvalidArgument, match=r"2 rows of the frame say again what another says, as of [34], [34]"):
         stelae.spark.load(spark, db, name, frame)
@@ -132,7 +132,7 @@ def test_the_last_of_several_mentions(spark: SparkSession, db: stelae.Database, 
 
 def test_merging_with_erasures(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
     """All groups of a row are erased, whatever the frame has; other rows keep what the frame has not."""
-    name = users.info.name
+    name = users._info.name
     for id_ in range(4):
         users.put({"id": id_, "name": "old", "age": id_, "note": "x", "click:p": b"1"})
     before = db.now()
@@ -153,7 +153,7 @@ def test_merging_with_erasures(spark: SparkSession, db: stelae.Database, users: 
 
 
 def test_cells_as_maps(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
-    name = users.info.name
+    name = users._info.name
     frame = spark.range(2).selectExpr("id", "map('p', CAST('1' AS BINARY), 'q', CAST(id AS STRING)) AS click")
     with pytest.raises(
         InvalidArgument, match=r"column 'click' is map<string, binary>: map<string,string> does not fit"
@@ -168,7 +168,7 @@ def test_cells_as_maps(spark: SparkSession, db: stelae.Database, users: stelae.T
 
 def test_by_mutations(spark: SparkSession, db: stelae.Database, users: stelae.Table) -> None:
     """With the time of the load, so that a task that runs twice says the same."""
-    name = users.info.name
+    name = users._info.name
     done = stelae.spark.load(spark, db, name, people(spark, 0, 20), via="mutations", job="j")
     assert (done.rows, done.files, users.count()) == (20, 0, 20)
     versions = [users.history(id_, columns=["name"], limit=5) for id_ in (0, 19)]
@@ -193,7 +193,7 @@ def test_a_row_said_twice_counts_once(spark: SparkSession, db: stelae.Database, 
     """Also where it is of several groups."""
     frame = people(spark, 0, 2, "'x' AS note").union(people(spark, 0, 1, "'y' AS note"))
     with pytest.raises(InvalidArgument, match="1 row of the frame say again"):
-        stelae.spark.load(spark, db, users.info.name, frame)
+        stelae.spark.load(spark, db, users._info.name, frame)
 
 
 def test_a_table_made_for_a_load_that_fails_goes(spark: SparkSession, db: stelae.Database) -> None:
@@ -258,7 +258,7 @@ def test_what_is_no_frame(spark: SparkSession, db: stelae.Database) -> None:
 def test_a_needed_column_is_missing(spark: SparkSession, db: stelae.Database) -> None:
     table = db.create_table("needing", {"id": "int64"}, [stelae.columns("g", {"a": "int32 not null", "b": "int32"})])
     with pytest.raises(InvalidArgument, match="column 'a' is NOT NULL without a default"):
-        stelae.spark.load(spark, db, table.info.name, spark.range(1).selectExpr("id", "1 AS b"))
+        stelae.spark.load(spark, db, table._info.name, spark.range(1).selectExpr("id", "1 AS b"))
 
 
 # -- df.write
@@ -268,7 +268,7 @@ def written(frame: DataFrame, db: stelae.Database, table: stelae.Table, mode: st
     from stelae.spark.source.source import StelaeSource
 
     frame.sparkSession.dataSource.register(StelaeSource)
-    said = {"path": backend_of(db).place, "table": table.info.name} | options
+    said = {"path": backend_of(db).place, "table": table._info.name} | options
     frame.write.format("stelae").options(**said).mode(mode).save()
 
 
@@ -310,8 +310,8 @@ def test_tables_of_sparks_catalog_are_refused(spark: SparkSession, db: stelae.Da
 
     spark.dataSource.register(StelaeSource)
     for mode in ("error", "append", "overwrite"):
-        options = {"path": backend_of(db).place, "table": users.info.name}
-        with pytest.raises(Exception, match=f"nothing was written to '{users.info.name}': saveAsTable"):
+        options = {"path": backend_of(db).place, "table": users._info.name}
+        with pytest.raises(Exception, match=f"nothing was written to '{users._info.name}': saveAsTable"):
             people(spark, 0, 10).write.format("stelae").mode(mode).options(**options).saveAsTable(f"of_{mode}")
     assert users.count() == 0
     assert [each.name for each in spark.catalog.listTables() if each.name.startswith("of_")] == []

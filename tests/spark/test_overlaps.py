@@ -45,18 +45,18 @@ def test_said_twice(db: stelae.Database, table: stelae.Table, name: str) -> None
     latest = {key: number for number, each in enumerate(parts, 1) for key in each.column("k").to_pylist()}
     again = next(key for key, number in latest.items() if key in parts[0].column("k").to_pylist() and number > 1)
     with pytest.raises(InvalidArgument, match=f"1 row of the frame say again what another says, as of {again};"):
-        load_by_hand(db, table.info.name, parts)
+        load_by_hand(db, table._info.name, parts)
     assert table.count() == 0
-    _, reports = load_by_hand(db, table.info.name, parts, with_options(duplicates="last"))
+    _, reports = load_by_hand(db, table._info.name, parts, with_options(duplicates="last"))
     assert sum(report.twice for report in reports) == 1
     assert {row["k"]: row["v"] for row in table.scan()} == latest
     # The last task is the one with the greatest number, whatever its rows are.
-    load_by_hand(db, table.info.name, parts[::-1], with_options(duplicates="last", mode="overwrite"))
+    load_by_hand(db, table._info.name, parts[::-1], with_options(duplicates="last", mode="overwrite"))
     assert {row["k"]: row["v"] for row in table.scan()} == latest | {again: 1}
 
 
 def test_files_that_do_not_meet_stay_as_they_are(db: stelae.Database, table: stelae.Table) -> None:
-    _, reports = load_by_hand(db, table.info.name, [part([1, 4], 1), part([2, 3], 2), part([9], 3)])
+    _, reports = load_by_hand(db, table._info.name, [part([1, 4], 1), part([2, 3], 2), part([9], 3)])
     assert sum(report.twice for report in reports) == 0
     assert table.stats().files == 3
     assert [row["k"] for row in table.scan()] == [1, 2, 3, 4, 9]
@@ -65,7 +65,7 @@ def test_files_that_do_not_meet_stay_as_they_are(db: stelae.Database, table: ste
 def test_each_column_across_tasks(db: stelae.Database, table: stelae.Table) -> None:
     """With nulls left out, the latest task that writes the column."""
     options = with_options(duplicates="last", nulls="skip")
-    load_by_hand(db, table.info.name, [part([1, 2], 5), part([1], None)], options)
+    load_by_hand(db, table._info.name, [part([1, 2], 5), part([1], None)], options)
     assert {row["k"]: row["v"] for row in table.scan()} == {1: 5, 2: 5}
 
 
@@ -73,9 +73,9 @@ def test_different_cells_of_a_row(db: stelae.Database, table: stelae.Table) -> N
     cells = pa.map_(pa.string(), pa.binary())
     first = pa.table({"k": [1], "f": pa.array([[("p", b"1"), ("q", b"1")]], cells)})
     second = pa.table({"k": [1], "f": pa.array([[("r", b"2")]], cells)})
-    load_by_hand(db, table.info.name, [first, second])
+    load_by_hand(db, table._info.name, [first, second])
     found = table.get(1, columns=["f:"])
     assert found is not None
     assert dict(found) == {"k": 1, "f:p": b"1", "f:q": b"1", "f:r": b"2"}
     with pytest.raises(InvalidArgument, match="as of 1;"):
-        load_by_hand(db, table.info.name, [first, first])
+        load_by_hand(db, table._info.name, [first, first])

@@ -273,8 +273,8 @@ def test_rows_that_only_exist_in_files_of_another_kind(db: stelae.Database, tmp_
     table = db.create_table("t", key={"id": "int64"}, groups=[stelae.cells("e", families=["click"])])
     table.put_many([{"id": 1}, {"id": 2}, {"id": 3, "click:a": b"1"}])
     table.erase(2)
-    backend: Any = db.session.backend
-    held = backend.hold(table.info.id)
+    backend: Any = db._session.backend
+    held = backend.hold(table._info.id)
     schema = held.schema()
     added = ColumnsGroup(GroupId(50), "p", (Column(ColumnId(51), "v", parse_type("string")),))
     for groups in ((added, *schema.groups), schema.groups):

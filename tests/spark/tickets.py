@@ -11,10 +11,10 @@ class Tickets:
     """Stands between a database and its store from when it is made on."""
 
     def __init__(self, db: stelae.Database) -> None:
-        self.backend: Any = db.session.backend
+        self.backend: Any = db._session.backend
         self.out: set[str] = set()
         self.given = 0
-        session: Any = db.session
+        session: Any = db._session
         session.backend = self
 
     def __getattr__(self, name: str) -> Any:

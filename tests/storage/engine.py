@@ -40,7 +40,7 @@ from stelae.sim.disk import SimDisk
 from stelae.sim.effects import Effect, Effects, Faults
 from stelae.sim.rng import SimRng
 from stelae.storage.checks.blocks import check_block
-from stelae.storage.files.writing import file_name
+from stelae.storage.files.names import file_name
 from stelae.storage.log.wal import WalSettings
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import reader_for

@@ -21,7 +21,6 @@ from stelae.model.mutation import Put
 from stelae.model.ranges import ALL_ROWS, RangeSet, RowRange
 from stelae.sim.effects import SimCrash
 from stelae.storage.tablet.config import (
-    CONFIG_VERSION,
     TabletConfig,
     config_of,
     decode_config,
@@ -29,6 +28,7 @@ from stelae.storage.tablet.config import (
     narrowed,
     state_of,
 )
+from stelae.storage.tablet.config_bytes import CONFIG_VERSION
 from stelae.storage.tablet.opening import settled
 from stelae.storage.tablet.state import (
     Ref,

@@ -60,6 +60,19 @@ def test_text_has_its_own_bytes(array: pa.Array, place: int | None) -> None:
     assert first_oversized(t.Binary(), array.cast(pa.binary()), 10) == place
 
 
+def test_bytes_under_a_null_and_beside_a_slice_do_not_count() -> None:
+    offsets, data = (
+        pa.py_buffer(bytes(pa.array([0, 11, 12, 22, 44], pa.int32()).buffers()[1])[:20]),
+        pa.py_buffer(b"a" * 44),
+    )
+    array = pa.Array.from_buffers(pa.binary(), 4, [pa.py_buffer(b"\x0e"), offsets, data])
+    assert array.is_valid().to_pylist() == [False, True, True, True]
+    assert first_oversized(t.Binary(), array.slice(0, 3), 10) is None
+    assert first_oversized(t.Binary(), array.slice(0, 3), 9) == 2
+    assert first_oversized(t.Binary(), array.slice(2), 21) == 1
+    assert first_oversized(t.Binary(), array.slice(2), 22) is None
+
+
 def test_numbers_have_no_size() -> None:
     assert first_oversized(t.Int(64), pa.array([1, 2, 3]), 1) is None
 

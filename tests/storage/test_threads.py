@@ -132,8 +132,9 @@ class World:
             except (Conflict, TabletAway, NotFound):
                 continue
             except Overloaded:
+                room = self.shard.when_room()  # asked for before anything can make it
                 self.written.release()
-                self.shard.when_room().result(timeout=HANG_S)
+                room.result(timeout=HANG_S)
                 continue
             self.shard.drain()
             assert commit.durable.result(timeout=HANG_S) == commit.txn <= self.shard.visible

@@ -8,8 +8,8 @@ from stelae.model.errors import DiskFailed, NotFound, Unavailable
 from stelae.model.ids import TableId, Txn
 from stelae.sim.blobs import SimBlobStore
 from stelae.sim.rng import SimRng
+from stelae.storage.files.names import file_name
 from stelae.storage.files.trash import TRASH, Trash, name_in_trash
-from stelae.storage.files.writing import file_name
 
 KEPT_MS = 1000
 

@@ -53,17 +53,17 @@ def test_turns_are_given_in_order(threads: ThreadPoolExecutor) -> None:
         ends[number].set()
         jobs[number].result(WAIT_S)
         assert order[: number + 1] == list(range(number + 1))
-    assert not turn.is_taken
+    assert not turn._line
     assert turn.take_if_free()
     turn.give_back()
-    assert not turn.is_taken
+    assert not turn._line
 
 
 def test_a_turn_is_given_back_whatever_happens() -> None:
     turn = Turn()
     with pytest.raises(ZeroDivisionError), turn:
         raise ZeroDivisionError
-    assert not turn.is_taken
+    assert not turn._line
 
 
 def test_who_is_interrupted_while_it_waits_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_who_is_interrupted_while_it_waits_is_passed_over(monkeypatch: pytest.Mo
             turn.__enter__()
         monkeypatch.undo()
         assert len(turn._line) == 1
-    assert not turn.is_taken
+    assert not turn._line
 
 
 def test_a_shard_goes_on_while_configs_are_saved(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_shard_goes_on_while_configs_are_saved(threads: ThreadPoolExecutor, mo
     monkeypatch.setattr(engine.configs, "save", save_slowly)
     engine.upkeep.save()
     following[0].result(WAIT_S)
-    assert not engine.upkeep._saving.is_taken
+    assert not engine.upkeep._saving._line
     (config,) = engine.configs.load()
     assert len(config.files()) == 1
     engine.tidy()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import effects, shape, suites, texts, uses, waiting
+from tests.tidy import compares, effects, shape, suites, texts, uses, waiting
 from tests.tidy.sources import Source
 
 Rule = Callable[[Source], list[str]]
@@ -134,6 +134,30 @@ def test_waiting_under_a_lock_is_found(body: str, found: int) -> None:
     assert len(waiting.waits_under_locks([source], {"tserver/a.py:A.f": "a reason"})) == 1 - found
 
 
+@pytest.mark.parametrize(
+    "body, found",
+    [
+        ("async def f(store: Metastore):\n    await store.txn([], [put])", 1),
+        ("async def f(store: Metastore):\n    await store.txn((), [put])", 1),
+        ("async def f(store: Metastore):\n    await store.txn(compares=[], changes=[put])", 1),
+        ("class A:\n    async def f(self):\n        await self._store.txn([], [put])", 1),
+        ("async def f(store: Metastore):\n    await store.txn([unchanged], [put])", 0),
+        ("async def f(store: OwnStore):\n    await store.txn([], [put])", 0),
+        ("async def f(store: own.OwnStore, other: Metastore):\n    await other.txn([], [put])", 1),
+        ("async def f(store, fence):\n    await FencedStore(store, fence).txn([], [put])", 0),
+        ("async def f(store, held):\n    mine = GuardedStore(store, held)\n    await mine.txn([], [put])", 0),
+        ("async def f(store, held):\n    mine, n = GuardedStore(store, held), 1\n    await mine.txn([], [put])", 0),
+    ],
+)
+def test_a_write_that_compares_nothing_is_found(body: str, found: int) -> None:
+    assert len(compares.blind_writes([Source("registry/things.py", body)], {})) == found
+    assert compares.blind_writes([Source("registry/catalog/things.py", body)], {}) == []
+
+
+def test_a_reason_for_a_write_that_compares_is_one_too_many() -> None:
+    assert len(compares.blind_writes([], {"registry/things.py:f": "once there was one"})) == 1
+
+
 def test_a_long_module_is_found() -> None:
     assert complaints(shape.too_long, "x = 1\n" * 400) == 0
     assert complaints(shape.too_long, "x = 1\n" * 401) == 1
@@ -199,6 +223,25 @@ def test_a_name_that_users_import_is_used() -> None:
     assert uses.unused_names([row, load, lazily, of_spark], {}) == []
 
 
+def test_a_method_that_nothing_uses_is_found() -> None:
+    store = Source(
+        "storage/a.py",
+        "class Store:\n"
+        "    def read(self): ...\n"
+        "    def dead(self): return self.dead()\n"
+        "    @property\n    def size(self): ...\n"
+        "    def named(self): ...\n"
+        "    def _inner(self): ...\n",
+    )
+    user = Source("tserver/b.py", "x.read()\ncall(x, 'named')\n")
+    api = Source("client/api/c.py", "class Table:\n    def rename(self): ...\n")
+    found = uses.unused_methods([store, user, api], {})
+    assert ["Store.dead" in found[0], "Store.size" in found[1], len(found)] == [True, True, 2]
+    assert len(uses.unused_methods([store, user], {"storage.a.Store.dead": "a reason"})) == 1
+    assert uses.unused_methods([store, user], {"storage.a.Store": "a reason"}) == []
+    assert len(uses.unused_methods([user], {"storage.a.Store": "a reason"})) == 1
+
+
 def test_an_adapter_without_a_suite_is_found() -> None:
     port = Source(
         "ports/files.py",
@@ -214,9 +257,36 @@ def test_an_adapter_without_a_suite_is_found() -> None:
     assert uses.unproven_adapters(adapters, [port], [Source("test_files.py", "files = LocalFiles()")]) == []
 
 
-@pytest.mark.parametrize("text", ['"""Stored."""', '    """How many."""', '        """Safe for threads."""'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""Stored."""',
+        'def f():\n    """How many."""',
+        'class A:\n    def f(self):\n        """Safe for threads."""',
+    ],
+)
 def test_a_docstring_that_is_a_riddle_is_found(text: str) -> None:
     assert complaints(texts.riddles, f"x = 1\n{text}\n") == 1
+
+
+@pytest.mark.parametrize(
+    "said, found",
+    [
+        ("While nobody waits for it.", 1),
+        ("Until somebody runs the steps.", 1),
+        ("For the next frame.", 1),
+        ("How many are open now.", 1),
+        ("There may be room now.", 1),
+        ("The same for one row.", 1),
+        ("As `newest`, for one row.", 0),
+        ("By server: when it was heard of.", 0),
+        ("Whether its answer may still come.", 0),
+        ("For the reader: what the frame says, and for whom it was sent.", 0),
+    ],
+)
+def test_a_docstring_that_begins_in_the_middle_is_found(said: str, found: int) -> None:
+    assert complaints(texts.riddles, f'def f():\n    """{said}"""\n') == found
+    assert complaints(texts.riddles, f'class F:\n    """{said}"""\n') == 0
 
 
 @pytest.mark.parametrize("text", ['"""Add the record; return its bytes."""', '"""Made by `Files`."""', "# How many."])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import effects, shape, suites, texts, uses, waiting
+from tests.tidy import compares, effects, shape, suites, texts, uses, waiting
 from tests.tidy.sources import PACKAGE, ROOT, TESTS, Source, kept_files, read, rooms
 
 pytestmark = pytest.mark.xdist_group("tree")
@@ -43,6 +43,8 @@ def test_modules(package: list[Source], rule: Callable[[Source], list[str]]) -> 
         shape.crowded_folders,
         shape.unmade_packages,
         uses.unused_names,
+        uses.unused_methods,
+        compares.blind_writes,
         waiting.unlisted_waits,
         waiting.waits_under_locks,
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from tests.tidy.sources import Source
@@ -16,15 +17,21 @@ _BANNED = {
     r"^(?:<{7} |>{7} |={7}$)": "a merge conflict",
 }
 _RIDDLE = re.compile(r'^ *"""[A-Za-z]+( [a-z]+){0,2}\."""$')
+_BEGINNINGS = r"While|Until|For|From|On|With|By|How many (?:are|were)|The same (?:of|for|in|without)|There (?:is|may)"
+_HALF_SAID = re.compile(rf"(?:{_BEGINNINGS})\b[^`:]*\.")
+_HALF_SAID_WORDS_MAX = 6
 
 
 def riddles(source: Source) -> list[str]:
-    """A docstring of one to three words says nothing to a reader in a hurry."""
-    return [
-        f"{source.path}:{number}: {line.strip()}: say what is true and for whom, or leave it out"
-        for number, line in enumerate(source.text.splitlines(), 1)
-        if _RIDDLE.match(line)
-    ]
+    """A docstring of one to three words says nothing to a reader in a hurry; nor does a short one of a function that
+    begins in the middle: "While nobody waits for it.\""""
+    found = [(number, line.strip()) for number, line in enumerate(source.text.splitlines(), 1) if _RIDDLE.match(line)]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            said = ast.get_docstring(node) or ""
+            if len(said.split()) <= _HALF_SAID_WORDS_MAX and _HALF_SAID.fullmatch(said):
+                found.append((node.lineno, said))
+    return [f"{source.path}:{number}: {said}: say what is true and for whom, or leave it out" for number, said in found]
 
 
 def banned_words(path: str, text: str) -> list[str]:

@@ -4,13 +4,14 @@ port's contract."""
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from tests.tidy.names import resolved
 from tests.tidy.sources import Source
 
-EXPORTING = ("__init__.py", "aio.py", "spark/__init__.py")
+EXPORTING = ("__init__.py", "aio.py", "schema.py", "spark/__init__.py")
 """What users import names from."""
 
 ROOMS_FOR_TESTS = ("sim",)
@@ -19,9 +20,30 @@ ROOMS_FOR_TESTS = ("sim",)
 KEPT: Mapping[str, str] = {
     "stelae.spark.source.source.StelaeSource": "Spark finds it by itself, through pyspark_stelae",
     "stelae.ports.transport.Transport": "the port that local sockets and the simulated network are held to",
-    "stelae.registry.catalog.following.open_catalog": "how a process of a cluster follows the catalog",
 }
 """Public names that nothing in the package uses, and why each is there."""
+
+USERS_CALL = ("client/api/", "model/predicate/build.py")
+"""Where the methods are those that users call."""
+
+KEPT_METHODS: Mapping[str, str] = {
+    "adapters.sockets.streams.StreamConnection": "asyncio calls it",
+    "catalog.serial.registry.SerializerRegistry.serializers": "the golden files have one sample for each",
+    "cli.app._Verbs": "typer calls it",
+    "cli.cluster.processes._NodeGroup": "typer calls it",
+    "cli.files._Counted": "the standard library's buffers call it",
+    "cli.screens._Screen": "rich calls it",
+    "cli.words.plain._Taker": "what typer calls on the type that it takes the place of",
+    "format.fragment.reader.FragmentReader.lookup": "what a file alone says of a row: bench times it",
+    "format.fragment.window.Window": "pyarrow calls it as a file",
+    "format.fragment.writer._ChecksummingSink": "pyarrow calls it as a file",
+    "registry.catalog.service.CatalogService.catalog_at": "the simulations hold what commands promise to it",
+    "spark.driver.tasks._Listed": "Spark calls it as an accumulator's parameter",
+    "spark.reading.overlays._BoundedSink": "pyarrow calls it as a file",
+    "spark.source.reader.HeldReader": "Spark calls it",
+    "spark.source.source.StelaeSource": "Spark calls it",
+}
+"""Public methods that nothing in the package calls (of a class: all of them), and why each is there."""
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -41,6 +63,32 @@ def unused_names(sources: Iterable[Source], kept: Mapping[str, str] = KEPT) -> l
     return [
         *(f"{place}: nothing uses {name}: use it, or drop it" for name, place in unused.items() if name not in kept),
         *(f"{name} is kept for a reason, and needs none" for name in kept if name not in unused),
+    ]
+
+
+def unused_methods(sources: Iterable[Source], kept: Mapping[str, str] = KEPT_METHODS) -> list[str]:
+    """A public method or property is used by other code of the package, on whatever has one of that name; or users call
+    it; or it is kept for a reason."""
+    sources = list(sources)
+    named = Counter(name for source in sources for name in _attributes(source.tree))
+    unused = {
+        (f"{_module(source).removeprefix('stelae.')}.{kind.name}", method.name): f"{source.path}:{method.lineno}"
+        for source in sources
+        if source.room not in ROOMS_FOR_TESTS and not source.path.startswith(USERS_CALL)
+        for kind in ast.walk(source.tree)
+        if isinstance(kind, ast.ClassDef)
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and not method.name.startswith("_")
+        if named[method.name] == sum(name == method.name for name in _attributes(method))
+    }
+    reasons = {name for owner, method in unused for name in (owner, f"{owner}.{method}")}
+    return [
+        *(
+            f"{place}: nothing uses {owner}.{method}: use it, or drop it"
+            for (owner, method), place in unused.items()
+            if not {owner, f"{owner}.{method}"} & kept.keys()
+        ),
+        *(f"{name} is kept for a reason, and needs none" for name in kept if name not in reasons),
     ]
 
 
@@ -80,6 +128,15 @@ def _uses(source: Source) -> Iterator[str]:
         )
     if source.path in EXPORTING:
         yield from _exported(source)
+
+
+def _attributes(tree: ast.AST) -> Iterator[str]:
+    """What is asked of objects by name: `x.name`, and names as text, for `getattr` and tables of methods."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.value
 
 
 def _exported(source: Source) -> Iterator[str]:

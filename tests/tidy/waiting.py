@@ -85,7 +85,7 @@ def _held_to(allowed: Mapping[str, str], words: str, found: Iterator[tuple[str, 
 
 def _waits(sources: Iterable[Source]) -> Iterator[tuple[str, int, str]]:
     for source in _of_rooms(sources):
-        for place, function in _functions(source):
+        for place, function in functions_of(source):
             for call in _calls(function):
                 name = _name_of(call)
                 if name in WAITS:
@@ -95,9 +95,9 @@ def _waits(sources: Iterable[Source]) -> Iterator[tuple[str, int, str]]:
 def _locked(sources: Iterable[Source]) -> Iterator[tuple[str, int, str]]:
     for source in _of_rooms(sources):
         locks = _locks_of(source.tree)
-        for place, function in _functions(source):
+        for place, function in functions_of(source):
             for block in _own(function):
-                if isinstance(block, ast.With) and any(_last(item.context_expr) in locks for item in block.items):
+                if isinstance(block, ast.With) and any(name_at_end(item.context_expr) in locks for item in block.items):
                     for call in _calls(ast.Module(block.body, [])):
                         name = _name_of(call)
                         if name in LONG:
@@ -112,12 +112,12 @@ def _locks_of(tree: ast.Module) -> set[str]:
     """What a module calls its locks, and what others call the shard's."""
     found = {"lock", "_lock"}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) in _LOCKS:
-            found |= {_last(target) for target in node.targets}
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and name_at_end(node.value.func) in _LOCKS:
+            found |= {name_at_end(target) for target in node.targets}
     return found
 
 
-def _functions(source: Source) -> Iterator[tuple[str, ast.AST]]:
+def functions_of(source: Source) -> Iterator[tuple[str, ast.AST]]:
     """Every function by its path and name; what is nested in another is a function of its own."""
 
     def below(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, ast.AST]]:
@@ -150,10 +150,10 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 def _name_of(call: ast.Call) -> str:
     """Of a method, or of `storage.log.futures.wait_for`."""
     is_plain = isinstance(call.func, ast.Name) and call.func.id != "wait_for"
-    return "" if is_plain else _last(call.func)
+    return "" if is_plain else name_at_end(call.func)
 
 
-def _last(node: ast.AST) -> str:
+def name_at_end(node: ast.AST) -> str:
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name

@@ -16,6 +16,7 @@ from stelae.model.schema import TableSchema
 from stelae.registry.known_tables import TableRules
 from stelae.registry.meta import META0, META1, META_SCHEMA
 from stelae.registry.tablet_records import TabletRecord
+from stelae.registry.views.own import OwnWhole
 from stelae.service.backend import TabletService
 from stelae.service.scans import ScanAsk
 from stelae.service.tables import TableInfo
@@ -85,7 +86,7 @@ class Box:
     def open(self) -> TabletServer:
         loop, machine = self.machine.start(), self.machine
         time, rng = HybridClock(machine.clock.wall_ms), SimRng(machine.lives)
-        ports = ServerPorts(machine.disk, machine.blobs, machine.metastore, machine.clock, time, rng, loop)
+        ports = ServerPorts(machine.disk, machine.blobs, OwnWhole(machine.metastore), machine.clock, time, rng, loop)
         settings = ServerSettings(self.name, f"the box of {self.name}", shard=ShardSettings(cache_bytes=2**20))
         return TabletServer.open(ports, self.tables, NoMaster(), settings)
 

@@ -83,7 +83,7 @@ def test_a_request_to_create_that_comes_after_the_one_to_delete_makes_nothing() 
 def test_replicas_that_were_deleted_are_not_hosted_by_a_request_that_comes_late() -> None:
     box = Box("one", SimMachine(5), "t")
     hosting = mock.Mock()
-    hosting.reports.return_value, hosting.leading.me = (), "one@log"
+    hosting.reports.return_value, hosting.ask.return_value, hosting.leading.me = (), {}, "one@log"
     box.server.control._hosting = hosting
     tablets = (NewTablet(TabletId(10), T, ALL_ROWS), NewTablet(TabletId(11), T, ALL_ROWS))
     box.server.ask(DeleteTablets((TabletId(10),)))

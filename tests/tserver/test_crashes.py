@@ -177,7 +177,7 @@ def test_the_script_has_effects_of_every_kind() -> None:
 @pytest.fixture
 def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    plain: Callable[..., Any] = TabletLives.move
+    plain: Callable[..., Any] = TabletLives._move
 
     def move(lives: TabletLives, tablets: Any, event: TabletEvent) -> Any:
         before = {tablet: lives.life(tablet) for tablet in tablets}
@@ -187,7 +187,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         )
         return effects
 
-    monkeypatch.setattr(TabletLives, "move", move)
+    monkeypatch.setattr(TabletLives, "_move", move)
     return told
 
 

@@ -18,9 +18,12 @@ from stelae.model.events import (
     DiskRefused,
     Event,
     Flushed,
+    LeaseLost,
     Listeners,
     LogCollected,
+    OwnerLost,
     Recovered,
+    ShardRemoved,
     StoreFilled,
     TableAltered,
     TableCreated,
@@ -30,10 +33,13 @@ from stelae.model.events import (
     TabletsJoined,
     TabletSplit,
     TicketExpired,
+    TookOver,
 )
 from stelae.model.ids import TableId
+from stelae.service.exposition import METRICS
 from stelae.service.tables import AlterAsk
 from stelae.storage.files.trash import TRASH
+from stelae.tserver.telling.counts import IN_MASTERS, IN_SHARDS, IN_STORES, EventCounts
 from tests.assembly.worlds import GRACE_S, SETTINGS
 from tests.tserver.stores import Place, row
 
@@ -48,7 +54,7 @@ class Heard(Place):
     def hear(self, event: Event) -> None:
         if not isinstance(event, Recovered):
             assert not self.server.shard.lock._is_owned()  # type: ignore[attr-defined]
-            assert not self.server.upkeep._saving.is_taken
+            assert not self.server.upkeep._saving._line
         self.events.append(event)
 
     def told(self, *kinds: type) -> list[Any]:
@@ -299,3 +305,21 @@ def test_every_kind_of_event_is_in_the_union() -> None:
     kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and hasattr(kind, "__struct_fields__")}
     kinds -= {kind for kind in kinds if kind.__module__ != events.__name__}
     assert set(get_args(Event)) == kinds
+
+
+@pytest.mark.parametrize("kinds", [IN_STORES, IN_SHARDS, IN_MASTERS])
+def test_what_can_happen_is_counted_where_it_can(kinds: frozenset[type[Event]]) -> None:
+    counts = EventCounts(kinds)
+    before = counts.numbers()
+    assert before.keys() <= METRICS.keys()
+    for event in (LeaseLost("n1/0", "no answer", is_final=False), OwnerLost(), TookOver(0.5), ShardRemoved("n2/0", 3)):
+        counts(event)
+    grown = {name: value for name, value in counts.numbers().items() if value != before[name]}
+    expected: dict[type[Event], dict[str, float]] = {
+        LeaseLost: {"leases_lost": 1},
+        OwnerLost: {"owners_lost": 1},
+        TookOver: {"takeovers": 1, "takeover_seconds": 0.5},
+        ShardRemoved: {"shards_removed": 1},
+    }
+    assert grown == {name: number for kind in expected.keys() & kinds for name, number in expected[kind].items()}
+    assert grown

@@ -56,6 +56,16 @@ def test_what_leaps_after_a_master_was_asked_is_not_believed_with_its_answer() -
     assert (clock.wall_ms(), clock.leapt_ms) == (hand.wall - 400_000, 400_000)
 
 
+def test_a_clock_that_is_wrong_from_the_beginning_goes_by_the_masters() -> None:
+    hand = Hand()
+    clock = SteadyClock(hand)
+    clock.doubt(3_600_000)
+    hand.go_on(1_000)
+    assert (clock.wall_ms(), clock.leapt_ms) == (hand.wall - 3_600_000, 3_600_000)
+    hand.go_on(1_000, -3_600_000)  # somebody sets it right
+    assert (clock.wall_ms(), clock.leapt_ms) == (hand.wall, 0)
+
+
 def test_a_leap_and_the_way_back_leave_nothing() -> None:
     hand = Hand()
     clock = SteadyClock(hand)

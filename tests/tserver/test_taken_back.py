@@ -10,8 +10,8 @@ from stelae.model.errors import Corruption
 from stelae.model.events import UnknownFilesFound
 from stelae.model.ids import TableId, Txn
 from stelae.service.tables import AlterAsk, TableInfo
+from stelae.storage.files.names import file_name
 from stelae.storage.files.trash import TRASH
-from stelae.storage.files.writing import file_name
 from tests.machines import copy_of
 from tests.tserver.stores import Place, row
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -327,6 +328,20 @@ def test_large_bodies_are_not_copied() -> None:
     assert encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", long, body))[1:] == [long, body]
     assert len(encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", b"", body))) == 1
     assert len(encode_frame(Frame(FrameKind.ITEM, RequestId(1), "", b"", body + b"x"))) == 2
+
+
+@pytest.mark.parametrize("chars", range(9))
+def test_large_bodies_that_come_in_pieces_lie_where_arrow_reads_them(chars: int) -> None:
+    body = random.Random(chars).randbytes(JOINED_BYTES_MAX + 100)
+    data = frame_bytes(Frame(FrameKind.ANSWER, RequestId(1), "m" * chars, b"message", body)) * 2
+    decoder = FrameDecoder()
+    found = decoder.feed(data[:60]) + decoder.feed(data[60:-1])
+    assert decoder.pending_bytes == len(data) // 2 - 1
+    found += decoder.feed(data[-1:])
+    assert [(frame.method, bytes(frame.message), bytes(frame.body)) for frame in found] == [
+        ("m" * chars, b"message", body)
+    ] * 2
+    assert [pa.py_buffer(frame.body).address % 8 for frame in found] == [0, 0]
 
 
 def test_sizes_are_in_bytes_whatever_the_view_counts() -> None:

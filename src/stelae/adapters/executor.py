@@ -44,7 +44,7 @@ class ThreadExecutor:
                 raise Overloaded(f"all {self._places} places of the executor are taken")
             self._unfinished += 1
             future = self._pool.submit(run)
-        future.add_done_callback(self._cancelled)
+        future.add_done_callback(self._note_end)
         return future
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class ThreadExecutor:
             self._closed = True
         self._pool.shutdown(wait=True)
 
-    def _cancelled(self, future: Future[T]) -> None:
+    def _note_end(self, future: Future[T]) -> None:
         if future.cancelled():
             self._free_place()
 

@@ -17,7 +17,7 @@ def check_free(host: str, port: int) -> None:
     of this machine. Somebody else may be quicker all the same: whoever listens then is told so again."""
     if not 0 <= port <= PORT_MAX:
         raise InvalidArgument(f"port {port}: a port is a number from 1 to {PORT_MAX}, or 0 for one that is free")
-    with _bound(host, port):
+    with _bind(host, port):
         return
 
 
@@ -25,7 +25,7 @@ def choose_free(host: str, count: int, first: int = 0, besides: Collection[int] 
     """So many ports, the lowest free ones from `first` on; of 0, any. `besides`: none of these."""
     with ExitStack() as held:
         if not first:
-            return [held.enter_context(_bound(host, 0)).getsockname()[1] for _ in range(count)]
+            return [held.enter_context(_bind(host, 0)).getsockname()[1] for _ in range(count)]
         chosen: list[int] = []
         for port in range(first, PORT_MAX + 1):
             if port not in besides and _can_hold(held, host, port):
@@ -49,13 +49,13 @@ def choose_run(host: str, count: int, first: int, besides: Collection[int] = ())
 
 def _can_hold(held: ExitStack, host: str, port: int) -> bool:
     try:
-        held.enter_context(_bound(host, port))
+        held.enter_context(_bind(host, port))
     except StelaeError:
         return False
     return True
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     address = with_port(host, port)
     try:

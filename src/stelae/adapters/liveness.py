@@ -113,7 +113,7 @@ def _boot() -> str:
 
 
 def _began_ps(pid: int) -> str | None:
-    """For systems that have no /proc."""
+    """When a process began, by `ps`: for systems that have no /proc."""
     with suppress(OSError):
         said = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, check=False)  # noqa: S603, S607 - a number
         state, _, began = said.stdout.decode().strip().partition(" ")

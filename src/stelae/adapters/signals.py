@@ -24,14 +24,14 @@ def interrupts_later() -> Iterator[None]:
         return
     interrupts: list[bool] = []
 
-    def noted(*_: Any) -> None:
+    def note(*_: Any) -> None:
         interrupts.append(True)
 
-    before = signal.signal(signal.SIGINT, noted)
+    before = signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is noted:
+        if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, before)
     if interrupts:
         raise KeyboardInterrupt

@@ -19,20 +19,20 @@ from stelae.registry.catalog.following import compaction_due, follow_catalog
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
+from stelae.registry.views.own import OwnWhole
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.tserver.links import LocalMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
-from stelae.tserver.telling.counts import EventCounts, note_failure
+from stelae.tserver.telling.counts import IN_STORES, EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 EMBEDDED = "embedded"
 
 
 class EmbeddedStore:
-    """A `Backend`: what is asked of tables goes to the desk, what is asked of rows and files to the server, without a
-    call in between."""
+    """A `Backend`: tables are asked of the desk, rows and files of the server, without a call in between."""
 
     is_local = True
 
@@ -50,8 +50,8 @@ class EmbeddedStore:
         the loop's. `place`: where the store is, for messages. `proved` is called when all that was found has proved
         good, before anything is changed. `listener` hears what happens in the store. `fragments`: the URL under which
         jobs find its files."""
-        self._counts = EventCounts()
-        tell = Listeners(self._counts, listener, on_failure=note_failure)
+        self.count = EventCounts(IN_STORES)
+        tell = Listeners(self.count, listener, on_failure=note_failure)
         made = _open_parts(world, settings, place, fragments, proved, tell)
         self.world = world
         self.place = place
@@ -88,7 +88,7 @@ class EmbeddedStore:
     def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:  # noqa: ARG002 - it never waits
         numbers, catalog = self.server.metrics(), self.catalog.latest
         tables = {"tables": len(catalog.tables), "tablets": numbers["tablets"], "catalog_version": catalog.version}
-        return {**tables, **numbers, **self._counts.numbers()}
+        return {**tables, **numbers, **self.count.numbers()}
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:  # noqa: ARG002
         return self.server.check(self.desk.tables_at_rest, progress)
@@ -139,7 +139,7 @@ def _open_parts(
         tables = KnownTables(catalog)
         visits = Visits(place, tables.info)
         ports = ServerPorts(
-            world.logs, world.blobs, world.metastore, world.clock, time, world.rng, world.loop, world.reading
+            world.logs, world.blobs, OwnWhole(world.metastore), world.clock, time, world.rng, world.loop, world.reading
         )
         server_settings = ServerSettings(EMBEDDED, place, fragments, mark.token, settings.shard, settings.pins_wait_s)
         to_master = LocalMasterLink(world.loop)

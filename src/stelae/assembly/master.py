@@ -30,7 +30,7 @@ from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.registry.wires.finding import ShardFinder
-from stelae.tserver.telling.counts import note_failure
+from stelae.tserver.telling.counts import IN_MASTERS, EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 
@@ -57,7 +57,8 @@ def open_master(
 ) -> ClusterMaster:
     """`blobs`: where the fragments lie; without it nothing is collected. Blocking: not for the loop's thread."""
     run, store, clock = ports.loop.run, ports.metastore, ports.clock
-    tell, time = Listeners(listener, on_failure=note_failure), HybridClock(clock.wall_ms)
+    counts, time = EventCounts(IN_MASTERS), HybridClock(clock.wall_ms)
+    tell = Listeners(counts, listener, on_failure=note_failure)
     mark = run(mark_store(store, ports.rng, is_cluster=True))
     me = introduce_process(ports, settings, "master", mark.token)
     catalog = run(follow_catalog(store, clock, time, ports.rng, settings.name))
@@ -92,9 +93,8 @@ def open_master(
     changes = ChangesDesk(terms.changes, ports.loop, gate)
     lookout = Lookout(store, clock, identity, settings.release, lambda name, find: make_peer(ports, name, me, find))
     rounds = CollectionRounds(clock, settings.collect_every_s, tell)
-    parts = MasterParts(
-        store, ports.loop, clock, mark, catalog, visits, terms, desk, changes, lookout, rounds, collection
-    )
+    opened = (store, ports.loop, clock, mark, catalog, visits, terms, desk, changes, lookout, rounds)
+    parts = MasterParts(*opened, counts.numbers, collection)
     return ClusterMaster(
         parts, lambda master, at: serve_process(ports, settings, me, master, OPERATIONS, at, tell, sender)
     )

@@ -22,18 +22,19 @@ from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.registry.tablet_records import holds_alone, read_tablets
-from stelae.registry.views.prefixed import PrefixedStore, local_prefix
+from stelae.registry.views.own import OwnPart
+from stelae.registry.views.prefixed import local_prefix
 from stelae.registry.wires.finding import ShardFinder
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.cluster import OPERATIONS, ClusterShard, ShardParts
 from stelae.tserver.lease.leasing import Leasing, resume
-from stelae.tserver.lease.steadiness import SteadyClock
+from stelae.tserver.lease.steadiness import SteadyClock, set_by_master
 from stelae.tserver.links import MasterFinder, RemoteMasterLink
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
-from stelae.tserver.telling.counts import EventCounts, note_failure
+from stelae.tserver.telling.counts import IN_SHARDS, EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 
@@ -75,7 +76,7 @@ def open_shard(
     found has proved good, before anything is changed; `deposed`, on the loop, when another process has begun to be this
     shard: this one is of no use any more. Blocking: not for the loop's thread."""
     run, store, identity = ports.loop.run, ports.metastore, settings.identity
-    counts, clock = EventCounts(), SteadyClock(ports.clock)
+    counts, clock = EventCounts(IN_SHARDS), SteadyClock(ports.clock)
     tell, time = Listeners(counts, listener, on_failure=note_failure), HybridClock(clock.wall_ms)
     place = f"shard {identity.name}"
     mark = run(mark_store(store, ports.rng, is_cluster=True))
@@ -83,10 +84,12 @@ def open_shard(
     fence = run(begin_shard(store, identity))
     left = run(resume(store, fence, time))
     me = introduce_process(ports, settings.process, "shard", mark.token)
+    sender = Sender(identity.name, time)
+    find = MasterFinder(store, sender)
+    run(set_by_master(clock, make_peer(ports, "the master", me, find, sender.sign), identity.name, tell))
     catalog = run(follow_catalog(store, ports.clock, time, ports.rng, identity.name))
     try:
-        tables, sender = KnownTables(catalog), Sender(identity.name, time)
-        find = MasterFinder(store, sender)
+        tables = KnownTables(catalog)
         run(find.guard())
         master = make_peer(ports, "the master", me, find, sender.sign)
         to_master = RemoteMasterLink(master, store, ports.loop, ports.clock)
@@ -94,7 +97,7 @@ def open_shard(
         if fence.is_new_log:
             noted = PutKey(log_key(identity.node, identity.number), identity.log.encode())
             run(fenced.txn([], [DeletePrefix(local), noted]))  # what it kept was about the log that it had
-        around = (PrefixedStore(fenced, local), clock, time, ports.rng, ports.loop)
+        around = (OwnPart(fenced, local), clock, time, ports.rng, ports.loop)
         server_ports = ServerPorts(world.logs, world.blobs, *around, world.reading, fenced)
         kept = (settings.fragments, mark.token, settings.shard, settings.pins_wait_s)
         as_said = ServerSettings(identity.name, place, *kept, is_alone=False, log=identity.log)

@@ -92,7 +92,7 @@ def alter_table(
     said = {option: change for option, change in changes.items() if change not in (None, {}, [])}
     if not said:
         raise InvalidArgument('nothing is to be altered: say what, as in --add "profile: email string"')
-    with place.opened() as database:
+    with place.open() as database:
         found = database.describe(database.alter_table(name, **said).name)
     if json:
         print_json(found)

@@ -93,7 +93,7 @@ def _measure_directory(directory: Path | None, rows: int) -> tuple[list[Figure],
 
 def _measure_cluster(masters: str, rows: int) -> tuple[list[Figure], int]:
     table = f"bench_{SystemRng().token(4).hex()}"
-    with cluster_place(masters).opened() as database:
+    with cluster_place(masters).open() as database:
         try:
             return _measure(database, table, rows)
         finally:
@@ -132,7 +132,7 @@ def _measure(database: stelae.Database, name: str, rows: int) -> tuple[list[Figu
     with progress_bar("measuring", total=8, counts=True) as bar:
         users = database.create_table(name, {"id": "string"}, [stelae.columns("profile", _COLUMNS)])
 
-        def measured(what: str, count: int, job: Callable[[], object], unit: str = "rows") -> None:
+        def measure(what: str, count: int, job: Callable[[], object], unit: str = "rows") -> None:
             bar.at(len(figures), words=what)
             started = clock.monotonic_s()
             job()
@@ -142,14 +142,14 @@ def _measure(database: stelae.Database, name: str, rows: int) -> tuple[list[Figu
         some = [_key(n * _STEP % rows) for n in range(min(rows, 10 * singles))]
         parts = [_rows(first, min(_ROWS_A_WRITE, rows - first)) for first in range(0, rows, _ROWS_A_WRITE)]
         lone = _rows(rows, singles).to_pylist()
-        measured("put, durable one by one", singles, lambda: [users.put(row) for row in lone])
-        measured("put_many, durable", rows, lambda: [users.put_many(part) for part in parts])
-        measured("get, from memory", len(some), lambda: [users.get(key) for key in some])
-        measured("flush to files", rows + singles, users.flush)
-        measured("get, from files", len(some), lambda: [users.get(key) for key in some])
-        measured("update (read, change, write)", singles, lambda: [users.update(key, _older) for key in chosen])
-        measured("scan to Arrow", rows + singles, lambda: users.scan().to_arrow())
-        measured("scan with a condition", rows + singles, lambda: users.count(stelae.col("age") > 60))
+        measure("put, durable one by one", singles, lambda: [users.put(row) for row in lone])
+        measure("put_many, durable", rows, lambda: [users.put_many(part) for part in parts])
+        measure("get, from memory", len(some), lambda: [users.get(key) for key in some])
+        measure("flush to files", rows + singles, users.flush)
+        measure("get, from files", len(some), lambda: [users.get(key) for key in some])
+        measure("update (read, change, write)", singles, lambda: [users.update(key, _older) for key in chosen])
+        measure("scan to Arrow", rows + singles, lambda: users.scan().to_arrow())
+        measure("scan with a condition", rows + singles, lambda: users.count(stelae.col("age") > 60))
         size_bytes = database.describe(name)["size_bytes"]
     return figures, size_bytes
 

@@ -26,7 +26,7 @@ def check_whole_store(place: StorePlace, json: JsonOption = False) -> None:
     """Is the store whole?
 
     Reads all of it: the catalog, what tablets refer to, every checksum. Changes nothing. Of a cluster every shard
-    looks at what it has, and all must answer.
+    looks at what it has; one that does not answer is a problem.
 
     Exit code 0: whole. 1: problems were found, and are listed. 2: it could not be checked.
     """

@@ -109,7 +109,7 @@ class _Counted(io.RawIOBase):
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[IO[bytes], _Counted]]:
+def _open_counting(file: Path) -> Iterator[tuple[IO[bytes], _Counted]]:
     """The bytes, decompressed, and how many of the file they took."""
     if file == STANDARD_INPUT:
         counted = _Counted(sys.stdin.buffer)
@@ -185,7 +185,7 @@ def _json_parts(file: Path, form: FileForm, types: Mapping[str, t.ColumnType]) -
             read_bytes,
         )
 
-    with _opened(file) as (stream, counted):
+    with _open_counting(file) as (stream, counted):
         while line := stream.readline(_LINE_BYTES_MAX + 1):
             number += 1
             if len(line) > _LINE_BYTES_MAX:
@@ -215,7 +215,7 @@ def _csv_parts(file: Path, form: FileForm, types: Mapping[str, t.ColumnType], de
     seen = 0
     refused: list[str] = []
     try:
-        with _opened(file) as (stream, counted):
+        with _open_counting(file) as (stream, counted):
             for block in _csv_reader(file, stream, delimiter, form.null_texts, refused):
                 if names is None:
                     names = _header(file, block)
@@ -343,7 +343,7 @@ def arrow_schema_of_file(file: Path, form: FileForm | None = None) -> pa.Schema:
 def _read_schema(file: Path, form: FileForm, kind: str) -> pa.Schema:
     if kind == "parquet":
         return pq.read_schema(file)
-    with _opened(file) as (stream, _):
+    with _open_counting(file) as (stream, _):
         if kind == "json":
             options = arrow_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
             with arrow_json.open_json(stream, read_options=options) as reader:
@@ -358,7 +358,7 @@ def _with_zones(schema: pa.Schema, file: Path) -> pa.Schema:
     moments = [field for field in schema if pa.types.is_timestamp(field.type)]
     zoned: set[str] = set()
     if moments:
-        with _opened(file) as (stream, _):
+        with _open_counting(file) as (stream, _):
             for line in islice(stream, _ROWS_LOOKED_AT):
                 row = decoded(line, str(file)) if line.strip() else {}
                 texts = [(field.name, row.get(field.name)) for field in moments]

@@ -75,9 +75,10 @@ def import_files(
         check_file(file)
         file_kind(file, form)
     clock = SystemClock()
-    with place.opened(make=create) as database:
+    with place.open(make=create) as database:
         started = clock.monotonic_s()
         table = _table(database, name, files[0], form, key if create else None)
+        said = table.name
         done = _Import(table, form, nulls, clock).run(files)
         took = max(clock.monotonic_s() - started, 1e-9)
     if json:
@@ -85,7 +86,7 @@ def import_files(
         print_json({"rows": done, "files": len(files), "seconds": round(took, 3), "rows_per_second": rate})
         return
     out().print(
-        f"[green]imported[/] {counted(done, 'row')} of {counted(len(files), 'file')} into {as_shown(table.info.name)} "
+        f"[green]imported[/] {counted(done, 'row')} of {counted(len(files), 'file')} into {as_shown(said)} "
         f"[dim]({took:.1f} s, {done / took:,.0f} rows/s)[/]"
     )
 
@@ -144,7 +145,7 @@ class _Import:
         self._durable = 0
 
     def run(self, files: Sequence[Path]) -> int:
-        """How many rows were written."""
+        """Write the rows of all files; return how many there were."""
         from stelae.cli.files import STANDARD_INPUT, parts_of
 
         sizes = [0 if file == STANDARD_INPUT else file.stat().st_size for file in files]

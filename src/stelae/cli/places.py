@@ -74,7 +74,7 @@ def complete_table(context: typer.Context, incomplete: str) -> list[str]:
     """For a shell: the tables of the store that the words so far mean. Whatever is wrong is told when they are run."""
     try:
         said = [_said_by_words(each.params) for each in (context, context.parent) if each is not None]
-        with store_place(said[0], said[-1]).opened(read_only=True, timeout_s=_COMPLETION_S) as database:
+        with store_place(said[0], said[-1]).open(read_only=True, timeout_s=_COMPLETION_S) as database:
             return [name for name in database.tables() if name.startswith(incomplete)]
     except (StelaeError, OSError):
         return []
@@ -100,7 +100,7 @@ class DirectoryPlace:
     store: str | None = None
 
     @contextmanager
-    def opened(
+    def open(
         self, *, make: bool = False, read_only: bool = False, timeout_s: float = _PATIENCE_S
     ) -> Iterator[stelae.Database]:
         """The store, closed again whatever happens. Unless it is to be made, it must be there."""
@@ -126,7 +126,7 @@ class ClusterPlace:
     masters: str
 
     @contextmanager
-    def opened(
+    def open(
         self,
         *,
         make: bool = False,  # noqa: ARG002 - a cluster is there, or cannot be reached
@@ -139,7 +139,7 @@ class ClusterPlace:
 
     def check(self, progress: Progress) -> CheckReport:
         """What is wrong with the store. Nothing is changed."""
-        with self.opened() as database:
+        with self.open() as database:
             return database.check(progress)
 
 

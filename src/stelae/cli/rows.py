@@ -81,7 +81,7 @@ def get_row(
     --history each column is a list of {"value", "ts", "txn"}, newest first. A key that begins with - stands behind --.
     """
     wanted, moment = comma_listed(columns), typed_at(at)
-    with place.opened(read_only=True) as database:
+    with place.open(read_only=True) as database:
         table = database.table(name)
         schema = table.schema
         row_key = only_key(schema, key)
@@ -99,9 +99,9 @@ def get_row(
 
 
 def _no_row(table: stelae.Table, key: Any, columns: Sequence[str] | None, at: object) -> NotFound:
-    what = f"no row {show(key)} in {table.info.name}"
+    what = f"no row {show(key)} in {table.name}"
     if columns and table.exists(key, at=at):
-        return NotFound(f"row {show(key)} of {table.info.name} has no {' and no '.join(columns)}")
+        return NotFound(f"row {show(key)} of {table.name} has no {' and no '.join(columns)}")
     return NotFound(f"{what} at that time" if at is not None else what)
 
 
@@ -190,7 +190,7 @@ def put_rows(
         lines = (("--json-line", text) for text in json_line)
     elif not words:
         lines = _lines_of(sys.stdin.buffer)
-    with place.opened() as database:
+    with place.open() as database:
         table = database.table(name)
         if lines is None:
             row = _said_row(table.schema, words or [])
@@ -303,7 +303,7 @@ def erase_rows(
             "erase what? Give a key, or a range with --start, --stop or --prefix; "
             f"`stelae table truncate {name}` erases all rows"
         )
-    with place.opened() as database:
+    with place.open() as database:
         table = database.table(name)
         schema = table.schema
         if not is_range:
@@ -316,7 +316,7 @@ def erase_rows(
             low, high = typed_bound(schema, start, "--start"), typed_bound(schema, stop, "--stop")
             first = typed_bound(schema, prefix, "--prefix")
             count = table.count(start=low, stop=high, prefix=first)
-            if not yes and count and not confirmed(f"Erase {counted(count, 'row')} of {table.info.name}?"):
+            if not yes and count and not confirmed(f"Erase {counted(count, 'row')} of {table.name}?"):
                 raise InvalidArgument(f"none of {counted(count, 'row')} was erased; --yes does it without asking")
             told = {"rows": table.erase_range(low, high, prefix=first) if count else 0}
             words = counted(told["rows"], "row")

@@ -82,7 +82,7 @@ def scan_table(
     kind = None if output is None else _kind(output)
     if count and output is not None:
         raise InvalidArgument("give --count or --output, not both")
-    with place.opened(read_only=True) as database:
+    with place.open(read_only=True) as database:
         table = database.table(name)
         schema = table.schema
         bounds = {

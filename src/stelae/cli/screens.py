@@ -207,7 +207,7 @@ def _plain_cell(cell: str | int) -> str:
 
 
 def number_text(count: int) -> str:
-    """With commas, on a terminal."""
+    """The number as text: with commas on a terminal, plain for programs."""
     return f"{count:,}" if is_screen(sys.stdout) else str(count)
 
 

@@ -32,7 +32,7 @@ _MinReplicas = "How many of them acknowledge a write, at least."
 @placed
 def list_namespaces(place: StorePlace, json: JsonOption = False) -> None:
     """All namespaces, with how many tables they have. With --json one line each."""
-    with place.opened(read_only=True) as database:
+    with place.open(read_only=True) as database:
         names, tables = database.namespaces(), database.tables()
     counts = [sum(_namespace_of(table) == name for table in tables) for name in names]
     found: list[dict[str, Any]] = [{"name": name, "tables": n} for name, n in zip(names, counts, strict=True)]
@@ -57,7 +57,7 @@ def create_namespace(
     name: _NamespaceArgument, place: StorePlace, if_not_exists: _IfNotExists = False, json: JsonOption = False
 ) -> None:
     """Make a namespace. `stelae table create NAMESPACE.NAME` makes it too."""
-    with place.opened(make=True) as database:
+    with place.open(make=True) as database:
         before = database.namespaces()
         database.create_namespace(name, if_not_exists=if_not_exists)
         is_new = database.namespaces() != before
@@ -80,7 +80,7 @@ def drop_namespace(
     json: JsonOption = False,
 ) -> None:
     """Drop a namespace that has no tables."""
-    with place.opened() as database:
+    with place.open() as database:
         found = next((each for each in database.namespaces() if each.casefold() == name.casefold()), None)
         database.drop_namespace(name, if_exists=if_exists)
     _print_dropped("namespace", found, json)
@@ -99,7 +99,7 @@ def _print_dropped(kind: str, name: str | None, json: bool) -> None:
 @placed
 def list_zones(place: StorePlace, json: JsonOption = False) -> None:
     """All zones: replicas, racks, sizes of tablets, how many tables they have. With --json one line each."""
-    with place.opened(read_only=True) as database:
+    with place.open(read_only=True) as database:
         zones = database.zones()
     if json:
         for zone in zones.values():
@@ -150,7 +150,7 @@ def create_zone(
     if_not_exists: _IfNotExists = False,
     json: JsonOption = False,
 ) -> None:
-    with place.opened(make=True) as database:
+    with place.open(make=True) as database:
         before = database.zones()
         made = database.create_zone(
             name,
@@ -216,7 +216,7 @@ def alter_zone(
     }
     if not any(change not in (None, False) for change in changes.values()):
         raise InvalidArgument("nothing is to be altered: say what, as in --tablet-bytes 268435456")
-    with place.opened() as database:
+    with place.open() as database:
         altered = database.alter_zone(name, **changes)
     if json:
         print_json(altered)
@@ -233,7 +233,7 @@ def drop_zone(
     json: JsonOption = False,
 ) -> None:
     """Drop a zone that has no tables and is not the default one."""
-    with place.opened() as database:
+    with place.open() as database:
         found = next((each for each in database.zones() if each.casefold() == name.casefold()), None)
         database.drop_zone(name, if_exists=if_exists)
     _print_dropped("zone", found, json)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import stelae
+from stelae.cli.looks import UNKNOWN, Looks
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import (
     Grid,
@@ -29,6 +30,9 @@ from stelae.cli.words import declarations as d
 from stelae.model.declare import GroupSpec, declare
 from stelae.model.errors import InvalidArgument, InvalidSchema
 
+if TYPE_CHECKING:
+    from stelae.service.tables import TableStats
+
 table_app = typer.Typer(help="Make, look at, change and drop tables.", no_args_is_help=True)
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -38,9 +42,13 @@ _TABLETS_SHOWN_MAX = 20
 @table_app.command("list", epilog="Example: stelae table list --path data")
 @placed
 def list_tables(place: StorePlace, json: JsonOption = False) -> None:
-    """All tables, with their keys and sizes. With --json one line each."""
-    with place.opened(read_only=True) as database:
-        found = [database.describe(name) for name in database.tables()]
+    """All tables, with their keys and sizes. With --json one line each.
+
+    While a shard of a cluster does not answer, the sizes of tables that it has some of are not known: ?, or null."""
+    with place.open(read_only=True) as database:
+        looks = Looks(database)
+        found = [looks.describe(name) for name in database.tables()]
+    looks.explain()
     if json:
         for each in found:
             print_line(each)
@@ -56,9 +64,13 @@ def list_tables(place: StorePlace, json: JsonOption = False) -> None:
             as_shown(key),
             as_shown(", ".join(each["groups"])),
             each["tablets"],
-            size_text(each["size_bytes"]),
+            _size(each),
         )
     out().print(table)
+
+
+def _size(found: dict[str, Any]) -> str:
+    return UNKNOWN if found["size_bytes"] is None else size_text(found["size_bytes"])
 
 
 _CREATE_HELP = """Make a table.
@@ -127,7 +139,7 @@ def create_new_table(
     else:
         shape = {"key": _declared_key(key), "groups": _groups(columns_ or [], cells_ or [], purge or [], option or [])}
     settings["splits"] = _splits(shape, split)
-    with place.opened(make=True) as database:
+    with place.open(make=True) as database:
         before = database.tables() if if_not_exists else []
         made = database.create_table(name, **shape, **settings)
         found = database.describe(made.name)
@@ -188,16 +200,15 @@ def _splits(shape: dict[str, Any], split: list[str] | None) -> list[Any] | None:
 @placed
 def describe_table(name: TableArgument, place: StorePlace, json: JsonOption = False) -> None:
     """A table's key, columns, options, tablets and sizes."""
-    with place.opened(read_only=True) as database:
-        found = database.describe(name)
-        table = database.table(name)
-        schema, tablets, stats = table.schema, table.tablets(), table.stats()
+    with place.open(read_only=True) as database:
+        looks = Looks(database)
+        found, schema = looks.describe(name), database.table(name).schema
+        tablets, stats = looks.tablets(name), looks.stats(name)
+    looks.explain()
     if json:
         sizes = {
-            "records": stats.records,
-            "erasures": stats.erasures,
-            "file_bytes": stats.file_bytes,
-            "memory_bytes": stats.memory_bytes,
+            each: None if stats is None else getattr(stats, each)
+            for each in ("records", "erasures", "file_bytes", "memory_bytes")
         }
         print_json({**found, **sizes, "tablet_list": [json_tablet(schema, each) for each in tablets]})
         return
@@ -208,14 +219,9 @@ def describe_table(name: TableArgument, place: StorePlace, json: JsonOption = Fa
     for part in (_members(found), _options(found)):
         console.print(part)
         console.print()
-    size = f"{size_text(stats.file_bytes)} in {counted(stats.files, 'file')}"
-    records = (
-        f"{counted(stats.records, 'version')}, of which {counted(stats.erasures, 'is an erasure', 'are erasures')}"
-    )
     pairs = [
         ("partition", f"{found['partition']}, {counted(found['tablets'], 'tablet')}, zone {as_shown(found['zone'])}"),
-        ("size", f"{size}, {size_text(stats.memory_bytes)} in memory"),
-        ("in files", records if stats.erasures else counted(stats.records, "version")),
+        *_sizes(stats),
         ("retention", as_shown(found["retention"])),
         ("schema", f"version {found['schema_version']}, table id {found['id']}"),
     ]
@@ -226,6 +232,16 @@ def describe_table(name: TableArgument, place: StorePlace, json: JsonOption = Fa
         console.print(
             f"and {number_text(len(tablets) - _TABLETS_SHOWN_MAX)} more: stelae tablet list {as_shown(found['name'])}"
         )
+
+
+def _sizes(stats: TableStats | None) -> list[tuple[str, str]]:
+    if stats is None:
+        return [("size", UNKNOWN)]
+    size = f"{size_text(stats.file_bytes)} in {counted(stats.files, 'file')}"
+    records = counted(stats.records, "version")
+    if stats.erasures:
+        records += f", of which {counted(stats.erasures, 'is an erasure', 'are erasures')}"
+    return [("size", f"{size}, {size_text(stats.memory_bytes)} in memory"), ("in files", records)]
 
 
 def _members(found: dict[str, Any]) -> Grid:
@@ -260,25 +276,23 @@ def drop_table(
     json: JsonOption = False,
 ) -> None:
     """Drop a table. For a while `stelae table recall` has it back."""
-    with place.opened() as database:
-        found = _named(database, name, if_exists=if_exists)
+    with place.open() as database:
+        found = _name_of(database, name, if_exists=if_exists)
         if found is not None:
-            _ask(f"Drop table {found['name']} ({size_text(found['size_bytes'])})?", yes)
-            database.drop_table(found["name"], if_exists=if_exists)
-    _print_done(
-        "dropped", None if found is None else found["name"], json, f"; have it back with: stelae table recall {name}"
-    )
+            _ask(database, "Drop table", found, yes)
+            database.drop_table(found, if_exists=if_exists)
+    _print_done("dropped", found, json, f"; have it back with: stelae table recall {name}")
 
 
 @table_app.command("truncate", epilog="Example: stelae table truncate users --yes --path data")
 @placed
 def truncate_table(name: TableArgument, place: StorePlace, yes: YesOption = False, json: JsonOption = False) -> None:
     """Erase all rows of a table, in one step. Snapshots from before still see them, for as long as its retention."""
-    with place.opened() as database:
-        found = database.describe(name)
-        _ask(f"Erase all rows of {found['name']} ({size_text(found['size_bytes'])})?", yes)
-        database.truncate_table(found["name"])
-    _print_done("truncated", found["name"], json)
+    with place.open() as database:
+        found = database.table(name).name
+        _ask(database, "Erase all rows of", found, yes)
+        database.truncate_table(found)
+    _print_done("truncated", found, json)
 
 
 @table_app.command("recall", epilog="Example: stelae table recall users --as users_before --path data")
@@ -290,24 +304,29 @@ def recall_table(
     json: JsonOption = False,
 ) -> None:
     """Have back the table that was dropped last under that name, with its rows."""
-    with place.opened() as database:
+    with place.open() as database:
         recalled = database.recall_table(name, new_name).name
     _print_done("recalled", recalled, json)
 
 
-def _named(database: stelae.Database, name: str, *, if_exists: bool) -> dict[str, Any] | None:
+def _name_of(database: stelae.Database, name: str, *, if_exists: bool) -> str | None:
     try:
-        return database.describe(name)
+        return database.table(name).name
     except stelae.NotFound:
         if if_exists:
             return None
         raise
 
 
-def _ask(question: str, yes: bool) -> None:
-    if yes or confirmed(question):
+def _ask(database: stelae.Database, what: str, name: str, yes: bool) -> None:
+    """Its size is said if it is known: who is away is not waited for."""
+    if yes:
         return
-    raise InvalidArgument("nothing was done; --yes does it without asking")
+    looks = Looks(database)
+    size = _size(looks.describe(name))
+    looks.explain()
+    if not confirmed(f"{what} {name} ({'its size is not known now' if size == UNKNOWN else size})?"):
+        raise InvalidArgument("nothing was done; --yes does it without asking")
 
 
 def _print_done(word: str, name: str | None, json: bool, hint: str = "") -> None:

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import stelae
+from stelae.cli.looks import UNKNOWN, Looks
 from stelae.cli.places import ClusterPlace, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import Grid, as_shown, counted, grid, on_one_line, out, print_json, print_line, size_text
 from stelae.cli.words.keys import only_key, typed_bound
 from stelae.cli.words.values import json_value
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Row
+from stelae.model.ids import Row, TableId
 from stelae.model.keys.scalar import TOKEN_BYTES, KeyCodec
 from stelae.model.schema import TableSchema
 from stelae.model.types import KeyType, String
 from stelae.model.values import Value
+from stelae.service.tables import TabletInfo
 
 if TYPE_CHECKING:
-    from stelae.service.tables import TabletInfo
+    from stelae.client.remote.cluster.looks import UnseenTablet
 
 tablet_app = typer.Typer(help="Look at a table's tablets, split one, join two.", no_args_is_help=True)
 
@@ -29,10 +31,14 @@ tablet_app = typer.Typer(help="Look at a table's tablets, split one, join two.",
 @placed
 def list_tablets(name: TableArgument, place: StorePlace, json: JsonOption = False) -> None:
     """The tablets of a table, in the order of their rows; of a cluster with the shard that has each. With --json one
-    line each."""
-    with place.opened(read_only=True) as database:
-        table = database.table(name)
-        schema, tablets = table.schema, table.tablets()
+    line each.
+
+    A tablet on a shard that does not answer, or that nobody leads now, is shown too, without what is not known of it:
+    ?, or null."""
+    with place.open(read_only=True) as database:
+        looks = Looks(database)
+        schema, tablets = database.table(name).schema, looks.tablets(name)
+    looks.explain()
     if json:
         for each in tablets:
             print_line(json_tablet(schema, each))
@@ -51,7 +57,7 @@ def split_tablet(
     json: JsonOption = False,
 ) -> None:
     """Cut a tablet in two at a key; without one, the largest tablet in its middle."""
-    with place.opened() as database:
+    with place.open() as database:
         table = database.table(name)
         schema = table.schema
         before = {each.start for each in table.tablets()}
@@ -74,11 +80,13 @@ def join_tablets(
     json: JsonOption = False,
 ) -> None:
     """Join the tablet that begins at a key with the one before it."""
-    with place.opened() as database:
+    from stelae.client.api.database import session_of  # not by those who want help
+
+    with place.open() as database:
         table = database.table(name)
-        schema, table_id = table.schema, table.info.id
-        at = _cut_at(schema, key, table.tablets())
-        database.session.ask(lambda backend, until: backend.join(table_id, at, deadline=until))
+        schema, tablets = table.schema, table.tablets()
+        at, table_id = _cut_at(schema, key, tablets), TableId(tablets[0].table)
+        session_of(database).ask(lambda backend, until: backend.join(table_id, at, deadline=until))
         tablets = table.tablets()
     if json:
         print_json({"tablets": len(tablets)})
@@ -104,20 +112,30 @@ def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Ro
     return cut
 
 
-def tablet_grid(schema: TableSchema, tablets: Sequence[TabletInfo], *, with_places: bool = False) -> Grid:
+def tablet_grid(
+    schema: TableSchema, tablets: Sequence[TabletInfo | UnseenTablet], *, with_places: bool = False
+) -> Grid:
     """`with_places`: with the server that has each, and those of its other replicas."""
     places: tuple[str, ...] = ("on",) if with_places else ()
-    if with_places and any(each.replicas for each in tablets):
+    if with_places and any(isinstance(each, TabletInfo) and each.replicas for each in tablets):
         places = ("led by", "epoch", "replicas")
     sizes = ("size", "in memory", "files")
     table = grid("tablet", "from", "to", *places, *sizes, "state", right=("tablet", *sizes))
     for each in tablets:
+        rows = (
+            row_text(schema, each.start) if each.start else "[dim]the first row[/]",
+            row_text(schema, each.stop) if each.stop is not None else "[dim]the last row[/]",
+        )
+        if not isinstance(each, TabletInfo):
+            places_here = (as_shown(each.server or "nobody"), UNKNOWN, UNKNOWN)[: len(places)]
+            state = f"[red]{_words_of_unseen(each)}[/]"
+            table.add_row(UNKNOWN, *rows, *places_here, *[UNKNOWN] * len(sizes), state)
+            continue
         state = each.phase if each.phase != "running" else each.life.lower()
         colour = "green" if state == "active" else "yellow"
         table.add_row(
             str(each.tablet),
-            row_text(schema, each.start) if each.start else "[dim]the first row[/]",
-            row_text(schema, each.stop) if each.stop is not None else "[dim]the last row[/]",
+            *rows,
             *_places_of(each)[: len(places)],
             size_text(each.size_bytes),
             size_text(each.memory_bytes),
@@ -132,13 +150,24 @@ def _places_of(tablet: TabletInfo) -> tuple[str, str, str]:
     return as_shown(tablet.server), str(tablet.epoch), as_shown(", ".join(others))
 
 
-def json_tablet(schema: TableSchema, tablet: TabletInfo) -> dict[str, Any]:
-    return {
-        "tablet": tablet.tablet,
+def _words_of_unseen(tablet: UnseenTablet) -> str:
+    return "does not answer" if tablet.server is not None else "nobody leads it"
+
+
+def json_tablet(schema: TableSchema, tablet: TabletInfo | UnseenTablet) -> dict[str, Any]:
+    rows = {
         "start_row": tablet.start.hex(),
         "start_key": _json_key(schema, tablet.start),
         "stop_row": None if tablet.stop is None else tablet.stop.hex(),
         "stop_key": None if tablet.stop is None else _json_key(schema, tablet.stop),
+    }
+    if not isinstance(tablet, TabletInfo):
+        unknown = ("life", "size_bytes", "memory_bytes", "files", "schema_version", "epoch")
+        said: dict[str, Any] = {"phase": _words_of_unseen(tablet), "server": tablet.server, "replicas": []}
+        return {"tablet": None, **rows, **dict.fromkeys(unknown), **said}
+    return {
+        "tablet": tablet.tablet,
+        **rows,
         "phase": tablet.phase,
         "life": tablet.life,
         "server": tablet.server,

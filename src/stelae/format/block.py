@@ -228,7 +228,7 @@ def _decode_small(data: bytes | memoryview) -> SmallBlock:
 
 
 def _check_nested(body: _SmallBody) -> None:
-    """Before any value is decoded."""
+    """InvalidArgument if a small block has too many bytes of nested values. Called before any is decoded."""
     nested = sum(
         len(memoryview(value))
         for stored in body.mutations

@@ -91,6 +91,11 @@ def mask_bytes(columns: int) -> int:
     return columns // 8 + 1
 
 
+def flags_of(written: npt.NDArray[np.bool_] | bool, count: int) -> npt.NDArray[np.bool_]:
+    """Which of so many records write a column: said of each, or of all at once."""
+    return np.full(count, written, np.bool_) if isinstance(written, bool) else written
+
+
 def masks_of(flags: Sequence[npt.NDArray[np.bool_]], count: int, columns: int) -> pa.Array:
     """The masks of so many records of so many columns: of each column its flags, and perhaps behind them those of puts
     of the key alone."""

@@ -21,8 +21,9 @@ from stelae.adapters.threads import AlarmThread
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
+from stelae.client.remote.cluster.masters import AnyMaster, ask_leading, brief_masters
 from stelae.client.remote.cluster.store import ClusterStore
-from stelae.client.remote.finding import AnyConnector, FoundConnector, FoundDial
+from stelae.client.remote.finding import FoundConnector, FoundDial
 from stelae.client.remote.places import attach_patiently
 from stelae.launch.access import NO_ACCESS, Access
 from stelae.launch.attached import CLOCK, QUEUED_MAX, WRITERS, WatchedStore, abandon_in_children
@@ -82,6 +83,8 @@ class ClusterPlace:
         self._me = Introduction(hello, access.token, SystemRng())
         for address in self.addresses:
             self._connector(address)  # InvalidArgument of what is no address
+        # One for all tries: who was silent is tried last from then on.
+        self._masters = brief_masters(self.addresses, self._connector, CLOCK)
 
     def own(self) -> None:
         return None
@@ -97,19 +100,13 @@ class ClusterPlace:
 
     def prepare(self) -> ConnectedCluster:
         """Not connected yet: the first call connects."""
-        masters = Asker(AnyConnector(self.addresses, self._connector, CLOCK), self._me, CLOCK)
+        masters = AnyMaster(self._masters, self._me, CLOCK)
 
         def find(shard: str, until: Deadline | None) -> str:
             for each in masters.ask(PLACES, until).shards:
                 if each.name == shard:
                     return each.address
             raise Unavailable(f"{self.words}: no shard is called {shard}")
-
-        def find_leading(until: Deadline | None) -> str:
-            address = masters.ask(PLACES, until).master
-            if not address:
-                raise Unavailable(f"{self.words}: no master leads yet")
-            return address
 
         def connect(shard: str) -> FoundConnector:
             return FoundConnector(self._words_of(shard), partial(find, shard), self._connector, CLOCK)
@@ -120,9 +117,8 @@ class ClusterPlace:
 
             return FoundDial(self._words_of(shard), find_on_loop, TcpTransport(tls=self._tls).connect)
 
-        leading = FoundConnector(f"the master of {self.words}", find_leading, self._connector, CLOCK)
-        tables, addresses = Asker(leading, self._me, CLOCK), ",".join(self.addresses)
-        return ConnectedCluster(addresses, masters, tables, connect, self._me, make_dial)
+        leading = ask_leading(masters, self.words, self._connector, self._me, CLOCK)
+        return ConnectedCluster(",".join(self.addresses), masters, leading, connect, self._me, make_dial)
 
     def _words_of(self, shard: str) -> str:
         return f"shard {shard} of {self.words}"

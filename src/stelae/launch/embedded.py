@@ -38,6 +38,7 @@ from stelae.model.errors import (
     PermissionDenied,
 )
 from stelae.model.events import Attached
+from stelae.model.events import Event as StoreEvent
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
@@ -61,7 +62,7 @@ def _serve(store: LocalStore, directory: Path, ownership: Ownership, release: st
     from stelae.tserver.serving.service import ServiceLimits, StoreService
 
     limits = ServiceLimits()
-    executor = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
+    executor = ThreadExecutor(limits.threads_max(0), limits.connections_max * limits.requests_max)
     hello = Hello(PROTOCOL_MIN, PROTOCOL_MAX, release, store.mark.token, "owner")
 
     async def start() -> StoreService:
@@ -86,7 +87,7 @@ class Opener:
         """`fragments`: the URL that the user says its fragments lie under, or None."""
         self.directory = directory
         self.fragments = fragments
-        self.tell = EventLog(str(directory))
+        self._log = EventLog(str(directory))
         self._memory_bytes = memory_bytes
         self._release = release
         if memory_bytes is not None:
@@ -98,6 +99,14 @@ class Opener:
         from stelae.launch.local import shard_settings, user_name
 
         return StoreSettings(shard_settings(self._memory_bytes), author=user_name())
+
+    def tell(self, event: StoreEvent) -> None:
+        """A `Listener`. What becomes of the store's owner is counted by the store, if it is in this process now."""
+        self._log(event)
+        with _noting:
+            own = _own_stores.get(str(self.directory.resolve()))
+        if own is not None:
+            own.count(event)
 
     def own(self) -> LocalStore | None:
         """The store in this process; None if another process has it."""

@@ -16,7 +16,7 @@ from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
 from stelae.registry.store_mark import StoreMark, check_kind, mark_store, read_mark
 from stelae.storage.files.claims import check_claim, claim_blobs
-from stelae.storage.files.writing import fragment_names
+from stelae.storage.files.names import fragment_names
 
 Run = Callable[[Awaitable[Any]], Any]
 """Waits for what an event loop does."""

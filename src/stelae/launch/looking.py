@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from stelae.adapters.rng import SystemRng
 from stelae.adapters.sockets.tcp import TcpConnector
-from stelae.client.remote.asking import Asker
+from stelae.client.remote.cluster.masters import AnyMaster
 from stelae.client.remote.finding import AnyConnector
 from stelae.launch.access import Access
 from stelae.launch.attached import CLOCK
@@ -70,7 +70,7 @@ class ClusterMasters:
         **options: P.kwargs,
     ) -> R:
         introduction = Introduction(self._hello, self._access.token, SystemRng())
-        asker = Asker(AnyConnector(addresses, self._connector, CLOCK), introduction, CLOCK)
+        asker = AnyMaster(AnyConnector(addresses, self._connector, CLOCK), introduction, CLOCK)
         try:
             return asker.ask(operation, deadline, *args, **options)
         finally:

@@ -45,6 +45,7 @@ from stelae.launch.local import shard_settings
 from stelae.launch.metastores import LOG_DIRECTORY, SEGMENT_SUFFIX, InDirectory, metastore_place, open_metastore
 from stelae.launch.metrics import MetricsPage, check_metrics_binding
 from stelae.launch.steps import start_shard_steps
+from stelae.master.cluster import OPERATIONS
 from stelae.model.errors import AlreadyExists
 from stelae.model.events import Listener as EventListener
 from stelae.model.events import ServedInsecurely
@@ -60,6 +61,9 @@ LISTEN_DEFAULT = "127.0.0.1:0"
 
 MASTER_TEND_S = 1.0
 """So often a master looks whether there is something to be done: a shard that came back, say. Mostly there is not."""
+MASTER_KIND_MAX = 64
+"""So many requests of one kind a master carries out at once. Each has a thread, which mostly waits: for a turn, or for
+a shard that may be stopped. Threads are made when they are needed, and one that waits costs some ten KiB."""
 _READING_QUEUED_MAX = 10_000
 
 
@@ -154,8 +158,11 @@ class _Process:
             self.metrics = self._page.address
         self._metastore = self._open_metastore(options.metastore)
         connections = connections_allowed()
-        self._limits = limits = ServiceLimits(connections_max=connections, greetings_max=connections // 4)
-        serving = ThreadExecutor(limits.jobs_max + limits.upkeep_max, limits.connections_max * limits.requests_max)
+        kinds, kind_max = self._kinds()
+        self._limits = limits = ServiceLimits(
+            connections_max=connections, greetings_max=connections // 4, kind_max=kind_max
+        )
+        serving = ThreadExecutor(limits.threads_max(kinds), limits.connections_max * limits.requests_max)
         self._ends.callback(serving.close)
         clock, rng = SystemClock(), SystemRng()
         self._ports = ProcessPorts(
@@ -170,6 +177,10 @@ class _Process:
 
     def _serve(self) -> None:
         raise NotImplementedError
+
+    def _kinds(self) -> tuple[int, int]:
+        """If each kind of request has places of its own: how many kinds, and how many places. See `ServiceLimits`."""
+        return 0, 0
 
     def _tell_numbers(self, numbers: Callable[[], Mapping[str, object]]) -> None:
         """Tell these at its `/metrics`, if it has that, until it ends."""
@@ -240,6 +251,9 @@ class MasterProcess(_Process):
         self._tell_numbers(self.master.metrics)
         tending = StepThread("stelae-tend", self._tend, MASTER_TEND_S)
         self._ends.callback(tending.close)
+
+    def _kinds(self) -> tuple[int, int]:
+        return len(OPERATIONS), MASTER_KIND_MAX
 
     def _tend(self) -> bool:
         self.master.tend()

@@ -84,10 +84,12 @@ class Alignment:
         self._has_lost = bool(self._gone)
 
     async def line_up_servers(self) -> None:
-        """All that are late, at once; one that does not answer stays late."""
+        """All that are late, at once; one that does not answer stays late, and one that is silent is not waited for."""
         await asyncio.gather(*(self._try_server(server) for server in list(self._late)))
 
     async def _try_server(self, server: str) -> None:
+        if self._servers.is_silent(server):
+            return
         with suppress(*NOT_NOW):
             await self._line_up_server(server)
             self._late.pop(server, None)

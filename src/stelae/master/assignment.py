@@ -59,7 +59,7 @@ class Assignment:
         for attempt in range(self._settings.attempts_max):
             if not waiting:
                 return
-            creating = in_phase(await self._placed(waiting, silent), TabletPhase.CREATING, self._clock.wall_ms())
+            creating = in_phase(await self._place(waiting, silent), TabletPhase.CREATING, self._clock.wall_ms())
             await self._records.write(creating)
             tried = await self._ask(creating, deadline)
             if tried.full:  # other tablets would meet the same disk
@@ -95,7 +95,7 @@ class Assignment:
         await self._records.write(following, lost)
         await self.create(following)
 
-    async def _placed(self, records: Sequence[TabletRecord], silent: set[str]) -> list[TabletRecord]:
+    async def _place(self, records: Sequence[TabletRecord], silent: set[str]) -> list[TabletRecord]:
         """Each with a server: the one that it was put on before, which may have it already."""
         copied: list[TabletRecord] = []
         if self._replication is not None:

@@ -17,7 +17,7 @@ from stelae.master.garbage.rounds import CollectionRounds
 from stelae.master.locating import Locator
 from stelae.master.lookout import Lookout
 from stelae.master.terms import Terms
-from stelae.model.errors import DeadlineExceeded, Deposed, Unavailable
+from stelae.model.errors import DeadlineExceeded, Deposed, Retryable, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
@@ -29,7 +29,7 @@ from stelae.registry.incarnations import read_lives
 from stelae.registry.masters.draining import DrainedServers
 from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
-from stelae.registry.masters.overview import ClusterOverview, Heard, collection_put_off, with_late
+from stelae.registry.masters.overview import ClusterOverview, Heard, Late, collection_put_off, led_by_nobody, with_late
 from stelae.registry.masters.removing import RemovedServers
 from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted
 from stelae.registry.store_mark import StoreMark
@@ -65,7 +65,8 @@ class Service(Protocol):
 
 
 class MasterParts(msgspec.Struct, frozen=True):
-    """What a master is made of, all opened already. `gate`: who is let into the process, whether or not it leads."""
+    """What a master is made of, all opened already. `gate`: who is let into the process, whether or not it leads.
+    `counted`: how often each kind of event has happened."""
 
     metastore: Metastore
     loop: Loop
@@ -78,6 +79,7 @@ class MasterParts(msgspec.Struct, frozen=True):
     changes: ChangesDesk
     lookout: Lookout
     rounds: CollectionRounds
+    counted: Callable[[], Mapping[str, int | float]]
     collection: Collection | None = None
 
 
@@ -105,6 +107,7 @@ class ClusterMaster:
         self._collection = parts.collection
         self._collecting = RLock()
         self._rounds = parts.rounds
+        self._counted = parts.counted
         self._locator = Locator(parts.metastore, parts.catalog, parts.terms)
         self._closing = RLock()
         self._is_closed = False
@@ -133,7 +136,13 @@ class ClusterMaster:
         if self._terms.guard is not None:
             with suppress(Deposed):
                 self._desk.tend()
-                self._rounds.collect_if_due(self.collect)
+                self._rounds.collect_if_due(self.collect, self._is_whole)
+
+    def _is_whole(self) -> bool:
+        """Whether all shards of the cluster are heard."""
+        with suppress(Retryable):
+            return self._run(self._terms.current().servers.is_whole())
+        return False
 
     def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         """Remove the files that nobody needs: how many, and their bytes. Unavailable if a shard does not answer."""
@@ -223,7 +232,8 @@ class ClusterMaster:
         lives = await read_lives(self._metastore)
         guard = await read_guard(self._metastore)
         shards = tuple(ShardPlace(life.name, life.address, life.incarnation) for life in lives)
-        return ClusterPlaces(self.mark.token, shards, "" if guard is None else guard.address)
+        address = "" if guard is None else guard.address
+        return ClusterPlaces(self.mark.token, shards, address, self._clock.wall_ms())
 
     def locate(self, table: TableId, *, deadline: Deadline | None = None) -> TableLocation:
         """Where the rows of a table are."""
@@ -234,7 +244,19 @@ class ClusterMaster:
         guard, catalog = self._terms.guard, self.catalog.latest
         led = {"leading": int(guard is not None), "guard_number": 0 if guard is None else guard.number}
         served = {} if self._served is None else self._served.numbers()
-        return {"tables": len(catalog.tables), "catalog_version": catalog.version, **led, **served}
+        tables = {"tables": len(catalog.tables), "catalog_version": catalog.version}
+        return {**tables, **led, **self._late_numbers(), **self._counted(), **served}
+
+    def _late_numbers(self) -> Mapping[str, float]:
+        """What is late in the cluster, as far as the master that leads knows; of another one noughts."""
+        late = {"silent_shards": 0.0, "tablets_not_running": 0.0, "collection_put_off_seconds": 0.0}
+        with suppress(Deposed, Unavailable):
+            term, now_s = self._terms.current(), self._clock.monotonic_s()
+            late["silent_shards"] = term.servers.descriptors.silent(now_s)
+            late["tablets_not_running"] = term.master.maps.not_running()
+            if (put_off := self._rounds.put_off) is not None:
+                late["collection_put_off_seconds"] = now_s - put_off.since_s
+        return late
 
     def overview(self, *, deadline: Deadline | None = None) -> ClusterOverview:  # noqa: ARG002 - others have 5 s
         self._gate.check()
@@ -242,9 +264,13 @@ class ClusterMaster:
 
     async def _look(self) -> ClusterOverview:
         heard: Mapping[str, Heard] = {}
+        late: list[Late] = []
         with suppress(Deposed, Unavailable):  # whoever does not lead has heard nothing
-            heard = self._terms.current().servers.descriptors.heard(self._clock.monotonic_s())
-        found = await self._lookout.look(dict(self.metrics()), self.catalog.latest, heard)
+            term = self._terms.current()
+            heard = term.servers.descriptors.heard(self._clock.monotonic_s())
+            if term.master.replication is not None:
+                late = [led_by_nobody(each) for each in term.master.replication.refused]
+        found = with_late(await self._lookout.look(dict(self.metrics()), self.catalog.latest, heard), *late)
         put_off = self._rounds.put_off
         if put_off is None or self._terms.guard is None:
             return found

@@ -84,12 +84,16 @@ class Descriptors:
         return found is not None and found.is_off
 
     def forget(self, server: str) -> None:
-        """It is no server any more."""
+        """Drop what is known of a server that was taken out of the cluster."""
         self._known.pop(server, None)
 
     def heard(self, now_s: float) -> dict[str, Heard]:
         """By server: when it was last heard of, and how its clock stands."""
         return {server: Heard(now_s - found.heard_s, found.clock_off_ms) for server, found in self._known.items()}
+
+    def silent(self, now_s: float) -> int:
+        """How many of those that were heard of are silent. May be asked from anywhere."""
+        return sum(each.is_silent(now_s) for each in list(self._known.values()))
 
     def placeable(self, servers: Sequence[str], now_s: float) -> tuple[str, ...]:
         """Those of the servers that new tablets may be put on: none whose clock is off, and no silent one if there are

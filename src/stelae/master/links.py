@@ -25,7 +25,15 @@ from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.changes.asking import CHANGE, ChangeReport, ChangeRequest, PrepareChange
-from stelae.registry.control import ControlRequest, DeleteTablets, JoinTablets, ProveTable, SplitTablet, TabletReport
+from stelae.registry.control import (
+    ControlRequest,
+    DeleteTablets,
+    JoinTablets,
+    ProveTable,
+    SplitTablet,
+    TabletReport,
+    UnloadTable,
+)
 from stelae.registry.control_operations import (
     CHOOSE_SPLIT,
     CONTROL,
@@ -151,7 +159,7 @@ class GoneServerLink:
         return None
 
     async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002
-        if isinstance(request, DeleteTablets):
+        if isinstance(request, DeleteTablets | UnloadTable):
             return TabletReport(self.server, ())
         if isinstance(request, ProveTable):
             raise NotFound(f"what shard {self.server} had of the table is lost: it was taken out of the cluster")
@@ -192,6 +200,8 @@ class GoneServerLink:
 class ShardServers:
     """`Servers` of a cluster: a link to each shard. `open_peer` connects to a shard by name."""
 
+    patience_s: float | None = 3.0
+
     def __init__(
         self,
         store: Metastore,
@@ -231,6 +241,15 @@ class ShardServers:
         names, drained = await self.names(), await read_drained(self._store)
         staying = [name for name in names if name not in drained]
         return self.descriptors.placeable(staying or names, self._clock.monotonic_s())
+
+    def is_silent(self, server: str) -> bool:
+        known = self.descriptors.of(server)
+        return known is not None and known.is_silent(self._clock.monotonic_s())
+
+    async def is_whole(self) -> bool:
+        """Whether all shards that belong to the cluster were heard of lately."""
+        now_s, heard = self._clock.monotonic_s(), self.descriptors.of
+        return all((known := heard(name)) is not None and not known.is_silent(now_s) for name in await self.names())
 
     def link(self, server: str) -> RemoteServerLink | GoneServerLink:
         link = self._links.get(server)

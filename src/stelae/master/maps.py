@@ -63,8 +63,12 @@ class TabletMaps:
     def all(self) -> tuple[TabletRecord, ...]:
         return tuple(self._by_id.values())
 
+    def not_running(self) -> int:
+        """How many tablets are still to be made."""
+        return sum(each.phase in (TabletPhase.PREPARING, TabletPhase.CREATING) for each in self.all())
+
     def of_table(self, table: TableId) -> tuple[TabletRecord, ...]:
-        """In the order of their rows."""
+        """The table's tablets that serve rows, in the order of their rows."""
         return self._by_table.get(table, ())
 
     def with_replaced(self, table: TableId) -> tuple[TabletRecord, ...]:

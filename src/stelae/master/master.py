@@ -20,7 +20,7 @@ from stelae.catalog.entries import TableCreated as CreatedEntry
 from stelae.catalog.objects import Table
 from stelae.catalog.value import Catalog
 from stelae.master.alignment import NOT_NOW, Alignment
-from stelae.master.assignment import Assignment, by_server
+from stelae.master.assignment import Assignment
 from stelae.master.descriptors import Descriptors
 from stelae.master.garbage.history import ShortHistory
 from stelae.master.outcomes import made_already
@@ -31,10 +31,11 @@ from stelae.master.replication.replication import Replication
 from stelae.master.replication.resizing import Resizing
 from stelae.master.servers import Servers
 from stelae.master.settings import MasterSettings
+from stelae.master.tables.room import check_room
+from stelae.master.tables.telling import Telling
 from stelae.master.turns import CATALOG, Turns
 from stelae.model.errors import (
     AlreadyExists,
-    Deposed,
     InvalidArgument,
     InvalidSchema,
     NotFound,
@@ -57,8 +58,6 @@ from stelae.registry.alterations import commands_of
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.control import (
     AlterTable,
-    ControlRequest,
-    DeleteTablets,
     LoadTable,
     ProveTable,
     UnloadTable,
@@ -106,6 +105,7 @@ class Master:
         self._assignment = Assignment(store, self._records, servers, clock, settings, self.replication)
         self._resizing = Resizing(store, self._records, servers, clock, self.replication)
         self._alignment = Alignment(catalog, self._records, servers, self._assignment, self._turns, clock, settings)
+        self._telling = Telling(self._records, servers, self._alignment, clock)
         self.history = ShortHistory(catalog, settings.history, tell)
         self._beginning = asyncio.Lock()
         self._has_begun = False
@@ -189,15 +189,6 @@ class Master:
                     yield table
                     return
 
-    async def _ask_all(self, table: TableId, request: ControlRequest, deadline: Deadline | None) -> None:
-        """Every server that has tablets of the table, at once. Raises what the first has raised, when all have
-        answered."""
-        servers = sorted({record.server for record in self.maps.with_replaced(table) if record.server})
-        asked = (self._servers.link(server).ask(request, deadline) for server in servers)
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-
     # -- creating
 
     async def create(self, command: CreateTable, cuts: Sequence[Row], *, deadline: Deadline | None = None) -> Table:
@@ -214,7 +205,7 @@ class Master:
                     await table_turn.enter_async_context(self._change(there.id, deadline))  # with all its tablets
                     return there
                 if self.replication is not None:
-                    await self.replication.check_room(created[0].zone)
+                    await check_room(self._store, self.replication, catalog.zones[created[0].zone])
                 made, records = await self._make(command.table, commands, created[0].id, cuts, deadline)
                 with made_already(is_created):
                     await table_turn.enter_async_context(self._change(made.id, deadline))
@@ -278,7 +269,7 @@ class Master:
             after = catalog.tables[before.id]
             if after.schema.version != before.schema.version:
                 with made_already(f"table {str(name)!r} is altered"):
-                    await self._ask_all(before.id, AlterTable(before.id), deadline)
+                    await self._telling.ask(before.id, AlterTable(before.id), deadline)
         seconds = self._clock.monotonic_s() - begun_s
         self._tell(TableAltered(after.id, self._name(after), after.schema.version, seconds))
         return after
@@ -289,15 +280,14 @@ class Master:
         try:
             async with self._change_named(name, deadline) as table:
                 await self._execute(DropTable(name), deadline=deadline)
-                with made_already(f"table {str(name)!r} is dropped"):
-                    await self._ask_all(table.id, UnloadTable(table.id), deadline)
+                await self._telling.tell(table.id, UnloadTable(table.id), deadline)
         except NotFound:
             if if_exists and not exists(self._catalog.latest, name):
                 return
             raise
         self._tell(TableDropped(table.id, str(name), self._clock.monotonic_s() - begun_s))
         with suppress(Retryable, UnknownOutcome):  # this one is dropped; what else is due is done at the next look
-            await self.clean(deadline=deadline)
+            await self.clean(deadline=self._telling.soon(deadline))
 
     async def recall(self, name: TableName, new_name: str | None, *, deadline: Deadline | None = None) -> Table:
         begun_s = self._clock.monotonic_s()
@@ -307,10 +297,10 @@ class Master:
         command = RecallTable(name, new_name)
         (entry,) = command.decide(self._catalog.latest)
         async with self._change(entry.table, deadline):
-            await self._ask_all(entry.table, ProveTable(entry.table), deadline)
+            await self._telling.ask(entry.table, ProveTable(entry.table), deadline)
             catalog = await self._execute(command, deadline=deadline)
             with made_already(f"table {str(name)!r} is recalled"):
-                await self._ask_all(entry.table, LoadTable(entry.table), deadline)
+                await self._telling.ask(entry.table, LoadTable(entry.table), deadline)
                 if self.replication is not None:
                     await self.replication.lead_again(entry.table, deadline)
         made = catalog.tables[entry.table]
@@ -326,28 +316,11 @@ class Master:
             for table in over:
                 async with self._change(table, deadline):
                     await self._execute(ForgetTable(table), deadline=deadline)
-                    gone.append(TableForgotten(table, await self._forget(table, deadline)))
+                    gone.append(TableForgotten(table, await self._telling.forget(table, deadline)))
             return over
         finally:
             for event in gone:
                 self._tell(event)
-
-    async def _forget(self, table: TableId, deadline: Deadline | None) -> int:
-        """What the servers have of a table, and their records; of a server that is away, when it is back."""
-        count = 0
-        for server, mine in by_server(self.maps.with_replaced(table)).items():
-            try:
-                if server:
-                    request = DeleteTablets(tuple(record.tablet for record in mine))
-                    await self._servers.link(server).ask(request, deadline)
-            except (Retryable, UnknownOutcome) as error:
-                if isinstance(error, Deposed):
-                    raise
-                self._alignment.note_back(server)
-                continue
-            await self._records.write((), mine)
-            count += len(mine)
-        return count
 
     async def change_spaces(self, ask: SpacesAsk, *, deadline: Deadline | None = None) -> Catalog:
         """Namespaces and zones. No tablet changes by it: sizes are judged by what the catalog then says."""

@@ -47,7 +47,7 @@ class Records:
             self._writes += 1
 
     async def settle(self) -> None:
-        """Read again what is in doubt."""
+        """Read the tables again of which a write's outcome is not known."""
         for table in sorted(set(self._doubted.values())):
             await self.read(table)
 

@@ -13,7 +13,11 @@ from stelae.registry.tablet_records import TabletPhase, TabletRecord
 
 
 class Servers(Protocol):
-    """For the tasks of one event loop."""
+    """For the tasks of one event loop. `patience_s`: how long a server that works at what it was told is waited for, if
+    that need not be; None: as long as it takes."""
+
+    @property
+    def patience_s(self) -> float | None: ...
 
     async def names(self) -> tuple[str, ...]:
         """All that belong to the store, there or away."""
@@ -27,11 +31,17 @@ class Servers(Protocol):
         """Those that belonged to the store, and were taken out of it for good."""
         ...
 
+    def is_silent(self, server: str) -> bool:
+        """Whether it was to be heard of, and was not for a while."""
+        ...
+
     def link(self, server: str) -> ServerLink: ...
 
 
 class OneServer:
     """`Servers` of a store that has one."""
+
+    patience_s: float | None = None
 
     def __init__(self, link: ServerLink) -> None:
         self._link = link
@@ -44,6 +54,9 @@ class OneServer:
 
     async def gone(self) -> tuple[str, ...]:
         return ()
+
+    def is_silent(self, server: str) -> bool:  # noqa: ARG002 - it is in the same process
+        return False
 
     def link(self, server: str) -> ServerLink:  # noqa: ARG002 - there is no other
         return self._link

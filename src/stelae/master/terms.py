@@ -195,7 +195,7 @@ class Terms:
             raise Unavailable("the master that leads has just begun, and has not read yet which tables there are")
 
     def check_tablets(self) -> None:
-        """The same of tablets."""
+        """Raise unless this master leads, and knows which tablets there are."""
         if not self.master().knows_tablets:
             raise Unavailable("the master that leads has just begun, and has not read yet which tablets there are")
 
@@ -209,7 +209,7 @@ class Terms:
     def choose_split(
         self, table: TableId, at: Row | None, tablet: int | None, deadline: Deadline | None = None
     ) -> tuple[TabletId, Row]:
-        """As `ShardServers`. Blocking."""
+        """Where the tablet of a row is to be cut: see `ShardServers.choose_split`. Blocking."""
         term = self.current()
         return self._run(term.servers.choose_split(term.master.maps, table, at, tablet, deadline))
 

@@ -199,14 +199,17 @@ class PermissionDenied(StelaeError):
     """The operating system, the store or a server of a cluster refuses access."""
 
 
+@public("TokenMissing")
 class TokenMissing(PermissionDenied):
     """A cluster's token has to be proved, and none was given."""
 
 
+@public("WrongToken")
 class WrongToken(PermissionDenied):
     """The two sides of a connection do not know the same token."""
 
 
+@public("OtherStore")
 class OtherStore(PermissionDenied):
     """Another store, or another cluster, is served there."""
 

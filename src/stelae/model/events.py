@@ -190,6 +190,14 @@ class TableForgotten(msgspec.Struct, frozen=True, tag=True):
     tablets: int
 
 
+class LeadRefused(msgspec.Struct, frozen=True, tag=True):
+    """A server cannot lead a tablet that it was asked to lead, so nobody does: see why."""
+
+    server: str
+    tablet: TabletId
+    why: str
+
+
 class LeaderElected(msgspec.Struct, frozen=True, tag=True):
     """Another server leads a tablet that has several replicas, or the same in another life."""
 
@@ -275,6 +283,7 @@ Event: TypeAlias = (
     | TableRecalled
     | TableForgotten
     | LeaderElected
+    | LeadRefused
     | Attached
     | OwnerLost
     | TookOver

@@ -67,7 +67,7 @@ def to_datetime(txn: Txn) -> datetime:
 
 
 def show_moment(txn: Txn) -> str:
-    """For people: when it was."""
+    """The time of a txn to the millisecond, as people read it."""
     return f"{to_datetime(txn):%Y-%m-%d %H:%M:%S}.{millis_of(txn) % 1_000:03d}Z"
 
 

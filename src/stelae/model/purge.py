@@ -19,6 +19,7 @@ import msgspec
 from stelae.model.errors import InvalidSchema
 from stelae.model.hybrid import micros_of
 from stelae.model.ids import Micros, Txn
+from stelae.model.public import public
 from stelae.model.values import show
 
 _UNITS = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000}
@@ -89,6 +90,10 @@ class Reigns(msgspec.Struct, frozen=True):
         now = self.past[len(over)].policy if len(over) < len(self.past) else self.now
         return Reigns(over, now) if over else now
 
+
+# Here, as some are made of others: the types of their fields are known by now.
+for _kind in (MaxHistory, MaxAge, AllOf, AnyOf, PastPolicy):
+    public(_kind.__name__, "stelae.schema")(_kind)
 
 Purging: TypeAlias = PurgePolicy | Reigns | None
 """How the versions of a group are judged. Nearly all groups keep the policy they were made with, or have none."""

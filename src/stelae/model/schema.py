@@ -35,12 +35,16 @@ from stelae.model.values import Value, coerce, show
 WILDCARD = "*"
 
 
+@public("KeyColumn", "stelae.schema")
 class KeyColumn(msgspec.Struct, frozen=True):
+    """A column that rows are found by; its values are never NULL."""
+
     id: ColumnId
     name: str
     type: t.KeyType
 
 
+@public("Column", "stelae.schema")
 class Column(msgspec.Struct, frozen=True):
     """A record that never wrote the column reads as the default (None: NULL). A NOT NULL column without a default
     must be in every put that touches its group. Its text is how it is declared."""
@@ -59,7 +63,10 @@ class Column(msgspec.Struct, frozen=True):
         return f"{self.type}{null} default {literal_text(Literal(kept))}"
 
 
+@public("Family", "stelae.schema")
 class Family(msgspec.Struct, frozen=True):
+    """Binary cells that have a name in common: a row has as many as were put, each under a qualifier of its own."""
+
     id: ColumnId
     name: str
     past: tuple[PastPolicy, ...] = ()
@@ -79,7 +86,10 @@ class Family(msgspec.Struct, frozen=True):
         return replace(self, past=(*over, PastPolicy(wildcard.purge, until)))
 
 
+@public("GroupOptions", "stelae.schema")
 class GroupOptions(msgspec.Struct, frozen=True):
+    """How the files of a group are written and kept in memory, and which old versions go (`purge`)."""
+
     compression: str = "zstd"
     block_bytes: int = 4 * 1024 * 1024
     in_memory: bool = False
@@ -131,6 +141,7 @@ class GroupOptions(msgspec.Struct, frozen=True):
         return replace(self, keys_past=(*past, PastPolicy(before.purge, until)))
 
 
+@public("ColumnsGroup", "stelae.schema")
 class ColumnsGroup(msgspec.Struct, frozen=True):
     id: GroupId
     name: str
@@ -149,6 +160,7 @@ class ColumnsGroup(msgspec.Struct, frozen=True):
         return group_purging_at(self.purging, at)
 
 
+@public("CellsGroup", "stelae.schema")
 class CellsGroup(msgspec.Struct, frozen=True):
     """Named families, or as the wildcard every family that no other group names."""
 

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from stelae.model.errors import InvalidSchema
+from stelae.model.public import public
 
 DECIMAL_PRECISION_MAX = 38
 VECTOR_LENGTH_MAX = 65_536
@@ -112,6 +113,10 @@ class Vector(msgspec.Struct, frozen=True):
 
 KeyType: TypeAlias = Bool | Int | Float | Decimal | String | Binary | Date | Timestamp | TimestampNtz
 ColumnType: TypeAlias = KeyType | Array | Struct | Map | Vector
+
+# Here, as some are made of others: the types of their fields are known by now.
+for _kind in (Bool, Int, Float, Decimal, String, Binary, Date, Timestamp, TimestampNtz, Array, Struct, Map, Vector):
+    public(_kind.__name__, "stelae.schema")(_kind)
 
 INT_BITS = (8, 16, 32, 64)
 FLOAT_BITS = (32, 64)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.model.errors import Corruption
+from stelae.model.errors import Conflict, Corruption
 from stelae.model.ids import SchemaVersion, TableId, Txn
 from stelae.ports.metastore import (
     Change,
@@ -32,6 +32,7 @@ from stelae.ports.metastore import (
 )
 from stelae.registry.chunks import Manifest, read_chunks, write_chunks
 from stelae.registry.decoding import entries_under
+from stelae.registry.views.own import OwnStore
 
 HOLDS_PREFIX = "bulk/hold/"
 HELD_FILES_PREFIX = "bulk/held/"
@@ -85,7 +86,7 @@ def load_key(table: TableId, job: str) -> str:
 
 
 async def write_hold(
-    store: Metastore, ticket: str, table: TableId, txn: Txn, expires_ms: int, files: Sequence[str]
+    store: OwnStore, ticket: str, table: TableId, txn: Txn, expires_ms: int, files: Sequence[str]
 ) -> HoldRecord:
     manifest = await write_chunks(store, f"{HELD_FILES_PREFIX}{ticket}/", [name.encode() for name in files])
     record = HoldRecord(ticket, table, txn, expires_ms, manifest)
@@ -93,11 +94,11 @@ async def write_hold(
     return record
 
 
-async def renew_hold(store: Metastore, record: HoldRecord) -> None:
+async def renew_hold(store: OwnStore, record: HoldRecord) -> None:
     await store.txn([], [PutKey(HOLDS_PREFIX + record.ticket, _ENCODER.encode(record))])
 
 
-async def remove_hold(store: Metastore, ticket: str) -> None:
+async def remove_hold(store: OwnStore, ticket: str) -> None:
     await store.txn([], [DeleteKey(HOLDS_PREFIX + ticket), DeletePrefix(f"{HELD_FILES_PREFIX}{ticket}/")])
 
 
@@ -110,11 +111,11 @@ async def read_holds(store: Metastore) -> list[tuple[HoldRecord, frozenset[str]]
     return found
 
 
-async def write_load(store: Metastore, record: LoadRecord) -> None:
+async def write_load(store: OwnStore, record: LoadRecord) -> None:
     await store.txn([], [PutKey(load_key(record.table, record.job), _ENCODER.encode(record))])
 
 
-async def remove_load(store: Metastore, record: LoadRecord) -> None:
+async def remove_load(store: OwnStore, record: LoadRecord) -> None:
     await store.txn([], [DeleteKey(load_key(record.table, record.job))])
 
 
@@ -151,7 +152,7 @@ async def read_job(store: Metastore, table: TableId, job: str) -> tuple[LoadReco
 
 
 def put_job(record: LoadRecord) -> Change:
-    """What a transaction writes."""
+    """The write of a load's record, for a transaction of the metastore."""
     return PutKey(load_key(record.table, record.job), _ENCODER.encode(record))
 
 
@@ -164,3 +165,11 @@ def _decoded(decoder: msgspec.json.Decoder[R], key: str, value: bytes) -> R:
 
 async def _all(store: Metastore, prefix: str) -> list[tuple[str, bytes]]:
     return [(entry.key, entry.value) for entry in await entries_under(store, prefix)]
+
+
+def given_up(ticket: str) -> Conflict:
+    """What a job is told whose load nobody keeps any more."""
+    return Conflict(
+        f"load {ticket!r} was given up: it took longer than its ticket lives, another attempt at the same job has "
+        "begun, or it was let go; nothing of it was loaded"
+    )

@@ -176,14 +176,15 @@ class ReportedReplica(msgspec.Struct, frozen=True):
 
     @property
     def seen(self) -> tuple[int, int, int]:
-        """Changes with whatever a leader sends."""
+        """A value that is another one after each message of a leader: equal means that nothing has come since."""
         return (self.promised, *self.last)
 
 
 class TabletReport(msgspec.Struct, frozen=True):
     """Of a server's tablets those that the request touched, or all of them (`is_full`). `replicas`: of tablets that
     have several; `replica`: what they are known by, which says in which log they lie. `clock`: the server's, when it
-    answered. `made`: what its other members are to host, of tablets with several replicas that come out of others."""
+    answered. `made`: what its other members are to host, of tablets with several replicas that come out of others.
+    `refused`: which of the tablets it was asked to lead it cannot lead, and why."""
 
     server: str
     tablets: tuple[ReportedTablet, ...]
@@ -192,6 +193,7 @@ class TabletReport(msgspec.Struct, frozen=True):
     clock: Txn = Txn(0)
     made: tuple[NewReplica, ...] = ()
     replica: str = ""
+    refused: tuple[tuple[TabletId, str], ...] = ()
 
 
 class ServerLink(Protocol):

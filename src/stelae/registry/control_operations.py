@@ -107,11 +107,12 @@ class ShardPlace(msgspec.Struct, frozen=True):
 
 class ClusterPlaces(msgspec.Struct, frozen=True):
     """Which store a cluster is, and who serves it. `master`: the address of the one that leads, or led last; empty if
-    none has."""
+    none has. `wall_ms`: what time it is for whoever answers."""
 
     store: str
     shards: tuple[ShardPlace, ...]
     master: str = ""
+    wall_ms: int = 0
 
 
 class TableLocation(msgspec.Struct, frozen=True):

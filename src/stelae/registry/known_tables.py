@@ -71,7 +71,7 @@ class KnownTables:
         return info
 
     def names(self) -> tuple[str, ...]:
-        """Qualified, sorted."""
+        """The qualified names of all tables, sorted."""
         catalog = self._service.latest
         return tuple(sorted(catalog.qualified_name(table) for table in catalog.tables.values()))
 
@@ -93,7 +93,7 @@ class KnownTables:
         return _META_SCHEMAS if table in (META0, META1) else self._service.schemas.of(table)
 
     def rules(self, table: TableId) -> TableRules | None:
-        """None once the table is dropped."""
+        """The table's retention, and how large its tablets grow; None once the table is dropped."""
         catalog = self._service.latest
         found = catalog.tables.get(table)
         if found is None:

@@ -182,7 +182,7 @@ class Peer:
         return self._under_way >= self._settings.requests_max or bool(self._waiting)
 
     def _leave(self) -> None:
-        """A request has ended."""
+        """Give the place of a request that has ended to the next one that waits."""
         self._under_way -= 1
         if self._waiting:
             self._call_next()
@@ -217,7 +217,7 @@ class Peer:
             await self._wire.close(ConnectionLost(f"{self.name}: this side closed the connection"))
 
     async def _wait_for_room(self, deadline: Deadline) -> None:
-        """Those who came before go first."""
+        """Wait until one more request may be sent; those that came before go first."""
         while True:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)

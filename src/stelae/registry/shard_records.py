@@ -15,6 +15,7 @@ from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import DeleteKey, Metastore, PutKey
 from stelae.registry.decoding import id_in_key, json_of, number_of
 from stelae.registry.meta import ROOT_CONFIG_KEY
+from stelae.registry.views.own import OwnStore
 from stelae.storage.tablet.config import TabletConfig, decode_config, encode_config
 
 LOG_KEY = "log/closed"
@@ -35,7 +36,7 @@ async def read_root(store: Metastore) -> TabletConfig | None:
     return None if entry is None else decode_config(entry.value, f"metastore key {ROOT_CONFIG_KEY}")
 
 
-async def write_root(store: Metastore, config: TabletConfig) -> None:
+async def write_root(store: OwnStore, config: TabletConfig) -> None:
     await store.txn([], [PutKey(ROOT_CONFIG_KEY, encode_config(config))])
 
 
@@ -45,16 +46,16 @@ async def read_log_mark(store: Metastore) -> LogMark | None:
     return None if entry is None else json_of(entry, LogMark, "where the log ended")
 
 
-async def write_log_mark(store: Metastore, mark: LogMark) -> None:
+async def write_log_mark(store: OwnStore, mark: LogMark) -> None:
     await store.txn([], [PutKey(LOG_KEY, msgspec.json.encode(mark))])
 
 
-async def remove_log_mark(store: Metastore) -> None:
+async def remove_log_mark(store: OwnStore) -> None:
     """Before anything is written to the log."""
     await store.txn([], [DeleteKey(LOG_KEY)])
 
 
-async def read_horizons(store: Metastore, tables: Collection[TableId]) -> list[tuple[TableId, Txn]]:
+async def read_horizons(store: OwnStore, tables: Collection[TableId]) -> list[tuple[TableId, Txn]]:
     """Of these tables; the horizons of others are removed."""
     read = await store.range(HORIZON_PREFIX)
     found = [(TableId(id_in_key(entry, HORIZON_PREFIX)), Txn(number_of(entry))) for entry in read.entries]
@@ -64,7 +65,7 @@ async def read_horizons(store: Metastore, tables: Collection[TableId]) -> list[t
     return [(table, txn) for table, txn in found if table in tables]
 
 
-async def write_horizon(store: Metastore, table: TableId, txn: Txn) -> None:
+async def write_horizon(store: OwnStore, table: TableId, txn: Txn) -> None:
     await store.txn([], [PutKey(_horizon_key(table), str(txn).encode())])
 
 

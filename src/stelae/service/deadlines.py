@@ -22,7 +22,7 @@ class Deadline:
     __slots__ = ("_clock", "seconds", "until_s")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        """From now on so many seconds."""
+        """A deadline that is so many seconds away from now."""
         self._clock = clock
         self.seconds = min(seconds, SECONDS_MAX)
         self.until_s = clock.monotonic_s() + self.seconds

@@ -71,6 +71,16 @@ METRICS: Mapping[str, Metric] = {
     "disk_errors": _counter("disk_errors", "How often the disk was full or failed."),
     "tables_created": _counter("tables_created", "Tables made."),
     "tables_dropped": _counter("tables_dropped", "Tables dropped."),
+    "unknown_file_alarms": _counter("unknown_file_alarms", "Files found of tables that the catalog has never made."),
+    "owners_lost": _counter("owners_lost", "Processes that had the store and are gone."),
+    "takeovers": _counter("takeovers", "How often this process took the store over."),
+    "takeover_seconds": _counter("takeover_seconds", "Time that it took to take the store over."),
+    "leases_lost": _counter("leases_lost", "How often the shard could not renew its lease in time."),
+    "clock_alarms": _counter("clock_alarms", "How often the shard's clock was found too far from the master's."),
+    "leads_refused": _counter("leads_refused", "How often a shard could not lead a tablet that it was asked to lead."),
+    "elections": _counter("elections", "How often this master had another server lead a tablet."),
+    "collections_put_off": _counter("collections_put_off", "How often files could not be collected."),
+    "shards_removed": _counter("shards_removed", "Shards taken out of the cluster for good."),
     "connections": _gauge("connections", "Connections that are open."),
     **{
         f"handshakes_refused_{kind}": _counter(*_REFUSED, kind=kind)
@@ -79,6 +89,11 @@ METRICS: Mapping[str, Metric] = {
     "lease_is_valid": _gauge("lease_is_valid", "1 while the shard has its lease, and answers about rows."),
     "leading": _gauge("leading", "1 if this master leads, 0 if it stands by."),
     "guard_number": _gauge("guard_number", "How many times a master has begun to lead, as far as this one knows."),
+    "silent_shards": _gauge("silent_shards", "Shards that the master that leads has not heard of lately."),
+    "tablets_not_running": _gauge("tablets_not_running", "Tablets that are still to be made."),
+    "collection_put_off_seconds": _gauge(
+        "collection_put_off_seconds", "Time since files could not be collected, 0 if the last time all went well."
+    ),
     "cpu_seconds": Metric("process_cpu_seconds_total", _COUNTER, "Processor time of the process."),
     "resident_bytes": Metric("process_resident_memory_bytes", _GAUGE, "Memory of the process."),
     "started_seconds": Metric("process_start_time_seconds", _GAUGE, "When the process began, in seconds since 1970."),

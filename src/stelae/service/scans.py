@@ -50,7 +50,7 @@ class ScanAsk(msgspec.Struct, frozen=True):
 
     @property
     def is_done(self) -> bool:
-        """Nothing more can come."""
+        """Whether the scan has no rows left to give."""
         return self.limit == 0 or self.predicate.rows.is_empty
 
     def after(self, row: bytes, count: int) -> ScanAsk:

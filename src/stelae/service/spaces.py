@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from stelae.model.public import public
+
 
 class CreateNamespaceAsk(msgspec.Struct, frozen=True, tag="create-namespace"):
     name: str
@@ -59,6 +61,7 @@ class DropZoneAsk(msgspec.Struct, frozen=True, tag="drop-zone"):
 SpacesAsk: TypeAlias = CreateNamespaceAsk | DropNamespaceAsk | CreateZoneAsk | AlterZoneAsk | DropZoneAsk
 
 
+@public("ZoneInfo")
 class ZoneInfo(msgspec.Struct, frozen=True):
     """How many replicas the tables of a zone have, how many of them a write needs, on which racks (none: any), and how
     large their tablets grow. `tables`: how many are in it. `is_default`: where tables go that name no zone."""

@@ -286,7 +286,7 @@ class SimLoop(asyncio.BaseEventLoop):
         # One that is running waits inside a crashed process, which takes no further step.
         generators = [generator for known in self._generators if (generator := known()) is not None]
         idle = [generator for generator in generators if not generator.ag_running]
-        self.run_until_complete(_closed(idle))
+        self.run_until_complete(_close_all(idle))
         for task, process in self._tasks:
             if task.done() and _untaken(task) and (process is None or process.alive):
                 raise SimUnhandled(f"in task {task.get_name()}") from task.exception()
@@ -364,7 +364,7 @@ def _untaken(task: asyncio.Task[Any]) -> bool:
     return task._log_traceback
 
 
-async def _closed(generators: list[AsyncGeneratorType[Any, Any]]) -> None:
+async def _close_all(generators: list[AsyncGeneratorType[Any, Any]]) -> None:
     for generator in generators:
         await generator.aclose()
 

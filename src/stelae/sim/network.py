@@ -134,7 +134,7 @@ class SimTransport:
         return listener
 
     def connector(self, address: Address) -> SimConnector:
-        """For callers that block."""
+        """What a blocking client connects to this address with."""
         _check_address(address)
         return SimConnector(self, address)
 

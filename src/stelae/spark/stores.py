@@ -49,7 +49,7 @@ def place_of(db: Database) -> StorePlace:
 
 
 @contextmanager
-def opened(place: StorePlace) -> Iterator[Database]:
+def open_store(place: StorePlace) -> Iterator[Database]:
     """The store, for a process that has it not yet. It must be there."""
     import stelae
 

@@ -40,7 +40,7 @@ class Outcomes(ReplicaLog):
             return list({id(m): m for state in self.map.states.values() for m in state.memories}.values())
 
     def _wake(self) -> None:
-        """There may be room now."""
+        """Tell every writer that waits for room to try again. There may be none yet: then it waits once more."""
         with self.lock:
             waiting, self._room = self._room, []
         for future in waiting:
@@ -50,7 +50,7 @@ class Outcomes(ReplicaLog):
     def take_durable(
         self, group: Sequence[LogEntry], upto: Position, undecided: Collection[LogEntry]
     ) -> Sequence[LogEntry]:
-        """From the log, under the lock."""
+        """The log calls it when records are durable, under the shard's lock."""
         if self._room:
             self._wake()
         decided = self.commits.take_durable(group, upto, undecided)
@@ -59,7 +59,7 @@ class Outcomes(ReplicaLog):
         return decided
 
     def take_failed(self, entries: Sequence[LogEntry], error: StelaeError) -> None:
-        """From the log, under the lock."""
+        """The log calls it when records could not be written, under the shard's lock."""
         self.refused.append(error)
         self.commits.take_failed(entries)
         records = [entry.record for entry in entries]

@@ -127,7 +127,7 @@ class Shard(Outcomes):
         return dict(self._map.states)
 
     def of_table(self, table: TableId) -> list[TabletState]:
-        """In the order of their rows."""
+        """The table's tablets that this shard has, in the order of their rows."""
         return self._map.of_table(table)
 
     def state(self, tablet: TabletId) -> TabletState:

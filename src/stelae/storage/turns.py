@@ -21,10 +21,6 @@ class Turn:
         self._line: deque[Future[None]] = deque()
         """Who has the turn, and behind it who waits."""
 
-    @property
-    def is_taken(self) -> bool:
-        return bool(self._line)
-
     def __enter__(self) -> None:
         mine: Future[None] = Future()
         try:

@@ -29,10 +29,11 @@ from stelae.format.log.chain import read_log
 from stelae.model.errors import NotFound, StelaeError
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RangeSet, RowRange, check_cover
+from stelae.model.values import show
 from stelae.ports.logfiles import LogFiles
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.reports import CheckReport, Problem, Progress
-from stelae.storage.files.writing import fragment_names, table_of_name
+from stelae.storage.files.names import fragment_names, table_of_name
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.state import TabletState
@@ -148,7 +149,8 @@ class StoreCheck:
         """What is recorded to run here is here."""
         lost = RangeSet.of(recorded).subtract(RangeSet.of([state.rows for state in states]))
         if not lost.is_empty:
-            self._wrong("table", name, f"rows {lost} are recorded to be on {self._server}, and are not")
+            where = ", ".join(_said(each) for each in lost.ranges)
+            self._wrong("table", name, f"rows {where} are recorded to be on {self._server}, and are not")
 
     # -- files
 
@@ -263,3 +265,7 @@ def _batches(reader: FragmentReader) -> Iterator[tuple[int, pa.RecordBatch]]:
         table = reader.read_block(block)
         for batch in table.combine_chunks().to_batches():
             yield block, batch
+
+
+def _said(rows: RowRange) -> str:
+    return f"from {show(rows.start)} {'on' if rows.stop is None else f'to {show(rows.stop)}'}"

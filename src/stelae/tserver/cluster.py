@@ -136,7 +136,14 @@ class ClusterShard:
             parts.kept,
         )
         self._hosting.following.needs = self._needs
+        self._hosting.leading.zone_of = self._zone_of
         parts.streams.on_answer = lambda: self.wakes.streams()  # noqa: PLW0108 - set later, by whoever runs the steps
+
+    def _zone_of(self, table: TableId) -> tuple[int, int] | None:
+        catalog = self.catalog.latest
+        known = catalog.tables.get(table)
+        zone = None if known is None else catalog.zones.get(known.zone)
+        return None if zone is None else (zone.replicas, zone.min_replicas)
 
     def serve(self, listener: Listening) -> ShardLife:
         """Take the lease, say in the metastore that this process is the shard, and where; from then on it is asked."""
@@ -155,7 +162,7 @@ class ClusterShard:
         return life
 
     def _look(self) -> ShardNow:
-        """On the loop, for heartbeats."""
+        """What the next heartbeat says of this shard. Called on the loop: it must not wait."""
         shard = self.server.shard
         log_bytes = sum(segment.size_bytes for segment in shard.segments())
         tablets, catalog = self.server.control.glance(), self.catalog.latest.version

@@ -47,7 +47,7 @@ class MetaConfigs:
             self._own(config)
 
     def saved(self, tablet: TabletId) -> TabletConfig:
-        """As it was saved last."""
+        """The tablet's config as it was saved last."""
         return self._saved[tablet]
 
     def save(self, configs: Sequence[TabletConfig], removed: Sequence[TabletId]) -> None:

@@ -140,8 +140,8 @@ class TabletControl:
             case HostTablets() | HostReplicas() | LeadTablets() | AddReplicas() | ResignTablets():
                 if self._hosting is None:
                     raise InvalidArgument("this server is alone: its tablets have one replica")
-                self._hosting.ask(request)
-                return self._full_report(None)
+                refused = self._hosting.ask(request)
+                return msgspec.structs.replace(self._full_report(None), refused=tuple(refused.items()))
             case SplitTablet(tablet, _, left, right):
                 return self._resize(request, [tablet], [left, right], TabletEvent.SPLIT_ASKED)
             case JoinTablets(left, right, into):
@@ -254,7 +254,7 @@ class TabletControl:
 
     def _run(self, work: _Work, tablets: Sequence[TabletId], event: TabletEvent) -> None:
         if tablets:
-            self._lives.run(tablets, event, partial(self._carry_out, work))
+            self._lives.advance(tablets, event, partial(self._carry_out, work))
 
     def _carry_out(self, work: _Work, effect: TabletEffect, tablets: Sequence[TabletId]) -> list[Happened]:
         match effect:
@@ -292,6 +292,8 @@ class TabletControl:
             case TabletEffect.FORGET:
                 self._forget(tablets)
                 return []
+            case TabletEffect.SERVE | TabletEffect.STOP_SERVING:
+                raise TypeError(f"{effect.value!r} is for whoever leads tablets with replicas")
 
     def _make(self, tablet: TabletId) -> TabletState:
         config = self._configs.saved(tablet)

@@ -15,7 +15,7 @@ A request that a tablet cannot serve is refused at once; whoever asked comes aga
 
 `step` is a total function: an event that means nothing in a state is refused with words, and changes nothing. Whoever
 runs a tablet's life carries out the effects of each step and says what happened then, which is the next event
-(`TabletLives.run`). No state is entered before the thing has happened that its name speaks of, and effects may be
+(`TabletLives.advance`). No state is entered before the thing has happened that its name speaks of, and effects may be
 carried out again after a crash. An effect that failed is tried again when the master asks again.
 """
 
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
+from threading import Lock
 from typing import TypeAlias
 
 import msgspec
@@ -58,6 +59,8 @@ class TabletEvent(Enum):
     JOIN_ASKED = "join asked"
     SUCCEEDED = "succeeded by others"
     TOOK_OVER = "took over from others"
+    LEAD_TAKEN = "is led here now"
+    LEAD_GIVEN_UP = "is led here no more"
     UNLOAD_ASKED = "unload asked"
     MEMORY_FLUSHED = "memory flushed"
     LAST_CONFIG_SAVED = "last config saved"
@@ -79,6 +82,8 @@ class TabletEffect(Enum):
     SAVE_LAST_CONFIG = "save the last config"
     DROP = "drop the tablet"
     FORGET = "forget the tablet and its config"
+    SERVE = "let requests find the led tablet"
+    STOP_SERVING = "let nobody find the tablet; its replica stays"
 
 
 class NotInThisState(TabletAway):
@@ -111,6 +116,9 @@ _NEXT: _Table = {
     (Life.ACTIVE, _E.SUCCEEDED): LifeStep(Life.UNKNOWN),
     (Life.UNKNOWN, _E.TOOK_OVER): LifeStep(Life.ACTIVE, (_F.SAVE_CONFIG,)),
     (Life.ACTIVE, _E.CONFIG_SAVED): LifeStep(Life.ACTIVE),
+    # A tablet with replicas has its config in their log, as the first record of the epoch: there is nothing to save.
+    **{(life, _E.LEAD_TAKEN): LifeStep(Life.ACTIVE, (_F.SERVE,)) for life in (Life.UNKNOWN, Life.ACTIVE)},
+    **{(life, _E.LEAD_GIVEN_UP): LifeStep(Life.UNKNOWN, (_F.STOP_SERVING,)) for life in Life},
     # A crash in the midst of a split or join leaves the configs of both: those that came later have the rows.
     (Life.REPLAYING, _E.SUCCEEDED): LifeStep(Life.UNKNOWN),
     **{(life, _E.DELETE_ASKED): LifeStep(Life.UNKNOWN, (_F.FORGET,)) for life in Life},
@@ -151,40 +159,43 @@ CarryOut: TypeAlias = Callable[[TabletEffect, Sequence[TabletId]], Iterable[Happ
 
 
 class TabletLives:
-    """In which state each tablet of a server is. Moved by one thread at a time, and read by all."""
+    """In which state each tablet of a server is. Safe for threads: a step is taken by all tablets of an event at once.
+    The effects are carried out by whoever ran the event; what concerns one tablet is asked for by one at a time."""
 
     def __init__(self) -> None:
         self._lives: dict[TabletId, Life] = {}
+        self._lock = Lock()
 
     def life(self, tablet: TabletId) -> Life:
         return self._lives.get(tablet, Life.UNKNOWN)
 
-    def run(self, tablets: Sequence[TabletId], event: TabletEvent, carry_out: CarryOut) -> None:
+    def advance(self, tablets: Sequence[TabletId], event: TabletEvent, carry_out: CarryOut) -> None:
         """Event, step, effects, next event: until nothing more happens. If an effect raises, the tablets it was for
         hear that it FAILED, and the error is raised here; asking again goes on from there."""
         happened: deque[Happened] = deque([(tablets, event)])
         while happened:
-            for effects, acting in self.move(*happened.popleft()):
+            for effects, acting in self._move(*happened.popleft()):
                 for effect in effects:
                     try:
                         happened.extend(carry_out(effect, acting))
                     except BaseException:
-                        for undo, failed in self.move(acting, TabletEvent.FAILED):
+                        for undo, failed in self._move(acting, TabletEvent.FAILED):
                             for each in undo:
                                 carry_out(each, failed)
                         raise
 
-    def move(
+    def _move(
         self, tablets: Sequence[TabletId], event: TabletEvent
     ) -> list[tuple[tuple[TabletEffect, ...], list[TabletId]]]:
         """Take one step with each, or with none if one of them refuses; what is to be done then, and for which."""
-        steps = [(tablet, step(self.life(tablet), event)) for tablet in tablets]
         todo: dict[tuple[TabletEffect, ...], list[TabletId]] = {}
-        for tablet, next_ in steps:
-            if next_.life is Life.UNKNOWN:
-                self._lives.pop(tablet, None)
-            else:
-                self._lives[tablet] = next_.life
-            if next_.effects:
-                todo.setdefault(next_.effects, []).append(tablet)
+        with self._lock:
+            steps = [(tablet, step(self.life(tablet), event)) for tablet in tablets]
+            for tablet, next_ in steps:
+                if next_.life is Life.UNKNOWN:
+                    self._lives.pop(tablet, None)
+                else:
+                    self._lives[tablet] = next_.life
+                if next_.effects:
+                    todo.setdefault(next_.effects, []).append(tablet)
         return list(todo.items())

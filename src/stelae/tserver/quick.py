@@ -18,8 +18,8 @@ from stelae.model.values import Value
 from stelae.ports.clock import Clock
 from stelae.service.backend import Values
 from stelae.service.deadlines import Deadline
-from stelae.storage.files.blocks import FewRows
 from stelae.storage.files.handles import MissingFile
+from stelae.storage.files.warm import FewRows
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import RowReader, reader_for
 from stelae.storage.shard import Shard

@@ -33,7 +33,7 @@ from stelae.registry.shard_records import (
 from stelae.registry.tablet_records import TabletPhase, TabletRecord, read_next_tablet, read_tablets
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
-from stelae.storage.files.writing import fragment_names
+from stelae.storage.files.names import fragment_names
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.tablet.opening import TAKEN_BACK, open_shard
@@ -249,15 +249,15 @@ class _Stages:
         self.away += [config for config in kept if not config.log]
         here = [config for config in kept if config.log]
         self._replaying = list(dict.fromkeys(config.tablet for config in here))
-        self._lives.run(self._replaying, TabletEvent.LOAD_ASKED, self._carry_out)
+        self._lives.advance(self._replaying, TabletEvent.LOAD_ASKED, self._carry_out)
         return here
 
     def _note_replayed(self, opened: Collection[TabletId]) -> None:
         """Whoever is not among those that were opened has no rows left: after a crash in the midst of a split or join,
         others have them."""
         replayed, self._replaying = self._replaying, []
-        self._lives.run([each for each in replayed if each in opened], TabletEvent.LOG_REPLAYED, self._carry_out)
-        self._lives.run([each for each in replayed if each not in opened], TabletEvent.SUCCEEDED, self._carry_out)
+        self._lives.advance([each for each in replayed if each in opened], TabletEvent.LOG_REPLAYED, self._carry_out)
+        self._lives.advance([each for each in replayed if each not in opened], TabletEvent.SUCCEEDED, self._carry_out)
 
     def open(self, shard: Shard, upkeep: Upkeep) -> None:
         """The shard is up, with every tablet in it. What was saved names this server's log, or is saved now."""
@@ -265,7 +265,7 @@ class _Stages:
         self._note_replayed(tablets)
         if any(config.log not in ("", shard.name) for config in self.saved if config.tablet in shard.tablets()):
             upkeep.save()
-        self._lives.run(tablets, TabletEvent.CONFIG_SAVED, self._carry_out)
+        self._lives.advance(tablets, TabletEvent.CONFIG_SAVED, self._carry_out)
 
     def _carry_out(self, effect: TabletEffect, tablets: Sequence[TabletId]) -> list[Happened]:
         """What `open_shard` does for all tablets of a stage at once."""

@@ -20,6 +20,7 @@ from stelae.ports.rng import Rng
 from stelae.registry.known_tables import TableRules
 from stelae.registry.replication.members import replica_id
 from stelae.registry.tablet_records import TabletRecord
+from stelae.registry.views.own import OwnStore
 from stelae.service.tables import TableInfo
 from stelae.storage.shard import ShardSettings
 from stelae.tserver.keeper import Resizing
@@ -31,7 +32,7 @@ class ServerPorts(msgspec.Struct, frozen=True):
 
     logs: LogFiles
     blobs: BlobStore
-    metastore: Metastore
+    metastore: OwnStore
     clock: Clock
     time: HybridClock
     rng: Rng
@@ -92,7 +93,7 @@ class Tables(Protocol):
         ...
 
     def rules(self, table: TableId) -> TableRules | None:
-        """None once the table is dropped."""
+        """The table's retention, and how large its tablets grow; None once the table is dropped."""
         ...
 
 

@@ -33,6 +33,8 @@ METHOD_CHARS_MAX = 64
 FLAGS_MAX = 2**16 - 1
 JOINED_BYTES_MAX = 16 * 1024
 """Up to here one buffer is cheaper than several; beyond it nothing is copied."""
+_ALIGNED_BYTES = 8
+"""Large bodies begin at an address of so many: Arrow reads them where they lie."""
 
 _LENGTH_END = 2**32
 _ID_END = 2**64
@@ -122,7 +124,7 @@ class FrameDecoder:
     """The frames of one connection, from its bytes as they come. The only exception is ProtocolError; after it the
     decoder is dead, and so is the connection: where the next frame would begin is anybody's guess."""
 
-    __slots__ = ("_dead", "_first", "_header", "_header_end", "_held", "_limits", "_needed", "_total")
+    __slots__ = ("_dead", "_first", "_header", "_header_end", "_held", "_limits", "_needed", "_start", "_total")
 
     def __init__(self, limits: WireLimits = DEFAULT_WIRE_LIMITS) -> None:
         self._limits = limits
@@ -131,9 +133,10 @@ class FrameDecoder:
         self._forget()
 
     def _forget(self) -> None:
-        """No frame has begun. Of one that has, `held` are its bytes so far, and `needed` of them tell more about it:
-        the prefix, then the header with it, then the whole."""
+        """No frame has begun. Of one that has, `held` are its bytes so far, from `start` on, and with `needed` of them
+        they tell more about it: the prefix, then the header with it, then the whole."""
         self._held = bytearray()
+        self._start = 0
         self._needed = PREFIX_BYTES
         self._total = self._header_end = 0
         self._header: _Header | None = None
@@ -141,7 +144,7 @@ class FrameDecoder:
     @property
     def pending_bytes(self) -> int:
         """What has come of a frame that is not whole. A connection that ends here was broken off."""
-        return len(self._held)
+        return len(self._held) - self._start
 
     @property
     def fault(self) -> ProtocolError | None:
@@ -195,10 +198,18 @@ class FrameDecoder:
             self._header = self._check_header(self._held[PREFIX_BYTES:], self._total - self._header_end)
             self._needed = self._total
             if self._header_end < self._total:
+                self._align(self._header_end + self._header.message_bytes)
                 return False
-        frames.append(_frame(self._header, memoryview(self._held).toreadonly()[self._header_end :]))
+        frames.append(_frame(self._header, memoryview(self._held).toreadonly()[self._start + self._header_end :]))
         self._forget()
         return True
+
+    def _align(self, body_at: int) -> None:
+        """Before much of a large frame has come: let its body begin where Arrow can read it."""
+        if self._total > JOINED_BYTES_MAX:
+            self._start = -body_at % _ALIGNED_BYTES
+            self._held[:0] = bytes(self._start)
+            self._needed += self._start
 
     def _check_prefix(self, data: Buffer, at: int) -> tuple[int, int]:
         """The frame's total length, and where its header ends."""

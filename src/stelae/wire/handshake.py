@@ -115,7 +115,7 @@ class AcceptingHandshake:
         return self._token is not None
 
     def take_hello(self, frame: Frame) -> Frame:
-        """The answer to it."""
+        """Judge the greeting of who connects, and return the answer to send."""
         theirs = read_hello(frame, FrameKind.REQUEST, self._faults)
         agree(self._hello, theirs)
         if theirs.store not in ("", self._hello.store):
@@ -136,7 +136,7 @@ class AcceptingHandshake:
         return msgspec.structs.replace(answer, body=self._token.prove(Prover.ACCEPTING, self._came, self._sent))
 
     def take_proof(self, frame: Frame) -> Frame:
-        """What welcomes the other side."""
+        """Judge the proof of who connects, and return the frame that says that it is let in."""
         if frame.kind is FrameKind.ERROR:
             raise WrongToken("it does not believe this side's proof: it has the token of another cluster")
         check_greeting(frame, FrameKind.REQUEST, self._faults)

@@ -32,6 +32,8 @@ A = TypeVar("A", bound=msgspec.Struct)
 M = TypeVar("M", bound=msgspec.Struct)
 
 HELLO_METHOD = "hello"
+NO_METHOD = "there is no method"
+"""Begins what is told to whoever asks what nobody answers here: it is somebody else that should be asked."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -102,7 +104,7 @@ class Messages:
     def find(self, name: str) -> WireMethod[Any, Any]:
         method = self._methods.get(name)
         if method is None:
-            raise MessageRefused(f"there is no method {name!r}{nearest(name, self._methods)}")
+            raise MessageRefused(f"{NO_METHOD} {name!r}{nearest(name, self._methods)}")
         return method
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stelae
+from stelae.storage.files.warm import WARM_ROWS_AT_ONCE
 
 KEYS: dict[str, tuple[dict[str, str], Callable[[int], dict[str, Any]]]] = {
     "text": ({"id": "string"}, lambda number: {"id": f"k{number:04d}é"}),
@@ -69,6 +70,23 @@ def compare_gets(table: stelae.Table, keys: list[dict[str, Any]], **how: Any) ->
 def keys_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of some rows, the last one among them."""
     return [{name: value for name, value in row.items() if name in ("id", "a", "b")} for row in rows][::9]
+
+
+def test_blocks_that_become_warm_piece_by_piece(db: stelae.Database) -> None:
+    table = db.create_table("t", key={"id": "string"}, groups=[stelae.columns("g", {"name": "string", "age": "int64"})])
+    expected = {f"k{number:05}": {"name": f"n{number}", "age": number} for number in range(3 * WARM_ROWS_AT_ONCE + 7)}
+    table.put_many([{"id": key} | values for key, values in expected.items()])
+    expected["k00300"]["age"] = -1
+    table.put({"id": "k00300", "age": -1})
+    table.compact()
+    keys = list(expected)
+    for at in range(200):
+        key = keys[at * 31 % len(keys)]
+        assert table.get(key) == {"id": key} | expected[key]
+        assert table.get(key, columns=["age"]) == {"id": key, "age": expected[key]["age"]}
+    assert [dict(row or {}) for row in table.get_many(keys)] == [{"id": key} | expected[key] for key in keys]
+    assert [dict(row) for row in table.scan(limit=500)] == [{"id": key} | expected[key] for key in keys[:500]]
+    assert table.get("k00300x") is None
 
 
 @pytest.mark.parametrize("kind", KEYS)

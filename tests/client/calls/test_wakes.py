@@ -53,7 +53,7 @@ def test_a_group_wakes_the_loop_once_and_each_gets_its_own() -> None:
         wakes: Wakes[int] = Wakes()
         for turn in (1, 2):
             futures: list[Future[int]] = [Future() for _ in range(9)]
-            waiting = [wakes.awaited(future, later()) for future in futures]
+            waiting = [wakes.watch(future, later()) for future in futures]
             settled(futures)
             assert not any(each.done() for each in waiting)
             found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
@@ -71,7 +71,7 @@ def test_results_of_another_thread_are_never_missed() -> None:
         total = 0
         for _ in range(300):
             futures: list[Future[int]] = [Future() for _ in range(4)]
-            waiting = [wakes.awaited(future, later()) for future in futures]
+            waiting = [wakes.watch(future, later()) for future in futures]
             done = loop.run_in_executor(None, lambda futures=futures: [future.set_result(1) for future in futures])  # type: ignore[misc]
             total += sum(await asyncio.wait_for(asyncio.gather(*waiting), 60))
             await done
@@ -84,7 +84,7 @@ def test_who_waits_no_longer_is_passed_over() -> None:
     async def play() -> int:
         wakes: Wakes[int] = Wakes()
         futures: list[Future[int]] = [Future() for _ in range(3)]
-        gone, failed, kept = [wakes.awaited(future, later()) for future in futures]
+        gone, failed, kept = [wakes.watch(future, later()) for future in futures]
         gone.cancel()
         failed.cancel()
         futures[0].set_result(1)
@@ -103,8 +103,8 @@ def test_a_loop_that_was_closed_is_not_waited_for_and_the_next_one_is() -> None:
     late: Future[int] = Future()
 
     async def leave() -> None:
-        wakes.awaited(early, later())
-        wakes.awaited(late, later())
+        wakes.watch(early, later())
+        wakes.watch(late, later())
         early.set_result(1)  # the call that this makes is never answered
 
     run(asyncio.new_event_loop(), leave())
@@ -112,7 +112,7 @@ def test_a_loop_that_was_closed_is_not_waited_for_and_the_next_one_is() -> None:
 
     async def stay() -> int:
         future: Future[int] = Future()
-        waiting = wakes.awaited(future, later())
+        waiting = wakes.watch(future, later())
         future.set_result(3)
         return await asyncio.wait_for(waiting, 60)
 
@@ -128,7 +128,7 @@ def test_what_does_not_come_in_time_is_unknown_and_the_rest_is_awaited() -> None
         futures: list[Future[int]] = [Future() for _ in range(5)]
         deadlines = [Deadline(clock, seconds) for seconds in (0.01, 0.02, 0.02, 0.03, 600)]
         clock.advance(0.02)
-        waiting = [wakes.awaited(*each) for each in zip(futures, deadlines, strict=True)]
+        waiting = [wakes.watch(*each) for each in zip(futures, deadlines, strict=True)]
         futures[1].set_result(1)
         for late in (waiting[0], waiting[2]):
             with pytest.raises(UnknownOutcome, match="may happen or not"):
@@ -150,7 +150,7 @@ def test_those_that_came_are_not_watched_any_more() -> None:
         wakes: Wakes[int] = Wakes()
         for _ in range(100):
             future: Future[int] = Future()
-            waiting = wakes.awaited(future, later())
+            waiting = wakes.watch(future, later())
             future.set_result(1)
             await waiting
         assert wakes._calls is not None

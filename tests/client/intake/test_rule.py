@@ -12,7 +12,7 @@ import pandas as pd
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from stelae.client.arguments.keys import row_maker
+from stelae.client.arguments.keys import row_maker, rows_of_keys
 from stelae.client.arguments.names import Names
 from stelae.client.intake.mutations import blocks_of, key_of
 from stelae.client.intake.rule import judged, judged_alone, judged_long
@@ -80,6 +80,27 @@ def test_keys(data: st.DataObject, schema: TableSchema) -> None:
         key = tuple(value for _, value in parts)
         for given_ in (key, key[0], dict(parts), list(key), key[1:]):
             assert _row_or_refusal(row_of, given_) == _row_or_refusal(partial(key_of, schema), given_)
+
+
+@settings(max_examples=examples(50))
+@given(st.data(), givens.schemas())
+def test_many_keys(data: st.DataObject, schema: TableSchema) -> None:
+    """Of many keys at once: the rows of each, or the refusal of the first that is refused."""
+    row_of, one = row_maker(schema), len(schema.key) == 1
+    for clean in (True, False):
+        values = st.tuples(*[givens.given_values(key.type, clean=clean) for key in schema.key])
+        keys: list[object] = [key[0] if one else key for key in data.draw(st.lists(values, max_size=4))]
+        lists: list[list[object]] = [keys, [*keys, b"k"], [b"k", b"a" * 100_000], []]
+        for given_ in lists:
+            rows = _rows_or_refusal(partial(rows_of_keys, schema, row_of), given_)
+            assert rows == _rows_or_refusal(lambda keys: [key_of(schema, key) for key in keys], given_)
+
+
+def _rows_or_refusal(way: Callable[[list[object]], list[Row]], keys: list[object]) -> list[Row] | str:
+    try:
+        return way(keys)
+    except InvalidArgument as error:
+        return str(error)
 
 
 def _row_or_refusal(way: Callable[[object], Row], key: object) -> Row | str:

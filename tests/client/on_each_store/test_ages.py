@@ -65,7 +65,7 @@ def test_a_row_is_what_it_was_in_an_event_loop_too(machine: Machine, db: stelae.
     plain.put({"k": "a", "v": 1, "w": 1})
     machine.pass_s(3_601)
     executor = ThreadExecutor(1, 10)
-    table = AsyncTable(AsyncSession(db.session, executor), plain.info)
+    table = AsyncTable(AsyncSession(db._session, executor), plain._info)
 
     async def read() -> tuple[stelae.Row | None, stelae.Row | None]:
         row = await table.get("a")

@@ -114,7 +114,7 @@ def test_a_conflict_that_does_not_end_is_raised(users: stelae.Table) -> None:
     users._session.patience = type(users._session.patience)(
         users._session.patience.clock, users._session.patience.rng, 0
     )
-    handle = stelae.Table(users._session, users.info)
+    handle = stelae.Table(users._session, users._info)
 
     def change(row: Row | None) -> dict[str, Any]:
         users.put({"id": "ann"})

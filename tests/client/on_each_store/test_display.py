@@ -79,11 +79,11 @@ class Silent:
 
 
 def test_what_is_shown_waits_for_nobody(db: stelae.Database, filled: stelae.Table) -> None:
-    answering = db.session.backend
+    answering = db._session.backend
     silent: Any = Silent()
-    db.session.backend = silent
+    db._session.backend = silent
     shown = [repr(filled), filled._repr_html_(), repr(db), db._repr_html_()]
-    db.session.backend = answering
+    db._session.backend = answering
     assert [name for name, _ in silent.asked] == ["info", "info", "names", "names"], "each is asked once"
     assert all(deadline is not None and deadline.seconds <= 1 for _, deadline in silent.asked)
     assert "tablets" not in shown[0]

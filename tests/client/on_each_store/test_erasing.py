@@ -68,7 +68,7 @@ def split(_: stelae.Database, table: stelae.Table) -> None:
 
 
 def join(db: stelae.Database, _: stelae.Table) -> None:
-    backend: Any = db.session.backend
+    backend: Any = db._session.backend
     backend.join(backend.find("t").id, b"m")
 
 
@@ -134,14 +134,14 @@ def test_who_still_has_it_is_named(place: Place) -> None:
         table = make_table(db)
         table.put(ROW)
         with db.snapshot() as snapshot:
-            hold = db.session.backend.hold(db.session.backend.find("t").id)
+            hold = db._session.backend.hold(db._session.backend.find("t").id)
             table.erase("a")
             kept = table.compact(erase_now=True)
             assert len(kept) == 2
             assert kept[0].startswith("the snapshot of 20")
             assert hold.ticket in kept[1]
             assert table.get("a", at=snapshot) == ROW | {"n": None}
-        db.session.backend.release(hold.ticket)
+        db._session.backend.release(hold.ticket)
         assert table.compact(erase_now=True) == ()
         assert files_with_secrets(place.files) == []
 
@@ -153,7 +153,7 @@ def test_files_that_others_are_merging_are_waited_for(place: Place, monkeypatch:
         table.flush()
         table.erase("a")
         table.flush()
-        backend: Any = db.session.backend
+        backend: Any = db._session.backend
         info = backend.find("t")
         ticket = backend.begin_compaction(info.id)
         assert ticket.works
@@ -181,7 +181,7 @@ def test_a_job_that_erases_leaves_nothing_either(place: Place) -> None:
         put_many(db, table)
         table.put(ROW)
         table.put(NEW)
-        backend: Any = db.session.backend
+        backend: Any = db._session.backend
         ticket = backend.begin_compaction(backend.find("t").id, full=False, erase_now=True)
         assert ticket.kept_by == ()
         assert ticket.works

@@ -51,7 +51,7 @@ class RungByHand:
 @pytest.fixture
 def alarms(db: stelae.Database) -> RungByHand:
     found = RungByHand()
-    db.session.alarms = found
+    db._session.alarms = found
     return found
 
 
@@ -385,7 +385,7 @@ def test_a_batch_that_ended_does_not_warn(users: stelae.Table) -> None:
 
 def test_alarms_end_with_the_database(place: Place) -> None:
     db = place.open()
-    found = db.session.alarms = RungByHand()
+    found = db._session.alarms = RungByHand()
     db.close()
     assert found.is_closed
 
@@ -403,7 +403,7 @@ def test_a_handle_is_not_pickled_and_says_what_to_do(db: stelae.Database, users:
 
 def test_what_describes_a_table_is_pickled(db: stelae.Database, users: stelae.Table) -> None:
     users.put({"id": "ann"})
-    for said in (users.schema, users.info, users.stats(), users.tablets(), db.describe("users"), db.zones()):
+    for said in (users.schema, users._info, users.stats(), users.tablets(), db.describe("users"), db.zones()):
         assert pickle.loads(pickle.dumps(said)) == said
     schema = pickle.loads(pickle.dumps(users.schema))
     assert schema.codec.encode(("ann",)) == users.schema.codec.encode(("ann",))

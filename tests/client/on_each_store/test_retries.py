@@ -103,9 +103,9 @@ def test_at_the_deadline_users_are_told_what_they_know(
 ) -> None:
     """Where tablets are, and at which schema, is between clients and servers."""
     # Over a connection nothing can be asked at all in no time.
-    timeout_s = 0 if db.session.backend.is_local else 0.5
+    timeout_s = 0 if db._session.backend.is_local else 0.5
     failing = put_before(db)
-    db.session.patience = replace(db.session.patience, timeout_s=timeout_s)
+    db._session.patience = replace(db._session.patience, timeout_s=timeout_s)
     calls: dict[str, Callable[[], Any]] = {
         "newest": lambda: users.get("ann"),
         "write": lambda: users.put({"id": "ann"}),
@@ -205,7 +205,7 @@ def test_writes_that_may_have_happened_are_repeated_only_if_the_store_knows_them
 
 def test_without_patience_the_first_error_is_the_last(db: stelae.Database) -> None:
     table = db.create_table("t", {"id": "string"}, [stelae.cells("c")])
-    db.session.patience = replace(db.session.patience, timeout_s=0.0)
+    db._session.patience = replace(db._session.patience, timeout_s=0.0)
     failing = put_before(db)
     failing.plans["newest"] = [stelae.Unavailable("away")] * 3
     with pytest.raises(stelae.Unavailable):
@@ -218,7 +218,7 @@ def test_who_waits_is_told_of_the_end(db: stelae.Database, users: stelae.Table) 
     close = failing.behind.close
 
     def closing(*_: object, **__: object) -> None:
-        db.session._ended.set()
+        db._session._ended.set()
         raise stelae.Unavailable("away")
 
     failing.newest = closing  # type: ignore[attr-defined]

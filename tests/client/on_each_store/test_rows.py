@@ -315,7 +315,7 @@ def test_the_txn_of_a_row_is_of_the_read_itself(db: stelae.Database, reads: str)
     (row,) = table.get_many(["a"]) if reads == "get_many" else [table.get("a", ["v"] if reads == "columns" else None)]
     assert row == {"id": "a", "v": 1 if reads == "aged" else 2}
     assert table.get("a", at=row.txn) == row
-    db.session.backend = failing.behind
+    db._session.backend = failing.behind
     if reads != "aged":
         table.put({"id": "a", "v": 3}, if_unchanged_since=row.txn)
 

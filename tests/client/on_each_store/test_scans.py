@@ -98,7 +98,7 @@ def test_an_expression_is_neither_true_nor_false(users: stelae.Table) -> None:
 
 
 def test_conditions_on_the_key_narrow_the_rows(users: stelae.Table) -> None:
-    view = TableView(users.info)
+    view = TableView(users._info)
     for where, bounds in (
         (stelae.col("id") == "b", {}),
         ((stelae.col("id") >= "b") & (stelae.col("id") <= "b"), {}),

@@ -34,8 +34,8 @@ class FailingBackend:
 
 def put_before(database: stelae.Database) -> FailingBackend:
     """From now on, the database asks this backend."""
-    failing: Any = FailingBackend(database.session.backend)
-    take_place(database.session, failing)
+    failing: Any = FailingBackend(database._session.backend)
+    take_place(database._session, failing)
     found: FailingBackend = failing
     return found
 

@@ -42,7 +42,8 @@ def receive(line: SilentLine, wait_s: float, *moved: bool) -> tuple[Frame, int]:
     """What comes, and how often somebody was asked whether it has moved."""
     said = list(moved)
 
-    def has_moved(deadline: Deadline) -> bool:
+    def has_moved(peer: str, deadline: Deadline) -> bool:
+        assert peer == SilentLine.peer
         assert deadline.left_s <= 2.0
         return said.pop(0)
 
@@ -60,7 +61,7 @@ def test_who_is_slow_and_has_not_moved_is_waited_for() -> None:
 
 def test_who_has_moved_is_not_waited_for_and_its_connection_is_not_used_again() -> None:
     line = SilentLine(answers_at=None)
-    with pytest.raises(ConnectionLost, match="shard a/0: it is silent, and another has its rows by now"):
+    with pytest.raises(ConnectionLost, match="shard a/0: it is silent, and another has its place by now"):
         receive(line, 30.0, False, True)
     assert line.waits == [2.0, 2.0]
     assert line.is_broken

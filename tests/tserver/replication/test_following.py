@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.format.log.copies import ReplicaKept, copy_record
 from stelae.format.log.records import LogRecord
 from stelae.model.errors import DiskFull, StelaeError
-from stelae.model.ids import Epoch, TableId
+from stelae.model.ids import Epoch, TableId, TabletId
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
 from stelae.storage.replicas.replica import NOWHERE, Replica
+from stelae.storage.tablet.config import decode_config, encode_config
 from stelae.tserver.replication.following import Following
 from tests.storage import engine as world
 from tests.storage.replicas.records import SCHEMA, TABLET, block, config, config_bytes, image
@@ -133,3 +135,47 @@ def test_a_replica_that_could_not_be_written_down_anew_keeps_its_log(follower: F
     engine.restart("crash")
     assert TABLET in engine.shard.replicas
     assert image(follower.replica) == before
+
+
+def test_what_others_have_committed_and_this_disk_refuses_is_taken_again_with_all_that_came_along(
+    follower: Follower,
+) -> None:
+    """One tablet is being brought up to date, so its leader has committed more than is here; another is a full member.
+    The disk refuses what both were sent together."""
+    other = TabletId(TABLET + 1)
+    config = encode_config(msgspec.structs.replace(decode_config(config_bytes(), "here"), tablet=other))
+    follower.following.host(world.TABLE, other, 0, ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config, ()))
+
+    def of_other(index: int) -> LogRecord:
+        return block(1, index)._replace(tablet=other)
+
+    def append(prev: int, committed: int, mine: list[LogRecord], others: list[LogRecord]) -> tuple[AppendAnswer, ...]:
+        parts = [AppendPart(each, world.TABLE, 1, (min(prev, 1), prev), committed) for each in (TABLET, other)]
+        return follower.following.append(parts, [[copy_record(record) for record in some] for some in (mine, others)])
+
+    assert append(0, 0, [block(1, 1)], [of_other(1)]) == (AppendAnswer(1), AppendAnswer(1))
+    follower.engine.disk.fail("sync", DiskFull)
+    with pytest.raises(DiskFull):
+        append(1, 3, [block(1, 2), block(1, 3)], [of_other(2)])
+    replicas = follower.engine.shard.replicas
+    assert [(each.last.index, each.is_unwritten) for each in (replicas[TABLET], replicas[other])] == [(1, True)] * 2
+    assert all(each.committed <= 1 for each in replicas.values())
+    assert append(1, 3, [block(1, 2), block(1, 3)], [of_other(2)]) == (AppendAnswer(3), AppendAnswer(2))
+    assert replicas[TABLET].committed == 3
+    follower.crash()
+    replicas = follower.engine.shard.replicas
+    assert replicas[TABLET].tail == [block(1, 1), block(1, 2), block(1, 3)]
+    assert replicas[other].tail == [of_other(1), of_other(2)]
+
+
+def test_a_config_that_this_disk_refuses_does_not_count_here_though_others_have_committed_it(
+    follower: Follower,
+) -> None:
+    """What counts lets records go, which could not be taken back."""
+    assert follower.append(1, (0, 0), block(1, 1)) == AppendAnswer(1)
+    follower.engine.disk.fail("sync", DiskFull)
+    with pytest.raises(DiskFull):
+        follower.append(1, (1, 1), config(1, 2, stable=1), committed=2)
+    assert (follower.replica.begin, follower.replica.tail) == (NOWHERE, [block(1, 1)])
+    assert follower.append(1, (1, 1), config(1, 2, stable=1), committed=2) == AppendAnswer(2)
+    assert follower.replica.begin == (1, 1)

@@ -15,7 +15,7 @@ import pytest
 from stelae.catalog.value import CatalogVersion
 from stelae.format.log.copies import ReplicaKept, copy_record
 from stelae.master.cluster import OPERATIONS as MASTER_ALL
-from stelae.model.ids import Epoch, Index, Row, TableId, TabletId, Txn
+from stelae.model.ids import Epoch, GroupId, Index, Row, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.registry import control as c
@@ -57,7 +57,7 @@ from tests.client.samples import EVERYTHING
 from tests.effort import HANG_S, tries
 from tests.format.logs import log_record
 from tests.tserver.serving.doors import TOKEN, DoorWorld, door_world, greet
-from tests.tserver.serving.test_hostile import LAST, SAMPLES, TABLE, answers, check_faults, converse, numbered
+from tests.tserver.serving.test_hostile import FILE, LAST, SAMPLES, TABLE, answers, check_faults, converse, numbered
 from tests.wire.samples import mutated
 
 CONTROL = {
@@ -115,7 +115,10 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
     "locate": [ops.LOCATE.ask(TABLE)],
     "overview": [OVERVIEW.ask()],
-    "change": [CHANGE.ask(request, (), CATALOG) for request in CHANGE_REQUESTS],
+    "change": [
+        CHANGE.ask(CHANGE_REQUESTS[0], (LoadedFile(GroupId(1), FILE), LoadedFile(GroupId(2), FILE)), CATALOG),
+        *(CHANGE.ask(request, (), CATALOG) for request in CHANGE_REQUESTS[1:]),
+    ],
     "append": [APPEND.ask("a", (), ()), APPEND.ask("a", (PART, PART), ((COPY, COPY), ()))],
     "host": [HOST.ask("a", TABLE, TABLET, 2, KEPT)],
     "replica_images": [REPLICA_IMAGES.ask("a", [TABLET])],
@@ -284,6 +287,7 @@ def test_every_operation_is_tried() -> None:
     assert {type(request) for request in REQUESTS} == set(c.ControlRequest.__args__)
     for name, samples in CONTROL_SAMPLES.items():
         assert {type(message) for message, _ in samples} == {CONTROL[name].message}
+    assert any(body for _, body in CONTROL_SAMPLES["change"])
 
 
 def test_as_they_are_those_between_servers_are_answered(world: DoorWorld) -> None:

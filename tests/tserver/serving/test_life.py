@@ -394,6 +394,30 @@ def test_more_requests_than_jobs_wait_their_turn(tmp_path: Path) -> None:
         assert [each.result() for each in flushes] == [None] * 5
 
 
+def test_requests_of_a_kind_that_waits_for_ever_keep_no_other_kind_waiting(tmp_path: Path) -> None:
+    limits = ServiceLimits(jobs_max=1, upkeep_max=1, kind_max=2)
+    go, made = Event(), table_info(USERS)
+
+    def wait(*_: Any) -> Any:
+        go.wait()
+        return None
+
+    answers = {"drop": wait, "flush": wait, "renew": wait, "create": made, "now": Txn(4)}
+    backend = FakeBackend({TABLE: made}, answers)
+    with served(tmp_path, backend, limits) as world, ThreadPoolExecutor(15) as pool:
+        remote = world.attach()
+        drops = [pool.submit(remote.drop, f"t{n}") for n in range(5)]
+        others = [pool.submit(remote.flush, TABLE), pool.submit(remote.renew, "a ticket")]
+        try:
+            until(lambda: len(backend.calls) >= 4, world.loop)
+            assert ASKED["create"](remote, None).table == made.table
+            assert remote.now() == 4
+            assert len([call for call in backend.calls if call[0] == "drop"]) == 2
+        finally:
+            go.set()
+        assert [each.result() for each in (*drops, *others)] == [None] * 7
+
+
 def test_a_busy_executor_is_waited_for(tmp_path: Path) -> None:
     go = Event()
     with served(tmp_path, FakeBackend(answers={"now": Txn(4)})) as world:

@@ -122,7 +122,7 @@ class _Stream:
         )
         endpoint, call = await cluster.stream(api.WATCH)
         stream = cls(cluster, endpoint, call)
-        await stream._guarded(call.write(api.message("WatchRequest")(create_request=create)))
+        await stream._carry_out(call.write(api.message("WatchRequest")(create_request=create)))
         await stream._answer()
         return stream
 
@@ -135,15 +135,15 @@ class _Stream:
         return whole
 
     async def _answer(self) -> Any:
-        answer = await self._guarded(self._call.read())
+        answer = await self._carry_out(self._call.read())
         if answer is api.grpc_module().aio.EOF:
-            self._lost("CANCELLED", "the stream ended")
+            self._end_with("CANCELLED", "the stream ended")
         if answer.canceled and not answer.compact_revision:
             denied = "permission denied" in answer.cancel_reason
-            self._lost("PERMISSION_DENIED" if denied else "UNAVAILABLE", answer.cancel_reason)
+            self._end_with("PERMISSION_DENIED" if denied else "UNAVAILABLE", answer.cancel_reason)
         return answer
 
-    async def _guarded(self, step: Any) -> Any:
+    async def _carry_out(self, step: Any) -> Any:
         """A step of the call, or CallFailed if the stream is lost or closed: gRPC itself may never end a step of a
         call that was cancelled while it began, and cancels the reader of one that broke."""
         aio = api.grpc_module().aio
@@ -152,16 +152,16 @@ class _Stream:
         try:
             await asyncio.wait([task, self._cluster.closing()], return_when=asyncio.FIRST_COMPLETED)
             if not task.done() or task.cancelled():
-                self._lost("CANCELLED", "the stream was cancelled")
+                self._end_with("CANCELLED", "the stream was cancelled")
             return task.result()
         except aio.AioRpcError as error:
-            self._lost(error.code().name, error.details() or "")
+            self._end_with(error.code().name, error.details() or "")
         except (aio.UsageError, asyncio.InvalidStateError) as error:
-            self._lost("UNAVAILABLE", str(error))
+            self._end_with("UNAVAILABLE", str(error))
         finally:
             task.cancel()
 
-    def _lost(self, code: str, details: str) -> NoReturn:
+    def _end_with(self, code: str, details: str) -> NoReturn:
         self._call.cancel()
         failure = failure_of(code, details, self._endpoint)
         if failure.fate is not Fate.STALE_TOKEN:

@@ -3,9 +3,12 @@
 A name becomes durable with the file's first `sync`, which syncs the directory too. `truncate` and `delete` sync even
 when there is nothing left to cut or to remove, because a process may have died between such a change and its sync.
 
-Room for small appends is taken ahead: a sync that changes neither the size of a file nor where its blocks lie takes
-about half the time of one that does, since the file system has nothing to say about it in its own journal (decision
-9). Until the file is closed, zeros stand behind the last byte; `read` and `list` do not show them.
+Room is taken ahead: a sync that changes neither the size of a file nor where its blocks lie takes about half the time
+of one that does, since the file system has nothing to say about it in its own journal (decision 9). Until the file is
+closed, zeros stand behind the last byte; `read` and `list` do not show them. Ahead of small appends zeros are also
+written: the first write into a block that was only taken is news for that journal, too (decision 49).
+
+Of a large append, what is in the page cache is sent to the disk while the rest is copied there (decision 49).
 """
 
 from __future__ import annotations
@@ -34,8 +37,12 @@ from stelae.ports.logfiles import LogFileInfo
 from stelae.ports.names import check_log_name
 
 _AHEAD_BYTES = 4 * 2**20
-_LARGE_BYTES = _AHEAD_BYTES // 8
-"""What appends so much at once gains nothing from room taken ahead."""
+_LARGE_BYTES = 2 * 2**20
+_SMALL_BYTES = 16 * 2**10
+_ZEROS = bytes(128 * 2**10)
+"""Written ahead of appends of up to _SMALL_BYTES."""
+_PIECE_BYTES = 2**20
+"""Of more than _LARGE_BYTES, so many at a time are copied and sent to the disk."""
 
 
 class LocalLogFile:
@@ -50,7 +57,10 @@ class LocalLogFile:
         self._directory = directory
         self._size_bytes = 0
         self._taken_bytes = 0
+        self._zeros_end = 0
+        """Up to here the blocks that are ahead have been written."""
         self._takes_ahead = hasattr(os, "posix_fallocate")
+        self._sends_ahead = hasattr(os, "posix_fadvise")
         self._name_durable = False
         # Closing must not cut off what is being appended, nor let another file have the descriptor that is synced.
         self._lock = Lock()
@@ -73,11 +83,14 @@ class LocalLogFile:
             offset = self._size_bytes
             parts = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
             more_bytes = len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])
-            if self._takes_ahead and offset + more_bytes > self._taken_bytes and more_bytes < _LARGE_BYTES:
-                self._take_ahead(fd)
+            if self._takes_ahead and offset + more_bytes > self._zeros_end:
+                self._prepare(fd, more_bytes)
             try:
                 for part in parts:
-                    self._write(fd, part)
+                    if len(part) <= _LARGE_BYTES:
+                        self._write(fd, part)
+                    else:
+                        self._write_large(fd, memoryview(part))
             except OSError as error:
                 raise stelae_error(error, self._name) from error
             return offset
@@ -91,12 +104,41 @@ class LocalLogFile:
             written = os.pwrite(fd, part, self._size_bytes)
             self._size_bytes += written
 
-    def _take_ahead(self, fd: int) -> None:
+    def _write_large(self, fd: int, part: memoryview) -> None:
+        """In pieces that end where those of the file do. The system begins to write out a piece that is said not to be
+        needed any more, so the disk works while the next one is copied."""
+        while part:
+            begin = self._size_bytes
+            length = _PIECE_BYTES - begin % _PIECE_BYTES
+            self._write(fd, part[:length])
+            part = part[length:]
+            if self._sends_ahead:
+                try:
+                    os.posix_fadvise(fd, begin, self._size_bytes - begin, os.POSIX_FADV_DONTNEED)
+                except OSError:
+                    self._sends_ahead = False  # advice only: the sync writes it all the same
+
+    def _prepare(self, fd: int, more_bytes: int) -> None:
+        """Room for these bytes; and if they are few, zeros where they and the next ones will stand."""
+        begin = self._size_bytes
+        if begin + more_bytes > self._taken_bytes:
+            self._take_ahead(fd, more_bytes)
+        room_bytes = self._taken_bytes - begin
+        if self._takes_ahead and more_bytes <= _SMALL_BYTES:
+            with suppress(OSError):  # then the next small append tries again
+                self._zeros_end = begin + os.pwrite(fd, _ZEROS[:room_bytes], begin)
+
+    def _take_ahead(self, fd: int, more_bytes: int) -> None:
+        """For these bytes, and some of those that follow."""
+        room_bytes = -(-more_bytes // _AHEAD_BYTES) * _AHEAD_BYTES
         try:
-            os.posix_fallocate(fd, self._size_bytes, _AHEAD_BYTES)
-            self._taken_bytes = self._size_bytes + _AHEAD_BYTES
+            os.posix_fallocate(fd, self._size_bytes, room_bytes)
+            self._taken_bytes = self._size_bytes + room_bytes
         except OSError:
-            self._takes_ahead = False  # not on this file system, or the disk is nearly full
+            # Not on this file system, or the disk is nearly full: then what was taken of it is given back.
+            self._takes_ahead = False
+            with suppress(OSError):
+                os.ftruncate(fd, max(self._size_bytes, self._taken_bytes))
 
     def sync(self) -> None:
         with self._lock:

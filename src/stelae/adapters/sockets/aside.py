@@ -28,7 +28,7 @@ class AsideWriter:
         self._fd = _NONE
 
     def begin(self, fd: int) -> None:
-        """From here on threads may write."""
+        """Take the connection's file descriptor: from here on threads may write."""
         self._fd = fd
 
     def end(self) -> None:

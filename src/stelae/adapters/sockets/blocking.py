@@ -211,7 +211,7 @@ class BlockingStream:
             self._take_end()
 
     def _take_end(self) -> None:
-        """The peer says nothing more."""
+        """Note that the peer has hung up: in order, or in the midst of a frame."""
         is_cut = self._decoder.pending_bytes
         if is_cut or (self._tls is not None and not self._tls.is_over):
             where = " inside a frame" if is_cut else ""
@@ -231,7 +231,7 @@ class BlockingStream:
             raise TimeoutError
 
     def _left_ms(self) -> float | None:
-        """TimeoutError if nothing is left."""
+        """The milliseconds until the call's time is up, None without end; TimeoutError if it is."""
         if self._until_s is None:
             return None
         left_s = self._until_s - time.monotonic()

@@ -40,7 +40,7 @@ class StreamListener:
         return self._address
 
     def start(self, made: Callable[[], StreamConnection]) -> None:
-        """Let connections in, each a new one of `made`, which tells `arrived`."""
+        """Let connections in, each a new one of `made`, which calls `take_in`."""
         self._made = made
         self._bound.listen(BACKLOG)
         self._go_on()
@@ -71,7 +71,7 @@ class StreamListener:
     def free(self) -> None:
         """Give back what stood for the address."""
 
-    def arrived(self, connection: StreamConnection) -> None:
+    def take_in(self, connection: StreamConnection) -> None:
         if self._is_closed:
             connection.drop()
         else:
@@ -91,10 +91,10 @@ class StreamListener:
             opened.setblocking(False)
             task = self._loop.create_task(self._loop.connect_accepted_socket(self._made, opened))
             self._coming.add(task)
-            task.add_done_callback(self._came)
+            task.add_done_callback(self._note_accepted)
         self._stop()
 
-    def _came(self, task: asyncio.Task[Any]) -> None:
+    def _note_accepted(self, task: asyncio.Task[Any]) -> None:
         self._coming.discard(task)
         if task.cancelled() or task.exception() is not None:
             self._go_on()  # it takes no place among those that wait

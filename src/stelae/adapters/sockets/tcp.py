@@ -106,7 +106,7 @@ class TcpTransport:
             async with asyncio.timeout(CONNECT_S):
                 opened = await _open(host, port)
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: self._made(address, host, None), sock=opened
+                    lambda: self._make_connection(address, host, None), sock=opened
                 )
                 await connection.agree()
         except BaseException as error:
@@ -122,17 +122,17 @@ class TcpTransport:
             raise InvalidArgument(f"{address}: TLS: a server needs a certificate and its key")
         listener = StreamListener(*await bind_tcp(address))
         try:
-            listener.start(lambda: self._made(listener.address, None, listener))
+            listener.start(lambda: self._make_connection(listener.address, None, listener))
         except OSError as error:
             await listener.close()
             raise listen_error(error, address) from error
         return listener
 
-    def _made(self, place: str, host: str | None, listener: StreamListener | None) -> TcpConnection:
+    def _make_connection(self, place: str, host: str | None, listener: StreamListener | None) -> TcpConnection:
         """A connection to `host`, or one that came in."""
         context = self._server_tls if host is None else self._client_tls
         tls = None if context is None else TlsSession(context, host, self._opened)
-        arrived = None if listener is None else listener.arrived
+        arrived = None if listener is None else listener.take_in
         connection = TcpConnection(place, self._buffer, self._limits, tls, arrived)
         self._connections.add(connection)
         if self._looking is None:

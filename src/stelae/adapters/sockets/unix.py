@@ -100,7 +100,7 @@ class UnixTransport:
                 os.close(lock_fd)
                 raise
             listener = UnixListener(bound, path, lock_fd)
-        listener.start(lambda: UnixConnection(path, self._buffer, self._limits, arrived=listener.arrived))
+        listener.start(lambda: UnixConnection(path, self._buffer, self._limits, arrived=listener.take_in))
         return listener
 
 

@@ -171,7 +171,7 @@ def begin_writing(connection: sqlite3.Connection, path: str) -> None:
 
 
 def commit(connection: sqlite3.Connection, path: str) -> None:
-    """Durably. UnknownOutcome if that failed half-way."""
+    """Commit to the disk. UnknownOutcome if it is not known whether that was done."""
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as error:

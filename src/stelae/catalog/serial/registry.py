@@ -111,11 +111,8 @@ class SerializerRegistry:
     def serializers(self) -> tuple[Serializer, ...]:
         return tuple(serializer for versions in self._readers.values() for serializer in versions.values())
 
-    def writes(self, kind: type) -> bool:
-        return kind in self._writers
-
     def encode(self, value: object) -> bytes:
-        """With the protocol version in front."""
+        """The bytes of a value, with the protocol version in front."""
         return _HEADER.pack(PROTOCOL_VERSION) + self.encode_part(value)
 
     def encode_part(self, value: object) -> bytes:

@@ -43,7 +43,13 @@ def bring_up(
         int | None,
         typer.Option("--shards", help="Of each node, each a process of its own: 1 for a new cluster."),
     ] = None,
-    replicas: Annotated[int, typer.Option("--replicas", help="Of each row: one, in this release.")] = 1,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            help="Of each row, on as many nodes: what the default zone says of new tables. 1 for a new cluster.",
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option("--port", help="Where the first master serves: 7100 for a new cluster; 0: one that is free."),
@@ -83,6 +89,7 @@ def bring_up(
     masters and nodes; more shards of a node are for one that does not run.
 
         stelae up --dir cluster --masters 2 --nodes 3 --shards 2 --metastore etcd --detach
+        stelae up --dir cluster --masters 2 --nodes 3 --shards 2 --replicas 3
         stelae up --dir cluster --store s3://bucket/cluster
         stelae up --dir cluster --status --json     what runs, for programs
     """

@@ -55,10 +55,10 @@ def make_fleet(db: Database, rows: int, tablets: int) -> Table:
 
 
 def fleet_frame(spark: Any, rows: int) -> Any:
-    """As a frame of Spark's."""
+    """The devices as a frame of Spark's."""
 
     def part(seed: int) -> str:
-        """Evenly from 0 to 1."""
+        """SQL for a number from 0 to 1, drawn evenly by a device's name."""
         return f"(pmod(xxhash64(id, {seed}), 1000000) / 1e6)"
 
     def one_of(values: tuple[str, ...], seed: int) -> str:
@@ -78,7 +78,7 @@ def fleet_frame(spark: Any, rows: int) -> Any:
 
 
 def fleet_batch(first: int, count: int) -> pa.Table:
-    """As an Arrow table."""
+    """The devices from one number on, as an Arrow table."""
     numbers = np.arange(first, first + count, dtype=np.int64)
 
     def mixed(step: int, below: int) -> Any:

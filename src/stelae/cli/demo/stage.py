@@ -134,7 +134,7 @@ class DemoStage:
 
             yield told
 
-    def timed(self, jobs: Sequence[Callable[[], Any]]) -> list[float]:
+    def measure(self, jobs: Sequence[Callable[[], Any]]) -> list[float]:
         """How long each took, in seconds."""
         took = []
         for job in jobs:

@@ -43,12 +43,12 @@ def put_fleet(stage: DemoStage) -> None:
 def single_rows(stage: DemoStage) -> None:
     fleet = stage.fleet
     news = [{"device": f"new-{n:04d}", "city": "Cork", "status": "ok"} for n in range(_PUTS)]
-    took = stage.timed([lambda row=row: fleet.put(row) for row in news])  # type: ignore[misc]
+    took = stage.measure([lambda row=row: fleet.put(row) for row in news])  # type: ignore[misc]
     stage.say(f"put of one row, durable when it returns: {halves_and_worst(took)}")
     stage.figure("put of one row, durable", halves_and_worst(took), "p99 of putting one row, durable")
     keys = [device(n * 7_919 % stage.rows) for n in range(_GETS)]
     found: list[stelae.Row | None] = []
-    took = stage.timed([lambda key=key: found.append(fleet.get(key)) for key in keys])  # type: ignore[misc]
+    took = stage.measure([lambda key=key: found.append(fleet.get(key)) for key in keys])  # type: ignore[misc]
     if [row["device"] if row else None for row in found] != keys:
         raise Corruption("a row was not found as it was written", FLEET)
     stage.say(f"get of one row: {halves_and_worst(took)}")
@@ -212,7 +212,7 @@ def read_a_file(stage: DemoStage, duckdb: Any) -> None:
 
 
 def check_all(stage: DemoStage) -> None:
-    report = stage.db.session.backend.check()
+    report = stage.db.check()
     if report.problems:
         raise Corruption("; ".join(f"{each.where}: {each.words}" for each in report.problems), str(stage.store))
     counts = ", ".join(counted(count, what.removesuffix("s"), what) for what, count in report.counts.items())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stelae.cli.jobs.starting import JOBS_PANEL, MasterOption, start_spark
+from stelae.cli.looks import Looks
 from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption
 from stelae.cli.screens import (
@@ -68,7 +69,7 @@ def _job(
 ) -> Iterator[tuple[Any, stelae.Database, Progress]]:
     """The store, a session, and whom to tell how it goes. `table`: which the job is on, if it can be done without
     Spark; a small one is, and there is no session, unless one is asked for."""
-    with place.opened(make=make) as database:
+    with place.open(make=make) as database:
         is_small = table is not None and master is None and _size_bytes(database, table) <= WITHOUT_SPARK_BYTES_MAX
         spark = None if is_small else start_spark(master)
         with progress_bar(what) as bar:
@@ -355,6 +356,8 @@ def show_stats(
     moment = typed_at(at)
     if plot is not None:
         check_plot(plot)
+    with place.open(read_only=True) as database:
+        Looks(database).check_whole(name)
     with _job(place, master, "counting", table=name) as (spark, database, progress):
         result = stats(spark, database, name, at=moment, progress=progress)
     if plot is not None:

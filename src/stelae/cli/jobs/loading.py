@@ -89,7 +89,7 @@ def load_files(
     types = None if schema is None else _types(schema)
     if not create and (key is not None or tablets is not None):
         raise InvalidArgument("--key and --tablets are for a table that is made: say --create")
-    with place.opened(make=create) as database:
+    with place.open(make=create) as database:
         known = _known(database, table, create=create, key=key)
         spark = start_spark(master)
         from stelae.spark.loading.inputs import frame_of_files

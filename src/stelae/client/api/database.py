@@ -350,11 +350,6 @@ class Database(OfThisProcess):
     # -- its end
 
     @property
-    def session(self) -> Session:
-        """What this object and its tables share."""
-        return self._session
-
-    @property
     def path(self) -> str:
         """Where the store is."""
         return self._session.place

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stelae.model.errors import StelaeError
+from stelae.model.public import public
 from stelae.model.purge import print_duration
 from stelae.model.schema import WILDCARD, ColumnsGroup, Group, TableSchema
 from stelae.model.words import counted
@@ -35,6 +36,7 @@ def glance(session: Session, look: Callable[[Backend, Deadline], T]) -> T | None
         return None
 
 
+@public("Description")
 class Description(dict[str, Any]):
     """A dict of everything there is to know about a table; it prints as a short text."""
 

@@ -49,7 +49,7 @@ class Table(OfThisProcess):
         self._rows = Rows(self._known)
 
     @property
-    def info(self) -> TableInfo:
+    def _info(self) -> TableInfo:
         """The table as the catalog had it when this handle last looked."""
         return self._known.view.info
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import index
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from stelae.client.intake.mutations import key_of
 from stelae.model.errors import InvalidArgument
@@ -50,6 +50,17 @@ def row_maker(schema: TableSchema) -> RowMaker:
             return _int_maker(schema)
         case _:
             return lambda key: key_of(schema, key)
+
+
+def rows_of_keys(schema: TableSchema, row_of: RowMaker, keys: Sequence[object]) -> list[Row]:
+    """The rows of many keys. `row_of`: the schema's `row_maker`, which is asked for each where they are not all short
+    bytes of a binary key."""
+    is_own_row = len(schema.key) == 1 and not schema.hashed and isinstance(schema.key[0].type, Binary)
+    if is_own_row and set(map(type, keys)) == {bytes}:
+        rows = cast(list[Row], list(keys))
+        if max(map(len, rows)) <= _SHORT_TEXT_MAX:
+            return rows
+    return [row_of(key) for key in keys]
 
 
 def _text_maker(schema: TableSchema) -> RowMaker:

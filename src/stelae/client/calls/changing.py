@@ -24,7 +24,7 @@ def written_columns(schema: TableSchema, change: Iterable[str]) -> Selectors:
 
 
 def _places(schema: TableSchema, change: Iterable[str]) -> Iterator[ColumnSelector | None]:
-    """None for key columns."""
+    """Which columns and cells each name stands for; None for a column of the key, which no put changes."""
     names = Names(schema)
     for name in change:
         match names.meaning(name):

@@ -113,7 +113,7 @@ class Numbering:
         return [replace(block, once=Once(client, sequence_of(calls, at))) for at, block in enumerate(blocks)]
 
     def note_done(self) -> None:
-        """The step was answered."""
+        """The store has answered the write: nothing is in doubt any more."""
         self._doubt = None
 
     def judge(self, step: Write, error: StelaeError) -> StelaeError:

@@ -173,7 +173,7 @@ class WriteOrder:
         return not any(turn.overlaps(table, span) for turn in self._of_ranges)
 
     def take(self, table: TableId, span: Span) -> Turn:
-        """The next turn for these rows."""
+        """A new turn for these rows: it begins when all turns before it that share a row have ended."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop

@@ -148,7 +148,7 @@ class _HeldTurn:
         return turn
 
     def leave(self) -> None:
-        """The write is over."""
+        """The write is over: end the turn, if whoever waited for it is gone and has left that to the write."""
         if self.is_left:
             self.is_left = False
             self.end()

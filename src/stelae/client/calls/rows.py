@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from stelae.client.api.rows import Row as FoundRow
 from stelae.client.api.rows import Version as FoundVersion
-from stelae.client.arguments.keys import txn_of
+from stelae.client.arguments.keys import rows_of_keys, txn_of
 from stelae.client.calls.changing import put_after, written_columns
 from stelae.client.calls.having import rows_having
 from stelae.client.calls.remainders import Written, write_blocks
@@ -332,7 +332,7 @@ def _newest_many(
 
 
 def _shape_and_rows(view: TableView, columns: Any, keys: Sequence[object]) -> tuple[RowShape, list[Row]]:
-    return view.shape(columns), [view.row_of(key) for key in keys]
+    return view.shape(columns), rows_of_keys(view.schema, view.row_of, keys)
 
 
 def _being_altered(view: TableView) -> Unavailable:

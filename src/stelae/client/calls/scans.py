@@ -257,8 +257,8 @@ class ScanRun:
         plan, session = self._plan, self._session
         ask, schema = plan.ask(self._txn), plan.view.schema
         expected, shown = output_schema(schema, plan.predicate.columns), plan.batch_schema
-        attempts: Attempts | None = None
         deadline = session.patience.deadline()
+        attempts: Attempts | None = None
         while not ask.is_done:
             last: pa.RecordBatch | None = None
             given = 0
@@ -270,17 +270,17 @@ class ScanRun:
                     if batch.schema != expected:
                         raise _changed(plan)
                     if batch.num_rows:
-                        last, given, attempts = batch, given + batch.num_rows, None
+                        last, given = batch, given + batch.num_rows
                         yield batch if shown is expected else batch.select(shown.names)
+                    # It goes on, and how long whoever took the batch was busy with it is not the store's time.
+                    deadline, attempts = deadline.anew(), None
                 return
             except SchemaChanged:
                 raise
             except Retryable as error:
                 if last is not None:
                     ask = ask.after_batch(schema, last, given)
-                if attempts is None:
-                    deadline = session.patience.deadline()
-                    attempts = Attempts(deadline, session.patience.rng)
+                attempts = attempts or Attempts(deadline, session.patience.rng)
                 session.wait_to_repeat(attempts, error, backend, deadline)
                 if isinstance(error, StaleSchema):
                     ask = self._bound_anew(ask)

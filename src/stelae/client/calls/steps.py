@@ -83,7 +83,7 @@ class Claim(msgspec.Struct, frozen=True):
     handles: ClassVar[_Kinds] = ()
 
     def carry_out(self, backend: Backend, deadline: Deadline) -> Any:
-        """For a caller's thread."""
+        """Do nothing: on a caller's thread the next call begins when this one has ended."""
 
 
 class Again(msgspec.Struct, frozen=True):

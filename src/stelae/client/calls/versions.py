@@ -83,7 +83,7 @@ def _list_type(value: pa.DataType) -> pa.DataType:
 
 
 def _cell_columns(schema: TableSchema, shape: RowShape) -> list[str]:
-    """Families, and the wildcard."""
+    """The columns of a result that hold maps of cells: the families', and the wildcard's."""
     plain = {*schema.codec.names, *shape.names}
     return [name for name in shown_schema(schema, shape.selectors).names if name not in plain and not shape.keys_only]
 

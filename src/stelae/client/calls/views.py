@@ -221,9 +221,13 @@ class TableView:
         """Of each row what is known of it: its values by name, or in the order of a flat shape. None for rows that are
         not there, or have values of another schema."""
         found: list[FoundRow | None] = []
+        names, kind, decode = shape.all_names, self._key_kind, self.schema.codec.decode
         for key, row, each in zip(keys, rows, values, strict=True):
             if isinstance(each, tuple):
-                found.append(self.found_row(shape, key, row, each, txn))
+                head = (key,) if type(key) is kind else decode(row)
+                made = FoundRow(zip(names, head + each))  # noqa: B905 - as in `found_row`
+                made.txn = txn
+                found.append(made)
             else:
                 found.append(None if each is None else shape.found(self.started(key, row, txn), each))
         return found

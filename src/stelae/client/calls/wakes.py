@@ -24,7 +24,7 @@ class Wakes(Generic[T]):
     def __init__(self) -> None:
         self._calls: _Calls[T] | None = None
 
-    def awaited(self, future: Future[T], deadline: Deadline) -> asyncio.Future[T]:
+    def watch(self, future: Future[T], deadline: Deadline) -> asyncio.Future[T]:
         """The same for the running loop; UnknownOutcome if it does not come in time. To cancel it is to wait no longer:
         the work goes on. Deadlines are given in the order in which they pass."""
         loop, calls = asyncio.get_running_loop(), self._calls

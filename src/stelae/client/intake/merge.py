@@ -17,9 +17,9 @@ from stelae.client.intake.rows import (
     GivenRows,
     Written,
     bare_rows,
-    flags_of,
     taken_cells,
 )
+from stelae.format.layout import flags_of
 from stelae.model import types as t
 from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow

@@ -20,6 +20,7 @@ from stelae.client.intake.arrays import fitted
 from stelae.client.intake.frames import FramePart, Given
 from stelae.client.intake.rule import CELLS, given_twice, null_cell
 from stelae.client.intake.values import array_of_given
+from stelae.format.layout import flags_of
 from stelae.model import types as t
 from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow
@@ -234,10 +235,6 @@ def _joined_column(column: Column, parts: Sequence[GivenRows]) -> GivenColumn:
     if not all(each.written is True for each in there):
         written = np.concatenate([flags_of(each.written, len(each.values)) for each in there])
     return GivenColumn(column, pa.concat_arrays([each.values for each in there]), written)
-
-
-def flags_of(written: Written, count: int) -> Flags:
-    return np.full(count, written, np.bool_) if isinstance(written, bool) else written
 
 
 def any_written(given: GivenRows) -> Flags:

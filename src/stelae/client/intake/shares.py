@@ -25,9 +25,10 @@ from msgspec.structs import replace
 
 from stelae.client.intake.blocks import SaidRow, Sizes, batch_of, cut_columnar, small_blocks, weighed
 from stelae.client.intake.merge import MergedRows, merged_rows
-from stelae.client.intake.rows import GivenColumn, flags_of, given_row, taken_cells
+from stelae.client.intake.rows import GivenColumn, given_row, taken_cells
 from stelae.format import layout
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
+from stelae.format.layout import flags_of
 from stelae.model.arrow_values import values_of
 from stelae.model.ids import Micros, Row
 from stelae.model.mutation import Mutation, Put, PutCell

@@ -87,7 +87,7 @@ class ItemStream:
         return None if frame.kind is FrameKind.END else (item, frame.body)
 
     def _wait_s(self) -> float:
-        """For the next frame."""
+        """How long to wait for the next frame of the answer, before the other side counts as gone."""
         if self._each_anew and self._has_begun:
             return self._deadline.seconds
         is_heard = self._operation.is_long and self._has_begun

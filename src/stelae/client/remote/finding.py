@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
@@ -22,6 +21,9 @@ ConnectOnLoop = Callable[[Address], Awaitable[Connection]]
 
 FindOnLoop = Callable[[Deadline | None], Awaitable[str]]
 """As `Find`, awaited."""
+
+SILENCE_S = 2.0
+"""So long may one of several say nothing before the next is tried."""
 
 
 class FoundConnector:
@@ -91,12 +93,19 @@ def _lost(what: str, error: Unavailable) -> Unavailable:
 
 class AnyConnector:
     """To any of several addresses: the one that answered last is tried first. Each has its share of the time to let
-    itself be connected to, and to say something: a process that was stopped does the first, but not the second."""
+    itself be connected to, and to say something: a process that was stopped does the first, but not the second. One
+    that says nothing is tried after all others from then on, also on other connections, and these are not used again.
 
-    def __init__(self, addresses: Sequence[str], connect: Connect, clock: Clock) -> None:
+    How long one may say nothing is doubled each time, until one answers: so nobody is asked in vain for ever where all
+    of them are slow. `is_brief`: not only whether it is there is answered at once, but whatever it is asked."""
+
+    def __init__(self, addresses: Sequence[str], connect: Connect, clock: Clock, *, is_brief: bool = False) -> None:
         self._addresses = list(addresses)
         self._connect = connect
         self._clock = clock
+        self._is_brief = is_brief
+        self._patience_s = SILENCE_S
+        self.count = len(self._addresses)
 
     @property
     def address(self) -> str:
@@ -107,7 +116,7 @@ class AnyConnector:
         deadline = None if timeout_s is None else Deadline(self._clock, timeout_s)
         refused: StelaeError | None = None
         for at, address in enumerate(list(self._addresses)):
-            share_s = None if deadline is None else deadline.left_s / (len(self._addresses) - at)
+            share_s = None if deadline is None else deadline.left_s / (self.count - at)
             try:
                 connection = self._connect(address).connect(share_s)
             except Unavailable as error:
@@ -115,20 +124,43 @@ class AnyConnector:
                 continue
             if at:
                 self._addresses = [address, *(each for each in self._addresses if each != address)]
-            return _Tried(connection, share_s, partial(self._put_last, address))
+            return _Tried(connection, self, address, share_s)
         raise refused or ConnectionLost("no address was given")
 
-    def _put_last(self, address: str) -> None:
+    def hello_s(self, share_s: float | None) -> float | None:
+        """How long the first word may take of one that has this share of the time; None: as long as it takes."""
+        return share_s if self.count == 1 else _least(share_s, self._patience_s)
+
+    def answer_s(self, timeout_s: float | None) -> float | None:
+        """How long anything else may take of one that is given so long."""
+        if self.count == 1 or not self._is_brief:
+            return timeout_s
+        return self._patience_s if timeout_s is None else min(self._patience_s, timeout_s / 2)
+
+    def is_first(self, address: str) -> bool:
+        return self._addresses[0] == address
+
+    def note_heard(self) -> None:
+        self._patience_s = SILENCE_S
+
+    def put_last(self, address: str) -> None:
+        """It says nothing: the others are tried before it."""
+        if self.is_first(address):
+            self._patience_s *= 2
         self._addresses = [*(each for each in self._addresses if each != address), address]
 
 
 class _Tried:
-    """A connection of which it is noted if its peer says nothing at first."""
+    """A connection to one of several, of which it is noted if it says nothing."""
 
-    def __init__(self, connection: BlockingConnection, share_s: float | None, give_up: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: BlockingConnection, among: AnyConnector, address: str, share_s: float | None
+    ) -> None:
         self._connection = connection
+        self._among = among
+        self._address = address
         self._share_s = share_s
-        self._give_up: Callable[[], None] | None = give_up
+        self._is_heard = False
 
     @property
     def peer(self) -> str:
@@ -138,22 +170,28 @@ class _Tried:
         self._connection.send(frame, timeout_s)
 
     def receive(self, timeout_s: float | None) -> Frame | None:
-        give_up = self._give_up
-        if give_up is None:
-            return self._connection.receive(timeout_s)
-        shares = [each for each in (timeout_s, self._share_s) if each is not None]
+        among = self._among
+        wait_s = among.answer_s(timeout_s) if self._is_heard else _least(timeout_s, among.hello_s(self._share_s))
         try:
-            first = self._connection.receive(min(shares, default=None))
+            frame = self._connection.receive(wait_s)
         except Unavailable as error:
-            give_up()
+            if self._is_heard and wait_s == timeout_s:
+                raise
+            among.put_last(self._address)
             raise ConnectionLost(f"{self.peer}: it does not answer: {error}") from error
-        self._give_up = None
-        if first is None:
-            give_up()
-        return first
+        self._is_heard = True
+        if frame is None:
+            among.put_last(self._address)
+        else:
+            among.note_heard()
+        return frame
 
     def is_quiet(self) -> bool:
-        return self._connection.is_quiet()
+        return self._among.is_first(self._address) and self._connection.is_quiet()
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _least(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)

@@ -57,9 +57,9 @@ class LineSettings(msgspec.Struct, frozen=True):
 
 DEFAULT_LINE_SETTINGS = LineSettings()
 
-HasMoved: TypeAlias = Callable[[Deadline], bool]
-"""Of whoever is silent: whether another has what it had, as somebody else knows. It may be stopped, or cut off, and
-answer when it wakes; nobody waits for that."""
+HasMoved: TypeAlias = Callable[[str, Deadline], bool]
+"""Of whoever is silent, by its address: whether another has what it had, as somebody else knows. It may be stopped, or
+cut off, and answer when it wakes; nobody waits for that."""
 
 
 class _BrokenIsLost:
@@ -228,7 +228,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """How many connections are open now, in use or waiting to be used."""
         with self._change:
             return len(self._lines)
 
@@ -255,9 +255,9 @@ class Lines:
                 return line.receive(silence_s)
             except DeadlineExceeded:
                 wait_s -= silence_s
-                if self._has_moved(deadline.anew().within(min(silence_s, wait_s))):
+                if self._has_moved(line.peer, deadline.anew().within(min(silence_s, wait_s))):
                     line.is_broken = True
-                    raise ConnectionLost(f"{line.peer}: it is silent, and another has its rows by now") from None
+                    raise ConnectionLost(f"{line.peer}: it is silent, and another has its place by now") from None
         return line.receive(wait_s)
 
     def take(self, deadline: Deadline) -> Line:

@@ -52,12 +52,12 @@ class RemoteStore(RemoteTables, RemoteTablets):
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """How many connections to the store are open now."""
         return self.lines.count
 
     @property
     def connections_made(self) -> int:
-        """How many were ever open."""
+        """How many connections were opened since this object was made."""
         return self.lines.made
 
     def open_rows(self) -> RemoteRowsOnLoop | None:

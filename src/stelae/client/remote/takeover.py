@@ -65,7 +65,7 @@ class KeptPin:
             pin.close()  # nobody wants it any more
 
     def _take(self, pin: Pin) -> bool:
-        """Whether it is still wanted."""
+        """Keep the new pin, unless this one was closed meanwhile; whether it was kept."""
         with self._lock:
             is_wanted = self._pin is not None
             self._pin = pin if is_wanted else None

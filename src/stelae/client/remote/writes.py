@@ -48,7 +48,7 @@ def write_message(
 def write_groups(
     table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool
 ) -> Iterator[WriteGroup]:
-    """Encoded when they are asked for."""
+    """Blocks gathered into messages. A group is encoded when it is asked for, not before."""
     waiting: list[tuple[OrderedBlock, Bytes]] = []
     size = 0
 
@@ -110,7 +110,7 @@ def write_in_order(groups: Iterator[WriteGroup], begin: Callable[[WriteGroup], C
 
 
 async def write_in_order_on_loop(groups: Iterator[WriteGroup], write: Callable[[WriteGroup], Awaitable[Txn]]) -> Txn:
-    """The same in an event loop."""
+    """`write_in_order` for an event loop."""
     written = GroupsWritten()
     for group in groups:
         try:

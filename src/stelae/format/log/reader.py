@@ -157,7 +157,7 @@ class _SegmentReader:
             self._last_txn = last
 
     def _read_groups_1(self) -> None:
-        """The same of version 1."""
+        """Read the groups of a segment of version 1, whose records are laid out in another way."""
         while self._end < len(self._data):
             header = self._group_header(self._end)
             if header is None:

@@ -50,11 +50,11 @@ def heard_or_not(tell: Tell) -> Tell:
     """The same. Whoever listened may be gone, as the reader of a pipe: processes are looked after, and stopped, all the
     same."""
 
-    def told(happening: Happening) -> None:
+    def tell_if_heard(happening: Happening) -> None:
         with suppress(BrokenPipeError):
             tell(happening)
 
-    return told
+    return tell_if_heard
 
 
 class LocalCluster:
@@ -84,8 +84,12 @@ class LocalCluster:
                 for member in together:
                     self._wait_until_serving(member)
         except BaseException:
-            self._stop([each for each in self.members() if each.name in self._started])
+            self.stop_started()
             raise
+
+    def stop_started(self) -> None:
+        """Those that were started here, and no others."""
+        self._stop([each for each in self.members() if each.name in self._started])
 
     def _by_turns(self) -> list[list[Member]]:
         """Those of one turn are started at once. What the others need to be there comes first: etcd, and the first
@@ -175,7 +179,7 @@ class LocalCluster:
                     self._tell(Happening(member.name, "was killed", process.pid, words))
 
     def leave(self) -> None:
-        """What runs goes on by itself."""
+        """Watch no more, and leave the processes running when this one ends."""
         for process in self._started.values():
             process.leave()
 
@@ -191,7 +195,7 @@ class _Watch:
 
 
 def _end_process(process: ProcessMark, member: Member) -> None:
-    """With what it has started."""
+    """Kill a member that did not stop in time, and the processes that it has started."""
     for each in (process, *member.parts().values()):
         send_signal(each, signal.SIGKILL)
         wait_for_end(each, STOP_S_MAX)

@@ -24,6 +24,7 @@ from stelae.launch.machine.members import members_of
 from stelae.launch.machine.plan import (
     ClusterPlan,
     Wishes,
+    check_replicas,
     check_same,
     check_size,
     cluster_directory,
@@ -50,13 +51,14 @@ def bring_up(wishes: Wishes, release: str, tell: Tell, nap: Nap) -> None:
         if plan is not None and all(member.is_serving() for member in members_of(directory, plan)):
             if grown(wishes, plan) is not plan:
                 raise _in_use(directory)
+            _set_replicas(wishes, plan, release)
             return
         if clock.monotonic_s() > until_s:
             raise _in_use(directory)
         if nap(_LOOK_S):
             raise StopAsked
     try:
-        cluster = _start(wishes, directory, tell, nap)
+        cluster = _start(wishes, directory, release, tell, nap)
         cluster.leave()
     finally:
         owned.release()
@@ -70,7 +72,7 @@ def hold_up(wishes: Wishes, release: str, tell: Tell, nap: Nap) -> Iterator[Loca
     if owned is None:
         raise _in_use(directory)
     try:
-        cluster = _start(wishes, directory, tell, nap)
+        cluster = _start(wishes, directory, release, tell, nap)
         try:
             yield cluster
         finally:
@@ -106,22 +108,32 @@ def _checked(wishes: Wishes) -> Path:
     check_size(wishes)
     directory = cluster_directory(wishes.directory)
     if read_plan(directory) is None:
-        new_plan(wishes, directory)
+        check_replicas(wishes, new_plan(wishes, directory))
     return directory
 
 
-def _start(wishes: Wishes, directory: Path, tell: Tell, nap: Nap) -> LocalCluster:
+def _start(wishes: Wishes, directory: Path, release: str, tell: Tell, nap: Nap) -> LocalCluster:
     plan = read_plan(directory)
     cluster = LocalCluster(directory, _wished(wishes, directory, plan), tell, nap, is_new=plan is None)
     write_plan(directory, cluster.plan)
     try:
         cluster.start_missing()
+        _set_replicas(wishes, cluster.plan, release)
     except BaseException:
+        cluster.stop_started()
         if plan is None:  # nothing was made that would be missed: it may be wished for otherwise next time
             with suppress(OSError):
                 (directory / CLUSTER_FILE).unlink()
         raise
     return cluster
+
+
+def _set_replicas(wishes: Wishes, plan: ClusterPlan, release: str) -> None:
+    if wishes.replicas is not None:
+        check_replicas(wishes, plan)
+        from stelae.launch.machine.replicas import set_replicas  # a client: few who start a cluster need one
+
+        set_replicas(plan.connect, wishes.replicas, release)
 
 
 def _wished(wishes: Wishes, directory: Path, plan: ClusterPlan | None) -> ClusterPlan:
@@ -136,6 +148,7 @@ def _wished(wishes: Wishes, directory: Path, plan: ClusterPlan | None) -> Cluste
             "it can be started on another port"
         )
     wished = grown(wishes, wanted)
+    check_replicas(wishes, wished)
     _check_running(directory, plan, wished)
     return wished
 

@@ -31,7 +31,7 @@ class Member(ABC):
         return self.directory / LOG_FILE
 
     def process(self) -> ProcessMark | None:
-        """The one that lives."""
+        """The process of this member that runs now, whoever started it; None: there is none."""
         note = read_living_owner(self.directory)
         if note is not None:
             return ProcessMark(note.pid, note.began)
@@ -56,7 +56,7 @@ class Member(ABC):
         return []
 
     def doubts(self) -> list[str]:
-        """What whoever starts it should know."""
+        """Warnings for whoever starts the member, one sentence each."""
         return []
 
     @abstractmethod

@@ -21,6 +21,7 @@ from stelae.adapters.blobs.urls import blobs_url, store_directory
 from stelae.adapters.files import os_errors, replace_file
 from stelae.adapters.free_ports import check_free, choose_free, choose_run
 from stelae.adapters.liveness import ProcessMark
+from stelae.catalog.objects import REPLICAS_MAX
 from stelae.launch.identity import NODE_FILE, SHARD_FILE
 from stelae.launch.metastores import CLUSTER_FILE, METASTORE_FILE, metastore_place
 from stelae.launch.supervising import check_shards
@@ -77,12 +78,12 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
     @property
     def connect(self) -> str:
-        """What programs connect to."""
+        """The masters' addresses, as `stelae.connect` takes them."""
         return ",".join(master.address for master in self.masters)
 
     @property
     def own(self) -> tuple[MasterPlan | NodePlan, ...]:
-        """Its processes that are stelae's."""
+        """The masters and nodes: all processes of the plan but the metastore's."""
         return (*self.masters, *self.nodes)
 
 
@@ -93,7 +94,7 @@ class Wishes(msgspec.Struct, frozen=True):
     masters: int | None = None
     nodes: int | None = None
     shards: int | None = None
-    replicas: int = 1
+    replicas: int | None = None
     port: int | None = None
     metastore: str | None = None
     store: str | None = None
@@ -156,10 +157,16 @@ def check_size(wishes: Wishes) -> None:
         raise InvalidArgument(f"--nodes {wishes.nodes}: a cluster on one machine has 1 to {NODES_MAX} nodes")
     if wishes.shards is not None:
         check_shards(wishes.shards)
-    if wishes.replicas != 1:
+    if wishes.replicas is not None and not 1 <= wishes.replicas <= REPLICAS_MAX:
+        raise InvalidArgument(f"--replicas {wishes.replicas}: a row has 1 to {REPLICAS_MAX} replicas")
+
+
+def check_replicas(wishes: Wishes, plan: ClusterPlan) -> None:
+    """InvalidArgument if there are too few nodes for them."""
+    if wishes.replicas is not None and wishes.replicas > len(plan.nodes):
         raise InvalidArgument(
-            f"--replicas {wishes.replicas}: a cluster has one replica of each row in this release; several come with a "
-            "later one"
+            f"--replicas {wishes.replicas}: each lies on a node of its own, and the cluster has {len(plan.nodes)}: say "
+            f"--nodes {wishes.replicas}"
         )
 
 

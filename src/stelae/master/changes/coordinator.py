@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from stelae.master.changes.jobs import finish_job, given_up, leave_job
+from stelae.master.changes.jobs import finish_job, leave_job
 from stelae.model.errors import (
     Deposed,
     InvalidArgument,
@@ -26,6 +26,7 @@ from stelae.model.ids import TableId
 from stelae.model.ranges import RangeSet, RowRange, check_cover
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
+from stelae.registry.bulk_sessions import given_up
 from stelae.registry.changes.asking import (
     AdoptChange,
     ChangeReport,

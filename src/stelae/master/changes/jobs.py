@@ -10,9 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.model.errors import Conflict, StelaeError
 from stelae.ports.metastore import Change, Compare, DeleteKey, Metastore
-from stelae.registry.bulk_sessions import LoadRecord, load_key, put_job, read_job
+from stelae.registry.bulk_sessions import LoadRecord, given_up, load_key, put_job, read_job
 from stelae.registry.changes.sessions import ChangeSession, aborted, put_session, read_session
 
 Besides: TypeAlias = tuple[list[Compare], list[Change]]
@@ -54,10 +53,3 @@ async def leave_job(store: Metastore, session: ChangeSession) -> Besides:
     if record.done_batch < 0:
         return [unchanged], [DeleteKey(load_key(record.table, record.job))]
     return [unchanged], [put_job(msgspec.structs.replace(record, session=""))]
-
-
-def given_up(ticket: str) -> StelaeError:
-    return Conflict(
-        f"load {ticket!r} was given up: it took longer than its ticket lives, another attempt at the same job has "
-        "begun, or it was let go; nothing of it was loaded"
-    )

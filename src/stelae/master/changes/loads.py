@@ -8,7 +8,7 @@ import msgspec
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.master.changes.coordinator import ChangeCoordinator
-from stelae.master.changes.jobs import begin_job, given_up
+from stelae.master.changes.jobs import begin_job
 from stelae.model.errors import InvalidArgument, NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.events import Listener, LoadCommitted, tell_nobody
 from stelae.model.hybrid import HybridClock
@@ -16,7 +16,7 @@ from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore
 from stelae.ports.rng import Rng
-from stelae.registry.bulk_sessions import forget_jobs, read_jobs
+from stelae.registry.bulk_sessions import forget_jobs, given_up, read_jobs
 from stelae.registry.changes.asking import ChangeServers
 from stelae.registry.changes.decisions import forget_decided
 from stelae.registry.changes.sessions import (
@@ -35,7 +35,7 @@ from stelae.registry.changes.sessions import (
 from stelae.service.deadlines import Deadline
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
-from stelae.storage.files.writing import file_name_prefix
+from stelae.storage.files.names import file_name_prefix
 
 TRUNCATION_S = 60.0
 JOBS_LOOK_S = 3_600.0

@@ -30,8 +30,8 @@ from stelae.registry.control_operations import FilesNeeded
 from stelae.registry.leftovers import drop_staged, overlay_tickets
 from stelae.service.deadlines import Deadline
 from stelae.service.tickets import overlay_directory
+from stelae.storage.files.names import fragment_sizes, table_of_name, txn_of_name
 from stelae.storage.files.trash import Trash
-from stelae.storage.files.writing import fragment_sizes, table_of_name, txn_of_name
 
 _TRASH_BYTES_MIN = 256 * 2**20
 

@@ -121,33 +121,40 @@ class Elections:
         now. What is under way there is waited for; where that takes too long the leader stays, and it is tried
         again."""
         for at in range(0, len(records), _TOGETHER_MAX):
-            able = await self._find_followed(records[at : at + _TOGETHER_MAX], lives, drained)
+            counted = await self._count_others(records[at : at + _TOGETHER_MAX], lives, drained)
+            able = [record for record, others in counted if others]
             await self._resign(able, lives, drained, is_forced=False)
 
-    async def _find_followed(
+    async def _count_others(
         self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str] = ()
-    ) -> list[TabletRecord]:
-        """Those that another member has that answers now, and is not drained."""
+    ) -> list[tuple[TabletRecord, int]]:
+        """Each with how many other members there are that answer now, have it, and are not drained."""
         others = [
             [each for each in record.replicas if server_of(each) not in {record.server, *drained}] for record in records
         ]
         asked = sorted({name for names in others for name in names if self._may_lead(name, lives)})
         answers = await self._ask_members(asked)
         return [
-            record
+            (record, sum(record.tablet in answers.get(name, {}) for name in names))
             for record, names in zip(records, others, strict=True)
-            if any(record.tablet in answers.get(name, {}) for name in names)
         ]
 
     async def give_up(self, records: Sequence[TabletRecord], lives: Lives, drained: Collection[str]) -> None:
         """Have others lead what their leaders cannot lead, because they do not reach the other members. A master must
-        have reached one of these for a while: one that has just come back is soon reached by its leader, too. Writes
+        have reached so many of these for a while that they can take writes without the leader: else nobody could lead,
+        and not even reads would be answered. One that has just come back is soon reached by its leader, too. Writes
         under way may count or not."""
-        able = await self._find_followed(records, lives)
+        counted = await self._count_others(records, lives)
+        able = [record for record, others in counted if others >= self._least(record)]
         now_s, before = self._clock.monotonic_s(), self._reached
         self._reached = {(each.tablet, each.epoch): before.get((each.tablet, each.epoch), now_s) for each in able}
         able = [each for each in able if now_s - self._reached[each.tablet, each.epoch] >= REACHED_S]
         await self._resign(able, lives, drained, is_forced=True)
+
+    def _least(self, record: TabletRecord) -> int:
+        """How many members a write of the tablet needs."""
+        zone = zone_of(self._catalog.latest, record.table)
+        return 1 if zone is None else min(zone.min_replicas, len(record.replicas))
 
     def _may_lead(self, replica: str, lives: Lives) -> bool:
         """Whether it is there, and its shard is not known to be away."""

@@ -21,13 +21,14 @@ from stelae.catalog.objects import Zone, ZoneId
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
 from stelae.master.replication.asking import ask_within, find_silent
-from stelae.master.replication.choosing import is_there, lead_of, may_become, place_replicas, zone_of
+from stelae.master.replication.choosing import is_there, may_become, place_replicas, zone_of
 from stelae.master.replication.elections import ANSWER_S, Elections, find_resigned
+from stelae.master.replication.leads import Leads
 from stelae.master.replication.leftovers import Leftovers, look_for_leftovers
 from stelae.master.replication.racks import racks_of
 from stelae.master.servers import Servers
 from stelae.model.errors import NotFound, Retryable, Unavailable, UnknownOutcome
-from stelae.model.events import Listener
+from stelae.model.events import LeadRefused, Listener
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
 from stelae.ports.clock import Clock
@@ -39,11 +40,8 @@ from stelae.registry.control import (
     HostReplicas,
     HostTablets,
     JoinTablets,
-    Lead,
-    LeadTablets,
     NewTablet,
     SplitTablet,
-    TabletReport,
 )
 from stelae.registry.incarnations import SHARDS_PREFIX, ShardLife, lives_among, read_lives
 from stelae.registry.masters.draining import drained_among, read_drained
@@ -54,8 +52,6 @@ from stelae.service.deadlines import Deadline
 
 WISHED_S = 2.0
 """So long does a wish count that is not repeated."""
-LEAD_S = 8.0
-"""So long is waited for shards that are to lead tablets: longer than they wait for the other members."""
 
 
 class Replication:
@@ -77,7 +73,9 @@ class Replication:
         self._servers = servers
         self._descriptors = descriptors
         self._clock = clock
-        self._elections = Elections(store, catalog, records, servers, clock, tell, self._lead_soon, descriptors.is_off)
+        self._leads = Leads(catalog, servers, clock, tell)
+        ask_to_lead = self._leads.lead_soon
+        self._elections = Elections(store, catalog, records, servers, clock, tell, ask_to_lead, descriptors.is_off)
         self._changing = self._elections.changing
         self._handing_over = asyncio.Lock()
         self.has_leaving = False  # whether there is anything to hand over
@@ -162,37 +160,7 @@ class Replication:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         silent = find_silent(hosted, answers)
         ready = [record for record in records if silent.isdisjoint(record.servers)]
-        return await self._lead(ready, deadline), silent
-
-    async def _lead(self, records: Sequence[TabletRecord], deadline: Deadline | None) -> set[TabletId]:
-        """Ask leaders to lead what their records say. Which tablets are open then."""
-        wanted = {record.tablet: record for record in records}
-        return {
-            each.tablet
-            for answer in await self._ask_to_lead(records, deadline)
-            for each in answer.replicas
-            if each.is_open and each.tablet in wanted and each.led == wanted[each.tablet].epoch
-        }
-
-    async def _lead_soon(self, records: Sequence[TabletRecord]) -> list[TabletReport]:
-        """The same, and who does not answer in a while is not waited for. What those say that answer."""
-        return await self._ask_to_lead(records, Deadline(self._clock, LEAD_S), LEAD_S)
-
-    async def _ask_to_lead(
-        self, records: Sequence[TabletRecord], deadline: Deadline | None, seconds: float | None = None
-    ) -> list[TabletReport]:
-        by_leader: dict[str, list[Lead]] = {}
-        for record in records:
-            zone = zone_of(self._catalog.latest, record.table)
-            least = 1 if zone is None else zone.min_replicas
-            by_leader.setdefault(record.server, []).append(lead_of(record, least))
-        asked = (
-            ask_within(seconds, self._servers.link(server).ask(LeadTablets(tuple(mine)), deadline))
-            for server, mine in by_leader.items()
-        )
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        find_silent(by_leader, answers)
-        return [answer for answer in answers if isinstance(answer, TabletReport)]
+        return await self._leads.lead(ready, deadline), silent
 
     async def resize(
         self,
@@ -231,15 +199,20 @@ class Replication:
         finally:
             self._resizing -= ids
             self._making -= made
-        await self._lead(new, deadline)
+        await self._leads.lead(new, deadline)
         gone = DeleteTablets(tuple(record.tablet for record in old))
         asked = (self._servers.link(server).ask(gone, deadline) for server in first.servers)
         find_silent(first.servers, await asyncio.gather(*asked, return_exceptions=True))
 
+    @property
+    def refused(self) -> Sequence[LeadRefused]:
+        """The tablets that nobody leads because the shard that should cannot."""
+        return self._leads.refused({record.tablet for record in self._running()})
+
     async def lead_again(self, table: TableId, deadline: Deadline | None) -> None:
         """Those of a table that was dropped and is back."""
         mine = [record for record in self._records.maps.of_table(table) if record.replicas]
-        await self._lead(mine, deadline)
+        await self._leads.lead(mine, deadline)
 
     # -- what time makes due
 
@@ -332,7 +305,7 @@ class Replication:
             known = heard.tablets.get(record.tablet)
             if heard.incarnation == record.incarnation and (known is None or known.life != SERVING):
                 late.append(record)
-        reports = await self._lead_soon(late)
+        reports = await self._leads.lead_soon(late)
         await self._elections.elect(find_resigned(late, reports), lives, drained)
 
     async def _heal(self, lives: Mapping[str, ShardLife], drained: Collection[str]) -> None:

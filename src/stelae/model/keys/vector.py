@@ -62,6 +62,8 @@ def _size_max(codec: KeyCodec, columns: Sequence[pa.Array]) -> int:
 
 def _encode(codec: KeyCodec, columns: Sequence[pa.Array]) -> pa.Array:
     last = len(columns) - 1
+    if last == 0 and not codec.hashed and _width(codec.types[0]) is None:
+        return columns[0].cast(pa.binary())  # one string is its own row
     parts: list[pa.Array | Bytes2D] = []
     for i, (type_, column) in enumerate(zip(codec.types, columns, strict=True)):
         part = _fixed_width(type_, column)

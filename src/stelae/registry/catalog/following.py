@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from stelae.model.hybrid import HybridClock
 from stelae.ports.clock import Clock
@@ -31,15 +30,3 @@ def compaction_due(catalog: CatalogService, loop: Loop) -> Callable[[], None] | 
         loop.run(catalog.compact())
 
     return compact
-
-
-@asynccontextmanager
-async def open_catalog(
-    store: Metastore, clock: Clock, rng: Rng, settings: CatalogSettings | None = None
-) -> AsyncIterator[CatalogService]:
-    service = CatalogService(store, clock, HybridClock(clock.wall_ms), rng, settings or CatalogSettings())
-    await service.start()
-    try:
-        yield service
-    finally:
-        await service.close()

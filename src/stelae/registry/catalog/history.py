@@ -1,4 +1,4 @@
-"""The versions of the catalog that a process can name, and which of them it has announced."""
+"""The versions of the catalog that a process can name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from stelae.registry.schema_versions import SchemaVersions
 
 
 class CatalogHistory:
-    """Versions without gaps, from the oldest that can be had to the newest read. One that is read is announced only
-    when everybody who must hear of it first has; until then it can be named, but is not the newest."""
+    """Versions without gaps, from the oldest that can be had to the newest read."""
 
     def __init__(self, base: Catalog) -> None:
         self._catalogs = [base]
         self._activations = [base.activation]
         self._tokens: dict[bytes, CatalogVersion] = {}
-        self.announced = base.version
 
     def add(self, catalog: Catalog, update: Update) -> None:
         self._catalogs.append(catalog)
@@ -30,13 +28,8 @@ class CatalogHistory:
         self._tokens[update.token] = update.version
 
     @property
-    def read(self) -> Catalog:
-        """The newest read, announced or not."""
-        return self._catalogs[-1]
-
-    @property
     def latest(self) -> Catalog:
-        return self._catalogs[self.announced - self._catalogs[0].version]
+        return self._catalogs[-1]
 
     @property
     def earliest(self) -> Catalog:
@@ -46,8 +39,8 @@ class CatalogHistory:
         """The version that an update with this token made."""
         return self._tokens.get(token)
 
-    def version(self, version: CatalogVersion, newest: CatalogVersion) -> Catalog:
-        first = self._catalogs[0].version
+    def version(self, version: CatalogVersion) -> Catalog:
+        first, newest = self.earliest.version, self.latest.version
         if version < first:
             raise SnapshotTooOld(f"catalog version {version} was compacted away; the oldest kept is {first}")
         if version > newest:
@@ -72,13 +65,12 @@ class CatalogHistory:
 
 
 async def read_history(store: Metastore, head: log.LogHead) -> tuple[CatalogHistory, SchemaVersions]:
-    """All there is, and announced; and the schemas that tables have had in it."""
+    """All there is, and the schemas that tables have had in it."""
     base = await log.read_base(store, head)
     history, schemas = CatalogHistory(base), SchemaVersions()
     schemas.begin(base)
     async for update in log.read_updates(store, base.version, head):
-        catalog = log.apply_checked(history.read, update)
+        catalog = log.apply_checked(history.latest, update)
         history.add(catalog, update)
         schemas.follow(catalog, update)
-    history.announced = history.read.version
     return history, schemas

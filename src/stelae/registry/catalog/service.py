@@ -8,9 +8,8 @@ command that is refused, or has nothing to do, waits the same way for the versio
 the caller's deadline, and a disk that is full or broken is told at once: it takes people to mend that. But who does not
 know whether it happened goes on looking.
 
-*Follow.* Versions are applied in order, each once. Subscribers hear of every entry of a version before the version is
-announced to anybody who waits for it. If the log cannot be followed (bad bytes, a subscriber that raises), the service
-stops with that error, and every call raises it.
+*Follow.* Versions are applied in order, each once. If the log cannot be followed (bad bytes), the service stops with
+that error, and every call raises it.
 
 *At a time.* `catalog_at(ts)` answers only when `closed` has passed ts: then no version can activate at or below it any
 more, and everybody who asks, ever, gets the same answer.
@@ -43,7 +42,6 @@ from stelae.ports.clock import Clock
 from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, PutKey, TxnOutcome, WatchBatch
 from stelae.ports.rng import Rng
 from stelae.registry import update_log as log
-from stelae.registry.catalog.events import CatalogEvent, Subscriber
 from stelae.registry.catalog.history import CatalogHistory, read_history
 from stelae.registry.catalog.settings import CatalogSettings
 from stelae.registry.compaction import CatalogCompaction
@@ -71,9 +69,7 @@ class CatalogService:
         """How often versions were passed over that were compacted before they were read here."""
         self.schemas = SchemaVersions()
         self._closed_at = Txn(0)
-        self._follower: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
-        self._subscribers: list[Subscriber] = []
         self._failure: StelaeError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.pins = VersionPins(store, rng, settings.lease_s)
@@ -81,16 +77,16 @@ class CatalogService:
     async def start(self) -> None:
         """Read the log up to now and go on following it."""
         head = await self._recover_and_hold()
-        self._follower = asyncio.create_task(self._guarded(lambda: self._follow(head)), name="catalog-follow")
-        keeper = asyncio.create_task(self._guarded(self.pins.keep_alive), name="catalog-pins")
-        self._tasks = {self._follower, keeper}
+        follower = asyncio.create_task(self._stop_if_it_fails(lambda: self._follow(head)), name="catalog-follow")
+        keeper = asyncio.create_task(self._stop_if_it_fails(self.pins.keep_alive), name="catalog-pins")
+        self._tasks = {follower, keeper}
 
     async def _recover_and_hold(self) -> log.LogHead:
         """What was read may be compacted before it is held: then it is read anew, from the snapshot."""
         for attempt in range(self._settings.attempts_max):
             try:
                 head = await self._recover()
-                await self.pins.start(self._history.read.version)
+                await self.pins.start(self._history.latest.version)
             except (SnapshotTooOld, Compacted):
                 await self._back_off(attempt)
             else:
@@ -106,15 +102,9 @@ class CatalogService:
         self._tasks = set()
         await self.pins.close()
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """It hears of every entry of every version after the newest known now: in order, once, before the version is
-        announced. It can read the version it is told of. The follower waits for it: so it must not wait for the catalog
-        itself (InvalidArgument), only in a task of its own. If it raises, the service stops."""
-        self._subscribers.append(subscriber)
-
     @property
     def latest(self) -> Catalog:
-        """The newest version announced in this process, active or not."""
+        """The newest version read in this process, active or not."""
         self._check_alive()
         return self._history.latest
 
@@ -127,24 +117,18 @@ class CatalogService:
     def catalog(self, version: CatalogVersion) -> Catalog:
         """A version known here: see `wait_ready` for one that is not yet."""
         self._check_alive()
-        newest = self._history.read.version if self._is_follower() else self._history.announced
-        return self._history.version(version, newest)
+        return self._history.version(version)
 
     async def wait_ready(self, version: CatalogVersion) -> Catalog:
-        """The catalog of that version, once it has arrived here and every subscriber has heard of it."""
-        await self._wait_until(lambda: self._history.announced >= version)
+        """The catalog of that version, once it has arrived here."""
+        await self._wait_until(lambda: self._history.latest.version >= version)
         return self.catalog(version)
 
     async def _wait_until(self, holds: Callable[[], bool]) -> None:
         """Until the follower has come so far, or the service has stopped (which raises)."""
-        if self._is_follower():
-            raise InvalidArgument("a subscriber cannot wait for the catalog it is being told of: use a task of its own")
         async with self._changed:
             await self._changed.wait_for(lambda: self._failure is not None or holds())
         self._check_alive()
-
-    def _is_follower(self) -> bool:
-        return self._follower is not None and asyncio.current_task() is self._follower
 
     async def catalog_at(self, ts: Txn, *, deadline: Deadline | None = None) -> Catalog:
         """The catalog that is active at a time: the same for everybody, whenever they ask."""
@@ -240,7 +224,7 @@ class CatalogService:
         """Know everything that anybody was told has happened."""
         self._check_alive()
         head = await log.read_head(self._store)
-        await self._wait_until(lambda: self._history.announced >= head.version and self._closed_at >= head.closed)
+        await self._wait_until(lambda: self._history.latest.version >= head.version and self._closed_at >= head.closed)
         return self.latest
 
     async def _wait_active(self, catalog: Catalog) -> Catalog:
@@ -307,7 +291,7 @@ class CatalogService:
         head = await log.read_head(self._store)
         self._history, self.schemas = await read_history(self._store, head)
         self._closed_at = head.closed
-        self.time.resume(max(head.closed, self._history.read.activation))
+        self.time.resume(max(head.closed, self._history.latest.activation))
         return head
 
     async def _follow(self, head: log.LogHead) -> None:
@@ -322,20 +306,18 @@ class CatalogService:
 
     async def _read_on(self) -> log.LogHead:
         """This process was away so long that the metastore has forgotten what it would have watched. The versions since
-        are in the log; or in its snapshot, if it was compacted past what was read here. Then nobody can be told of
-        them one by one, and a token that was sent is found no more."""
-        known = self._history.read.version
+        are in the log; or in its snapshot, if it was compacted past what was read here. Then a
+        token that was sent is found no more."""
+        known = self._history.latest.version
         while True:
             try:
                 head = await log.read_head(self._store)
-                if head.oldest > known and self._subscribers:
-                    raise SnapshotTooOld("this process was away too long: the catalog was compacted; start it again")
                 if head.oldest > known:
                     head = await self._recover()
                     self._skips += 1
-                    await self.pins.progress(self._history.read.version)
+                    await self.pins.progress(self._history.latest.version)
                 else:
-                    async for update in log.read_updates(self._store, self._history.read.version, head):
+                    async for update in log.read_updates(self._store, self._history.latest.version, head):
                         await self._take_update(update)
                     self._closed_at = head.closed
             except (Unavailable, Compacted):
@@ -358,19 +340,14 @@ class CatalogService:
         await self._tell_waiting()
 
     async def _take_update(self, update: Update) -> None:
-        catalog = log.apply_checked(self._history.read, update)
+        catalog = log.apply_checked(self._history.latest, update)
         self._history.add(catalog, update)
         self.schemas.follow(catalog, update)
-        subscribers = tuple(self._subscribers)
-        for entry in update.entries:
-            for subscriber in subscribers:
-                await subscriber(CatalogEvent(catalog, entry))
         if not (self._settings.delay_ms or self._settings.skew_ms):
             self.time.resume(catalog.activation)
-        self._history.announced = catalog.version
         await self.pins.progress(catalog.version)
 
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _stop_if_it_fails(self, work: Callable[[], Awaitable[None]]) -> None:
         """Whatever stops a background task stops the service, and says why to everybody."""
         try:
             await work()

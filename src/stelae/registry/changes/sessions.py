@@ -172,7 +172,7 @@ async def read_session(store: Metastore, table: TableId, id_: str) -> HeldSessio
 
 
 async def read_sessions(store: Metastore) -> list[HeldSession]:
-    """All there are, by table."""
+    """The changes that are recorded, open or decided, in the order of their tables."""
     return [_held(entry) for entry in await entries_under(store, CHANGES_PREFIX)]
 
 
@@ -181,7 +181,7 @@ def _held(entry: Entry) -> HeldSession:
 
 
 def put_session(session: ChangeSession) -> Change:
-    """What a transaction writes."""
+    """The write of a session's record, for a transaction of the metastore."""
     return PutKey(change_key(session.table, session.id), msgspec.json.encode(session))
 
 

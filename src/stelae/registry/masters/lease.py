@@ -47,7 +47,7 @@ class SeenLease(msgspec.Struct):
     _standstill: Standstill = msgspec.field(default_factory=Standstill)
 
     def note(self, entry: Entry | None, now_s: float) -> None:
-        """What was just read."""
+        """Take in the lease as it was just read from the metastore; None: there is none."""
         self.lease = None if entry is None else lease_of(entry)
         revision = None if entry is None else entry.mod_revision
         self._standstill.note(revision, now_s, self._duration_s)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from stelae.model.events import LeadRefused
 from stelae.model.words import counted
 from stelae.registry.incarnations import ShardLife
 from stelae.registry.masters.heartbeats import CLOCK_OFF_MS_MAX, SILENT_S
@@ -139,6 +140,12 @@ def find_late(
 def collection_put_off(words: str, for_s: float) -> Late:
     """Of the master that leads: why files that nobody needs stay."""
     return Late("collection of files", f"has been put off for {for_s:.0f} s, so no file is removed: {words}")
+
+
+def led_by_nobody(refused: LeadRefused) -> Late:
+    return Late(
+        f"tablet {refused.tablet}", f"is led by nobody: {refused.server} was asked to, and cannot: {refused.why}"
+    )
 
 
 def with_late(found: ClusterOverview, *late: Late) -> ClusterOverview:

@@ -80,7 +80,7 @@ class OpenCalls:
         self._calls.pop(call.request, None)
 
     def take_all(self) -> list[OpenCall[Any]]:
-        """None is open any more."""
+        """Take out and return all open calls: whoever does so ends them."""
         calls, self._calls = list(self._calls.values()), {}
         self._set_timer(None)
         return calls

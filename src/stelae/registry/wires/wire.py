@@ -97,7 +97,8 @@ class Wire:
             raise ConnectionLost(f"{self._name}: {error}") from error
 
     async def _send(self, frame: Frame, call: OpenCall[Any], left_s: float) -> None:
-        """While the peer takes nothing more."""
+        """Send when the peer reads too slowly: wait until it takes the frame. If it takes too long, the request is
+        called back."""
         try:
             async with asyncio.timeout(left_s):
                 await self._connection.send(frame)
@@ -184,7 +185,7 @@ class Wire:
             await self._connection.send(frame)
 
     def _break(self, error: StelaeError) -> None:
-        """No answer comes any more."""
+        """The connection is gone: end every open call with the error, and hang up."""
         if self.is_over:
             return
         self.is_over = True
@@ -193,7 +194,7 @@ class Wire:
         self._go_on_with(self._hang_up())
 
     def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:
-        """While nobody waits for it."""
+        """Run the work in a task of its own, which this object keeps until it has ended."""
         task = asyncio.create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

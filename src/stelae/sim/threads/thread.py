@@ -178,7 +178,7 @@ class SimThread:
             self._loop.call_soon(self.unwind, context=outside())
 
     def unwind(self) -> None:
-        """Now, on the loop."""
+        """End the thread now, wherever it waits. Called on the loop, not from a thread."""
         self._dies = True
         if self._is_over:
             return

@@ -216,7 +216,7 @@ class _Work(NamedTuple):
 
 
 def _counted(held: HeldTable, work: _Work) -> tuple[TabletStatistics, int]:
-    """In a task: one tablet."""
+    """Count the versions and erasures of one tablet. Runs in a task of Spark's."""
     schema = held.schema()
     tablet = HeldTablet.decode(work.config, schema, f"table {held.name!r}")
     with closing(fragments_of(held.root)) as fragments:

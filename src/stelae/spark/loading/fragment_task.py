@@ -18,6 +18,7 @@ from stelae.adapters.executor import ThreadExecutor
 from stelae.adapters.rng import SystemRng
 from stelae.format.fragment.footer import FragmentFile, FragmentSpec
 from stelae.model.ids import GroupId, Row
+from stelae.model.schema import GroupOptions
 from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import LoadedFile
 from stelae.spark.loading.bad_rows import SHOWN_MAX, BadRow, shown_rows, sifted, write_aside
@@ -38,6 +39,8 @@ CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 16 * 2**20
 _ASIDE_BYTES = 32 * 2**20
 _COMMITTING = 2
+_OF_RUNS = GroupOptions(compression="lz4", bloom=False)
+"""Runs are read once, whole, and by whoever wrote them."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -212,7 +215,7 @@ class _Writing:
         waiting, self._waiting[group] = self._waiting[group], []
         if waiting:
             spec = run_spec(self._specs[group])
-            written = write_files(self._plan, self._blobs, group, spec, sorted_run(spec, waiting), ())
+            written = write_files(self._plan, self._blobs, group, spec, sorted_run(spec, waiting), (), _OF_RUNS)
             self._runs[group] += [each.file for each in written]
 
     def files(self) -> Iterator[LoadedFile]:
@@ -243,9 +246,12 @@ def write_files(
     spec: FragmentSpec,
     tables: Iterable[pa.Table],
     starts: tuple[Row, ...],
+    options: GroupOptions | None = None,
 ) -> Iterator[LoadedFile]:
-    """Write sorted records of one group to files of the load, cut at `starts`. Each is durable when it is given out."""
+    """Write sorted records of one group to files of the load, cut at `starts`. Each is durable when it is given out.
+    `options`: if not the group's own."""
+    options = plan.shape.schema.group(group).options if options is None else options
     with closing(ThreadExecutor(_COMMITTING, _COMMITTING)) as commits:
-        cutter = FileCutter(blobs, plan.shape.schema.group(group), spec, starts, lambda: new_name(plan.prefix), commits)
+        cutter = FileCutter(blobs, options, spec, starts, lambda: new_name(plan.prefix), commits)
         for file in cutter.write(tables):
             yield LoadedFile(group, file)

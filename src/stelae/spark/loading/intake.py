@@ -32,12 +32,12 @@ from stelae.client.intake.rows import (
     bare_rows,
     check_given,
     check_keys,
-    flags_of,
     given_frame,
     taken_cells,
 )
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentColumn, FragmentSpec, spec_of
+from stelae.format.layout import flags_of
 from stelae.model import types as t
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument

@@ -7,11 +7,9 @@ asked for again: the store knows whether it happened.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from stelae.adapters.blobs.urls import blobs_url, shown_place
 from stelae.adapters.clock import SystemClock
@@ -27,8 +25,9 @@ from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.spark.driver.progress import Renewal, Summary, released_on_error, shown_seconds
 from stelae.spark.driver.tasks import run_action
 from stelae.spark.loading.bad_rows import SHOWN_MAX, drop_others
+from stelae.spark.loading.crossing import Task, reports_of
 from stelae.spark.loading.cutting import key_name, spread
-from stelae.spark.loading.fragment_task import REPORT_SCHEMA, FragmentTask, TaskPlan, TaskReport, decode_report
+from stelae.spark.loading.fragment_task import FragmentTask, TaskPlan, TaskReport, decode_report
 from stelae.spark.loading.framing import chosen, shape_of_frame
 from stelae.spark.loading.intake import ERASED, OWN_COLUMNS, SEQUENCE, FrameShape
 from stelae.spark.loading.mutation_task import MutationTask
@@ -240,7 +239,7 @@ def _reports(
         frame = frame.withColumn(SEQUENCE, f.monotonically_increasing_id())
     codec = plan.shape.schema.codec
     cores = spark.sparkContext.defaultParallelism
-    task: Callable[..., Any]
+    task: Task
     if options.via == "mutations":
         task = MutationTask(plan, place_of(db), ticket.name, options.duplicates)
         keys = [f.expr(key_name(frame.columns, name)) for name in codec.names]
@@ -248,22 +247,11 @@ def _reports(
     else:
         task = FragmentTask(plan)
         spreading = spread(frame, codec, plan.starts, cores, samples=samples)
-    written = in_tasks(spreading, task)
     renewal = Renewal(backend_of(db), [ticket.ticket])
     undoing = "rows that were put stay" if options.via == "mutations" else _UNDOING
-    found = run_action(spark, f"load {ticket.name}", written.collect, progress, renewal, undoing)
-    return [decode_report(row[0]) for row in found]
-
-
-def in_tasks(frame: Any, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Any:
-    """The reports of tasks. Spark takes some names of columns for paths into them, so it is not told any."""
-    names = frame.columns
-    plain = frame.toDF(*(f"c{place}" for place in range(len(names))))
-
-    def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batch.rename_columns(names) for batch in batches)
-
-    return plain.mapInArrow(named, REPORT_SCHEMA)
+    what = f"load {ticket.name}"
+    found = run_action(spark, what, lambda: reports_of(spreading, task), progress, renewal, undoing)
+    return [decode_report(report) for report in found]
 
 
 def check_reports(table: str, schema: TableSchema, reports: Sequence[TaskReport], options: LoadOptions) -> None:

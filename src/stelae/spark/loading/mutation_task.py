@@ -16,7 +16,7 @@ from stelae.model.hybrid import micros_of
 from stelae.model.ids import GroupId, Txn
 from stelae.spark.loading.fragment_task import Sifting, TaskPlan, TaskReport, encode_report
 from stelae.spark.loading.intake import SEQUENCE, Intake
-from stelae.spark.stores import StorePlace, opened
+from stelae.spark.stores import StorePlace, open_store
 from stelae.storage.offline.sorting import Twice, unique
 
 _PUT_ROWS = 10_000
@@ -75,7 +75,7 @@ def _put(plan: TaskPlan, place: StorePlace, table: str, rows: pa.Table) -> None:
     shape = plan.shape
     ts = None if shape.has_times else session_micros(plan.prefix) if shape.ts is None else shape.ts
     nulls, cells = "skip" if shape.skips_nulls else "write", "long" if shape.is_long else "map"
-    with opened(place) as db:
+    with open_store(place) as db:
         handle = db.table(table)
         for at in range(0, rows.num_rows, _PUT_ROWS):
             handle.put_many(rows.slice(at, _PUT_ROWS), nulls=nulls, ts=ts, cells=cells)

@@ -30,7 +30,7 @@ from stelae.spark.reading.planning import plan_read
 from stelae.spark.reading.plans import MergedPart, PlanLimits
 from stelae.spark.reading.question import Question, ReadJob, asked_of
 from stelae.spark.source.parts import part_batches
-from stelae.spark.stores import StorePlace, backend_of, fragments_of, opened
+from stelae.spark.stores import StorePlace, backend_of, fragments_of, open_store
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
@@ -122,7 +122,7 @@ class ReadOptions:
     @contextmanager
     def opened(self) -> Iterator[Any]:
         """The store, which must be there."""
-        with opened(self.place) as db:
+        with open_store(self.place) as db:
             yield db
 
     @property

@@ -32,7 +32,7 @@ from stelae.spark.loading.job import LoadOptions, aside_of, check_reports, patie
 from stelae.spark.loading.mutation_task import put_part
 from stelae.spark.loading.overlaps import copy_foreign_files, without_repeats
 from stelae.spark.source.reader import needed, said_place
-from stelae.spark.stores import StorePlace, absolute, backend_of, blobs_of, opened
+from stelae.spark.stores import StorePlace, absolute, backend_of, blobs_of, open_store
 from stelae.storage.offline.sorting import Twice
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """For `DataSource.writer`: a load has begun when this returns."""
     said = write_options(options, overwrite=overwrite)
-    with opened(said.place) as db:
+    with open_store(said.place) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
         _shape(info.id, info.schema, schema, said.load)
         job = said.job or random_job()
@@ -103,7 +103,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     said = write_options(options, overwrite=overwrite)
     if said.load.via == "mutations":
         raise InvalidArgument("a stream is written via='fragments': by mutations a batch could not be loaded just once")
-    with opened(said.place) as db:
+    with open_store(said.place) as db:
         info = patiently(db, lambda backend: backend.find(said.table))
         shape = _shape(info.id, info.schema, schema, said.load)
         root = _root(db, info.id) if said.place.is_cluster else fragments_url(said.place.words)
@@ -164,7 +164,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if self._ticket.committed is not None:
             return
         reports, load = _reports(messages), self._said.load
-        with opened(self._said.place) as db, released_on_error(backend_of(db), self._ticket):
+        with open_store(self._said.place) as db, released_on_error(backend_of(db), self._ticket):
             files = _finish(self._plan, self._ticket.name, reports, load)
             patiently(
                 db,
@@ -176,7 +176,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[TaskMessage | None]) -> None:  # noqa: ARG002 - files nobody refers to are collected
         if self._ticket.committed is not None:
             return
-        with opened(self._said.place) as db:
+        with open_store(self._said.place) as db:
             patiently(db, lambda backend: backend.release(self._ticket.ticket))
 
 
@@ -216,7 +216,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         reports, load = _reports(messages), self._said.load
         job, table = self._said.job or query, self._plan.shape.table
         blobs = blobs_of(self._plan.root, writing=True)
-        with opened(self._said.place) as db:
+        with open_store(self._said.place) as db:
             ticket = patiently(db, lambda backend: backend.begin_load(table, job, batchId, ttl_s=_TTL_S))
             if ticket.committed is None:
                 with released_on_error(backend_of(db), ticket):

@@ -98,10 +98,17 @@ def first_oversized(type_: t.ColumnType, values: pa.Array, limit: int) -> int | 
 
 
 def _first_longer(texts: pa.Array, limit: int) -> int | None:
-    if texts.nbytes <= limit:
+    if texts.nbytes <= limit or _longest_place(texts) <= limit:
         return None
     lengths = pc.binary_length(texts)
     return None if (pc.max(lengths).as_py() or 0) <= limit else int(pc.index(pc.greater(lengths, limit), True).as_py())
+
+
+def _longest_place(texts: pa.Array) -> int:
+    """The bytes of the longest value, or of what lies in the place of a null: never less than the longest has. Several
+    times as quick as to ask for lengths."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
+    return int((offsets[1:] - offsets[:-1]).max(initial=0))
 
 
 def _first_larger(type_: t.ColumnType, values: pa.Array, limit: int) -> int | None:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from operator import eq
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +20,15 @@ from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.types import ColumnType, parse_type
 from stelae.model.values import Value
+from stelae.storage.files.warm import (
+    WARM_HITS_MIN,
+    WARM_ROWS_AT_ONCE,
+    WARM_ROWS_PER_HIT,
+    WARMING,
+    FewRows,
+    Warming,
+    WarmRows,
+)
 from stelae.storage.memory.cells import CellVersion
 from stelae.storage.memory.columns import ColumnsVersion
 from stelae.storage.merge.order import Flags, Ints, extent
@@ -43,66 +52,6 @@ class BlockShape(msgspec.Struct, frozen=True):
     places: Mapping[ColumnId, int]
 
 
-WARM_HITS_MIN = 32
-WARM_ROWS_PER_HIT = 64
-"""A block is turned into Python's own objects once it has answered so many reads: that costs as much as some hundred
-of them, and each later one takes a third of the time."""
-
-
-FewRows: TypeAlias = tuple[list[bytes], list[tuple[Value, ...]]]
-"""Some rows in order, and the values of each."""
-
-
-class WarmRows:
-    """Rows of a block and their values as Python has them, for one choice of columns. Only where each row is one record
-    that says all."""
-
-    __slots__ = ("_names", "_rows", "_txn_max", "_txn_min", "_values", "named")
-
-    def __init__(
-        self,
-        named: tuple[tuple[ColumnId, str], ...],
-        rows: list[bytes],
-        values: list[tuple[Value, ...]],
-        txns: tuple[Txn, Txn],
-    ) -> None:
-        self.named = named
-        self._names = tuple(name for _, name in named)
-        self._rows = rows
-        self._values = values
-        self._txn_min, self._txn_max = txns
-
-    def newest(self, row: Row, at: Txn, floor: Txn) -> dict[str, Value] | None:
-        """The row's newest values; None: this block cannot tell, so take the long way."""
-        rows = self._rows
-        place = bisect_left(rows, row)
-        if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
-            return None
-        return dict(zip(self._names, self._values[place]))  # noqa: B905 - both are of one length
-
-    def values(self, row: Row, at: Txn, floor: Txn) -> tuple[Value, ...] | None:
-        """The same without names."""
-        rows = self._rows
-        place = bisect_left(rows, row)
-        if place == len(rows) or rows[place] != row or at < self._txn_max or floor > self._txn_min:
-            return None
-        return self._values[place]
-
-    def all(self, at: Txn, floor: Txn) -> FewRows | None:
-        """All rows and their values, not to be changed; None: this block cannot tell."""
-        return None if at < self._txn_max or floor > self._txn_min else (self._rows, self._values)
-
-    def between(self, rows: RowRange, count: int, at: Txn, floor: Txn) -> FewRows | None:
-        """The first so many rows of a range; None: this block cannot tell."""
-        if at < self._txn_max or floor > self._txn_min:
-            return None
-        low = bisect_left(self._rows, rows.start)
-        high = min(low + count, len(self._rows))
-        if rows.stop is not None and high > low and self._rows[high - 1] >= rows.stop:
-            high = bisect_left(self._rows, rows.stop, low, high)
-        return self._rows[low:high], self._values[low:high]
-
-
 _NO_SPAN = memoryview(bytes(4)).cast("i"), b""
 
 
@@ -121,6 +70,7 @@ class Block:
         self._named: dict[tuple[tuple[ColumnId, str], ...], tuple[tuple[str, Callable[[int], Value]], ...]] = {}
         self._stamp: Callable[[int], tuple[Micros, Txn, Kind]] | None = None
         self._hits = 0
+        self._warming: Warming | None = None
         self.warm: WarmRows | None = None
 
     @property
@@ -211,22 +161,36 @@ class Block:
 
     def note_read(self, named: tuple[tuple[ColumnId, str], ...], room_bytes: int) -> int:
         """Count one more read of these columns. After enough of them the rows are kept ready for the next, if there is
-        room for that; how many bytes the block has grown by."""
+        room for that, some more with each read; how many bytes the block has grown by."""
         self._hits += 1
         if self._hits < max(WARM_HITS_MIN, len(self.rows) // WARM_ROWS_PER_HIT):
             return 0
-        there = [self._shape.columns[id_] for id_, _ in named]
+        if not WARMING.acquire(blocking=False):
+            return 0  # another thread does
+        try:
+            return self._warm_more(named, room_bytes) if self._hits > 0 else 0
+        finally:
+            WARMING.release()
+
+    def _warm_more(self, named: tuple[tuple[ColumnId, str], ...], room_bytes: int) -> int:
+        warming = self._warming = self._warming or Warming(named)
+        there = [self._shape.columns[id_] for id_, _ in warming.named]
         grown = sum(self.columns[name].nbytes for name, _ in there) + len(self.rows) * (64 + 48 * len(there))
-        self._hits = 0 if grown > room_bytes else -(2**62)
         if grown > room_bytes:
+            self._hits, self._warming = 0, None
             return 0
-        rows = self.rows.to_pylist()
-        if any(map(eq, rows, islice(rows, 1, None))) or self._numbers(layout.KIND) is not None:
+        piece = slice(len(warming.rows), len(warming.rows) + WARM_ROWS_AT_ONCE)
+        columns = [values_of(type_, self.columns[name][piece]) for name, type_ in there]
+        goes_on = self._numbers(layout.KIND) is None and warming.take(self.rows[piece].to_pylist(), columns)
+        if goes_on and len(warming.rows) < len(self.rows):
             return 0
-        columns = [values_of(type_, self.columns[name]) for name, type_ in there]
+        self._hits, self._warming = -(2**62), None
+        if not goes_on:
+            return 0
         txn_of = self._numbers(layout.TXN)
-        txns = [self._shape.file.txn or Txn(0)] if txn_of is None else [Txn(txn_of(at)) for at in range(len(rows))]
-        self.warm = WarmRows(named, rows, list(zip(*columns, strict=True)), (min(txns), max(txns)))
+        count = len(self.rows)
+        txns = [self._shape.file.txn or Txn(0)] if txn_of is None else [Txn(txn_of(at)) for at in range(count)]
+        self.warm = warming.done((min(txns), max(txns)))
         return grown
 
     def between(self, rows: RowRange, count: int, named: tuple[tuple[ColumnId, str], ...]) -> FewRows | None:
@@ -318,7 +282,7 @@ class Block:
         return numbers(layout.TS, file.ts), numbers(layout.TXN, file.txn), kinds
 
     def _masks(self, low: int, high: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """One row of bytes per record."""
+        """The bit masks of which columns each record writes: one row of bytes per record."""
         masks = self.columns[layout.MASK].slice(low, high - low)
         width = layout.mask_bytes(len(self._shape.places))
         data = masks.buffers()[2]

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from stelae.model.errors import NotFound
 from stelae.ports.blobs import BlobStore
-from stelae.storage.files.writing import FRAGMENTS
+from stelae.storage.files.names import FRAGMENTS
 from stelae.storage.turns import Turn
 
 TRASH = "trash/"

@@ -137,10 +137,6 @@ class DoneWrites:
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
-    @property
-    def run_count(self) -> int:
-        return self._count
-
     # -- a write comes
 
     def find(self, once: Once, count: int, now_ms: int) -> tuple[Txn, ...]:

@@ -286,7 +286,7 @@ class Wal:
             self._waiting -= 1
 
     def _undecided(self) -> Iterator[LogEntry]:
-        """Newest first; under the lock."""
+        """The records that are not decided yet, newest first. The caller has the lock."""
         return chain(reversed(self._queue), reversed(self._in_flight))
 
     def _write_all(self) -> None:

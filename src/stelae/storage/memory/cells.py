@@ -13,7 +13,7 @@ from stelae.model.ids import Micros, Row, Txn
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import CellRecord, Kind
 from stelae.model.schema import CellsGroup
-from stelae.storage.memory.rows import RowTable, any_in, last_block_txn, nth_in
+from stelae.storage.memory.rows import MemoryOfGroup, RowTable, last_block_txn
 from stelae.storage.merge.order import Ints, Positions, extent
 from stelae.storage.merge.select import RawCells
 
@@ -45,22 +45,12 @@ class CellsBlock(msgspec.Struct, frozen=True):
         return CellsBlock(self.rows.take(at), self.ts[which], self.txn, self.kind, *names, self.value.take(at))
 
 
-class MemoryOfCells:
+class MemoryOfCells(MemoryOfGroup[dict[tuple[str, str], list[CellVersion]], CellsBlock]):
     """One group of cells."""
 
     def __init__(self, group: CellsGroup) -> None:
+        super().__init__()
         self.group = group
-        self._rows: RowTable[dict[tuple[str, str], list[CellVersion]]] = RowTable()
-        self._erases = False
-        self.blocks: list[CellsBlock] = []
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._rows and not self.blocks
-
-    @property
-    def erases(self) -> bool:
-        return self._erases or any(block.kind is not Kind.PUT for block in self.blocks)
 
     def add(self, records: Iterable[CellRecord], txn: Txn) -> int:
         """Add the records, all of this txn; return how many there were."""
@@ -105,26 +95,9 @@ class MemoryOfCells:
                 value = block.value[at].as_py()
                 yield CellVersion(family, qualifier, Micros(int(block.ts[at])), block.txn, block.kind, value)
 
-    @property
-    def row_count(self) -> int:
-        """Rows of the dict."""
-        return len(self._rows)
-
-    def every(self, count: int, rows: RowRange) -> list[bytes]:
-        """Every `count`-th row of the dict, as places to cut at."""
-        return self._rows.every(count, rows)
-
     def rows_between(self, rows: RowRange) -> list[Row] | None:
         """Those of the dict, in order; None if blocks may have more."""
         return None if self.blocks else self._rows.between(rows)
-
-    def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
-        """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.
-        With `reverse`, counted from the end."""
-        return nth_in(self._rows, list(self.blocks), count, rows, reverse=reverse)
-
-    def has_any(self, rows: RowRange) -> bool:
-        return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)
 
     def raw(self, rows: RowRange) -> list[RawCells]:
         table = self._rows

@@ -19,7 +19,7 @@ from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
 from stelae.model.values import Value
-from stelae.storage.memory.rows import RowTable, any_in, last_block_txn, nth_in
+from stelae.storage.memory.rows import MemoryOfGroup, RowTable, last_block_txn
 from stelae.storage.merge.order import Flags, Ints, Positions, extent
 from stelae.storage.merge.select import RawColumns
 from stelae.storage.merge.slab import SlabColumn
@@ -110,21 +110,15 @@ class ColumnsBlock(msgspec.Struct, frozen=True):
         return ColumnsBlock(self.rows.take(at), self.ts[which], self.txn, self.kind, tuple(columns), exists)
 
 
-class MemoryOfColumns:
+class MemoryOfColumns(MemoryOfGroup[_Known, ColumnsBlock]):
     """One group of columns."""
 
     def __init__(self, group: ColumnsGroup) -> None:
+        super().__init__()
         self.group = group
         self.types = {column.id: column.type for column in group.columns}
         self._ids = frozenset(self.types)
-        self._rows: RowTable[_Known] = RowTable()
         self._is_complete = True
-        self._erases = False
-        self.blocks: list[ColumnsBlock] = []
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._rows and not self.blocks
 
     @property
     def is_complete(self) -> bool:
@@ -135,10 +129,6 @@ class MemoryOfColumns:
             and {id_ for id_, column in block.columns if column.written is True} == self._ids
             for block in self.blocks
         )
-
-    @property
-    def erases(self) -> bool:
-        return self._erases or any(block.kind is not Kind.PUT for block in self.blocks)
 
     def add(self, records: Iterable[ColumnsRecord], txn: Txn) -> int:
         """Add the records, all of this txn; return how many there were."""
@@ -205,25 +195,8 @@ class MemoryOfColumns:
                 if values or block.kind is not Kind.PUT:
                     yield ColumnsVersion(Micros(int(block.ts[at])), block.txn, block.kind, values)
 
-    @property
-    def row_count(self) -> int:
-        """Rows of the dict."""
-        return len(self._rows)
-
-    def every(self, count: int, rows: RowRange) -> list[bytes]:
-        """Every `count`-th row of the dict, as places to cut at."""
-        return self._rows.every(count, rows)
-
-    def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
-        """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.
-        With `reverse`, counted from the end."""
-        return nth_in(self._rows, list(self.blocks), count, rows, reverse=reverse)
-
-    def has_any(self, rows: RowRange) -> bool:
-        return bool(self._rows.between(rows)) or any_in(list(self.blocks), rows)
-
     def rows_between(self, rows: RowRange) -> list[Row]:
-        """Of the dict, in order."""
+        """The rows of the dict that lie in the range, in order. Blocks may have more."""
         return self._rows.between(rows)
 
     def blocks_between(self, rows: RowRange) -> list[tuple[ColumnsBlock, int, int]]:

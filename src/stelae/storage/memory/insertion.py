@@ -150,7 +150,7 @@ class _ColumnarInsert:
         written = {id_: self._written(array) for id_, array in columns.items()}
         exists: Flags | bool = not columns
         if columns and not any(each is True for each in written.values()):
-            alone: Flags = ~np.logical_or.reduce([_flags(each, self._count) for each in written.values()])
+            alone: Flags = ~np.logical_or.reduce([layout.flags_of(each, self._count) for each in written.values()])
             exists = alone if alone.any() else False
         for group in self._memory.groups.values():
             is_home = self._memory.schema.existence_group.id == group.group.id
@@ -159,7 +159,7 @@ class _ColumnarInsert:
                     self._put_columns(group, columns, written, exists if is_home else False)
                 case MemoryOfCells():
                     if is_home and exists is not False:
-                        which = np.flatnonzero(_flags(exists, self._count))
+                        which = np.flatnonzero(layout.flags_of(exists, self._count))
                         group.blocks.append(self._bare_cells(which, Kind.PUT))
 
     def _written(self, array: pa.Array) -> Flags | bool:
@@ -186,7 +186,7 @@ class _ColumnarInsert:
         block = ColumnsBlock(self._rows, self._ts(), self._txn, Kind.PUT, tuple(found), exists)
         says = [*(column.written for _, column in found), exists]
         if not any(each is True for each in says):
-            used = np.logical_or.reduce([_flags(each, self._count) for each in says])
+            used = np.logical_or.reduce([layout.flags_of(each, self._count) for each in says])
             block = block if used.all() else block.take(np.flatnonzero(used))
         group.blocks.append(block)
 
@@ -220,10 +220,6 @@ class _ColumnarInsert:
         empty = pa.repeat(_NO_NAME, len(which))
         rows = self._rows if len(which) == self._count else self._rows.take(pa.array(which))
         return CellsBlock(rows, self._ts()[which], self._txn, kind, empty, empty, pa.nulls(len(which), pa.binary()))
-
-
-def _flags(written: Flags | bool, count: int) -> Flags:
-    return np.full(count, written, np.bool_) if isinstance(written, bool) else written
 
 
 def rows_in(block: WrittenBlock, memory: Memory) -> list[bytes]:

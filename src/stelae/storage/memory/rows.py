@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from stelae.model.ids import Row, Txn
 from stelae.model.ranges import RowRange, single
+from stelae.model.record import Kind
 from stelae.storage.merge.order import extent, nth_row
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class RowTable(dict[Row, T]):
 
 
 class SortedBlock(Protocol):
-    """A columnar block in memory: rows in order, all of one txn."""
+    """A columnar block in memory: rows in order, all of one txn and one kind."""
 
     @property
     def rows(self) -> pa.Array: ...
@@ -54,19 +55,50 @@ class SortedBlock(Protocol):
     @property
     def txn(self) -> Txn: ...
 
+    @property
+    def kind(self) -> Kind: ...
 
-def any_in(blocks: Sequence[SortedBlock], rows: RowRange) -> bool:
-    return any(low < high for low, high in (extent(block.rows, rows) for block in blocks))
+
+B = TypeVar("B", bound=SortedBlock)
 
 
-def nth_in(
-    table: RowTable[T], blocks: Sequence[SortedBlock], count: int, rows: RowRange, *, reverse: bool
-) -> bytes | None:
-    """The nearest row that has so many before it, in the dict or in a block; None if nowhere are more than that."""
-    cuts = [table.nth(count, rows, reverse=reverse)]
-    cuts += [nth_row(block.rows, count, rows, reverse=reverse) for block in blocks]
-    found = [cut for cut in cuts if cut is not None]
-    return (max if reverse else min)(found, default=None)
+class MemoryOfGroup(Generic[T, B]):
+    """One group in memory: a dict by row of what was written in small blocks, and the blocks that are columns."""
+
+    def __init__(self) -> None:
+        self._rows: RowTable[T] = RowTable()
+        self._erases = False
+        """Whether anything in the dict is an erasure."""
+        self.blocks: list[B] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rows and not self.blocks
+
+    @property
+    def erases(self) -> bool:
+        return self._erases or any(block.kind is not Kind.PUT for block in self.blocks)
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the dict."""
+        return len(self._rows)
+
+    def every(self, count: int, rows: RowRange) -> list[bytes]:
+        """Every `count`-th row of the dict, as places to cut at."""
+        return self._rows.every(count, rows)
+
+    def nth(self, count: int, rows: RowRange, *, reverse: bool) -> bytes | None:
+        """A row with no more than so many records before it in the dict, or in any block; None: there are not so many.
+        With `reverse`, counted from the end."""
+        cuts = [self._rows.nth(count, rows, reverse=reverse)]
+        cuts += [nth_row(block.rows, count, rows, reverse=reverse) for block in list(self.blocks)]
+        found = [cut for cut in cuts if cut is not None]
+        return (max if reverse else min)(found, default=None)
+
+    def has_any(self, rows: RowRange) -> bool:
+        extents = (extent(block.rows, rows) for block in list(self.blocks))
+        return bool(self._rows.between(rows)) or any(low < high for low, high in extents)
 
 
 def last_block_txn(blocks: Sequence[SortedBlock], row: Row) -> Txn:

@@ -242,7 +242,7 @@ class _Some(msgspec.Struct, frozen=True):
 
 
 def _policy_says(policy: PurgePolicy, newer: Ints, age_us: Ints) -> Flags:
-    """`purges`, of many versions at once."""
+    """Which versions the policy purges: `purges` for arrays."""
     match policy:
         case MaxHistory(versions):
             return newer >= versions

@@ -105,6 +105,7 @@ def unique(spec: FragmentSpec, tables: Sequence[pa.Table], twice: Twice) -> Iter
             return
     if not kept.all():
         positions = positions[kept]
+    whole = whole.drop_columns([layout.TXN])  # the place in the frame: each record stands once now
     for at in range(0, len(positions), SLICE_ROWS):
         yield whole.take(pa.array(positions[at : at + SLICE_ROWS]))
 
@@ -194,7 +195,7 @@ class _Cursor:
         return pa.chunked_array([], pa.binary()) if self._at_hand is None else self._at_hand.column(layout.ROW)
 
     def fill(self) -> bool:
-        """Whether anything is at hand now."""
+        """Read on until some rows are at hand; False: there are no more."""
         while not len(self._rows()) and not self.is_over:
             self.extend()
         return len(self._rows()) > 0

@@ -18,7 +18,7 @@ from stelae.format.fragment.reader import FragmentReader
 from stelae.format.fragment.writer import FragmentWriter
 from stelae.model.errors import Overloaded
 from stelae.model.ids import Row
-from stelae.model.schema import Group
+from stelae.model.schema import GroupOptions
 from stelae.ports.blobs import BlobStore, BlobWriter
 from stelae.ports.executor import Executor
 from stelae.storage.offline.sorting import first_at
@@ -31,14 +31,14 @@ class FileCutter:
     def __init__(
         self,
         blobs: BlobStore,
-        group: Group,
+        options: GroupOptions,
         spec: FragmentSpec,
         starts: tuple[Row, ...],
         new_name: Callable[[], str],
         commits: Executor,
     ) -> None:
         self._blobs = blobs
-        self._group = group
+        self._options = options
         self._spec = spec
         self._starts = starts
         self._new_name = new_name
@@ -79,7 +79,7 @@ class FileCutter:
         if self._open is None:
             name = self._new_name()
             sink = self._blobs.create(name)
-            self._open = name, sink, FragmentWriter(sink, self._spec, self._group.options)
+            self._open = name, sink, FragmentWriter(sink, self._spec, self._options)
         chosen = table.select(self._schema.names).combine_chunks()
         for batch in chosen.to_batches():
             self._open[2].write(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))

@@ -88,7 +88,7 @@ def _as_column(slab: Slab) -> Slab:
 
 
 class MarkersReader:
-    """The same for one row."""
+    """As `MarkersScan`, for one row."""
 
     def __init__(self, kept: Sequence[Ref], erasing: Sequence[Ref], fragments: Fragments, policy: Purging) -> None:
         self._refs = [*kept, *(_erasures_of(ref) for ref in erasing)]

@@ -129,9 +129,9 @@ class ReplicaLog:
             entry.future.set_exception(UnknownOutcome(f"txn {entry.record.txn} may count or not: {_LED_ELSEWHERE}"))
 
     def _note_refused(self, record: LogRecord) -> None:
-        """The disk has refused a record. Under the lock."""
+        """The disk has refused a record. Under the lock. Never raises: others of the same group are to be told, too."""
         replica = self.replicas.get(record.tablet)
         if replica is not None:
             replica.is_unwritten = True
-            if 0 < record.index <= replica.last.index:
-                replica.cut(Index(record.index - 1))
+            if record.index:
+                replica.lose(Index(record.index - 1))

@@ -98,10 +98,6 @@ class Replica:
         """Of the configs that not all replicas are known to have, and of the one that counts now."""
         return (self._base_index, *self._configs)
 
-    @property
-    def tail_bytes(self) -> int:
-        return sum(len(record.payload) for record in self.tail)
-
     def place_at(self, index: Index) -> Place | None:
         """None: no such record is here any more, or yet."""
         if index == self.begin.index:
@@ -186,6 +182,15 @@ class Replica:
                 f"{self.committed} were acknowledged",
                 "the log",
             )
+        return self._forget(kept)
+
+    def lose(self, kept: Index) -> None:
+        """The disk refused what has a greater index. It may have been acknowledged by others: whoever leads sends it
+        again."""
+        self.committed = Index(max(self.begin.index, min(self.committed, kept)))
+        self._forget(Index(max(self.begin.index, kept)))
+
+    def _forget(self, kept: Index) -> list[LogRecord]:
         at = kept - self.begin.index
         gone = self.tail[at:]
         del self.tail[at:], self._positions[at:]

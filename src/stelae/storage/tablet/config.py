@@ -14,17 +14,15 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from stelae.format.fragment.footer import FragmentFile
-from stelae.model.errors import Corruption, UnsupportedFormat
 from stelae.model.hybrid import TXN_MIN
 from stelae.model.ids import Epoch, GroupId, Index, SchemaVersion, TableId, TabletId, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
 from stelae.storage.log.commits import TabletCommits
 from stelae.storage.log.done import NOTHING_DONE, SavedDone, done_of
+from stelae.storage.tablet.config_bytes import CONFIG_VERSION, read_config
 from stelae.storage.tablet.parts import FamilySet, Naming
 from stelae.storage.tablet.state import Groups, PreparedLoad, Ref, TabletState, new_tablet, restored
-
-CONFIG_VERSION = 1
 
 
 class SavedRef(msgspec.Struct, frozen=True):
@@ -176,13 +174,4 @@ def encode_config(config: TabletConfig) -> bytes:
 
 
 def decode_config(data: bytes, where: str) -> TabletConfig:
-    try:
-        version = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("version", msgspec.Raw(b"0"))
-        if msgspec.json.decode(version, type=int) != CONFIG_VERSION:
-            raise UnsupportedFormat(
-                f"{where}: a tablet's config of version {bytes(version).decode()}; this release "
-                f"reads version {CONFIG_VERSION}"
-            )
-        return _DECODER.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Corruption(f"the tablet's config cannot be read: {error}", where) from None
+    return read_config(_DECODER, data, where)

@@ -93,7 +93,7 @@ class TabletMap:
             self.unsettled.pop(table, None)
 
     def _cut(self, table: TableId, states: Sequence[TabletState], removed: Sequence[TabletId]) -> _Table:
-        """As the table will be."""
+        """The table with these tablets changed and those removed: what `install` puts in its place."""
         known = self.states | {state.tablet: state for state in states}
         for tablet in set(removed).difference(state.tablet for state in states):
             known.pop(tablet, None)

@@ -13,8 +13,8 @@ from stelae.model.errors import Corruption, NotFound
 from stelae.model.events import Collected, Listener, LogCollected, UnknownFilesFound, tell_nobody
 from stelae.model.hybrid import millis_of
 from stelae.model.ids import TableId, TabletId
+from stelae.storage.files.names import fragment_sizes, table_of_name
 from stelae.storage.files.trash import Trash
-from stelae.storage.files.writing import fragment_sizes, table_of_name
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.config import TabletConfig
 from stelae.storage.upkeep.saving import ConfigSaving

@@ -202,7 +202,7 @@ def _count_expected(ordered: Sequence[FragmentInfo], busy: Collection[str]) -> i
 
 
 def _knots(ordered: Sequence[FragmentInfo]) -> Iterator[tuple[int, int]]:
-    """Where each begins and ends."""
+    """Runs of fragments whose txns interleave, as (start, stop): between two runs no txns overlap."""
     start = 0
     for stop, txn_max in enumerate(accumulate((fragment.txn_max for fragment in ordered), max), 1):
         if stop == len(ordered) or ordered[stop].txn_min > txn_max:

@@ -21,14 +21,8 @@ from stelae.model.errors import InvalidArgument
 from stelae.model.events import Listener, TabletsJoined, TabletSplit, tell_nobody
 from stelae.model.ids import GroupId, Row, TableId, TabletId, Txn
 from stelae.model.schema import Group, TableSchema
-from stelae.storage.files.writing import (
-    Shape,
-    everything,
-    file_name,
-    fragment_spec,
-    shape_of,
-    write_fragment,
-)
+from stelae.storage.files.names import file_name
+from stelae.storage.files.writing import Shape, everything, fragment_spec, shape_of, write_fragment
 from stelae.storage.memory.columns import MemoryOfColumns
 from stelae.storage.memory.memory import Memory
 from stelae.storage.merge.records import Keeping, merged_records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
-from stelae.storage.files.writing import is_fragment_name
+from stelae.storage.files.names import is_fragment_name
 
 
 def check_written(blobs: BlobStore, prefix: str, file: FragmentFile) -> None:

@@ -19,9 +19,9 @@ from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.model.errors import NotFound, PermissionDenied, StelaeError, TabletAway
 from stelae.model.ids import Txn
 from stelae.ports.loop import Loop
-from stelae.ports.metastore import Metastore
 from stelae.registry.bulk_sessions import HoldRecord, read_holds, remove_hold, renew_hold, write_hold
 from stelae.registry.leftovers import drop_overlays
+from stelae.registry.views.own import OwnStore
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import HeldTable, overlay_directory
 from stelae.storage.shard import Shard
@@ -43,7 +43,7 @@ class Holds:
         self,
         shard: Shard,
         flushing: Flushing,
-        store: Metastore,
+        store: OwnStore,
         loop: Loop,
         now_ms: Callable[[], int],
         root: str,
@@ -75,7 +75,7 @@ class Holds:
         self.expire()
 
     def records(self) -> list[HoldRecord]:
-        """All that are held now."""
+        """The records of all holds that have not expired or been let go."""
         with self._lock:
             return [hold.record for hold in self._holds.values()]
 

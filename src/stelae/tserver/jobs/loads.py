@@ -18,12 +18,20 @@ import msgspec
 from msgspec.structs import replace
 
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
-from stelae.model.errors import Conflict, NotFound, StelaeError, TabletAway
+from stelae.model.errors import NotFound, TabletAway
 from stelae.model.events import LoadCommitted
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.loop import Loop
-from stelae.ports.metastore import Metastore
-from stelae.registry.bulk_sessions import Attempt, LoadRecord, forget_jobs, read_loads, remove_load, write_load
+from stelae.registry.bulk_sessions import (
+    Attempt,
+    LoadRecord,
+    forget_jobs,
+    given_up,
+    read_loads,
+    remove_load,
+    write_load,
+)
+from stelae.registry.views.own import OwnStore
 from stelae.service.tables import TableInfo
 from stelae.service.tickets import LoadedFile, LoadTicket
 from stelae.storage.shard import Commit, Shard
@@ -48,7 +56,7 @@ class Loads:
         upkeep: Upkeep,
         keeper: Keeper,
         tables: Tables,
-        store: Metastore,
+        store: OwnStore,
         loop: Loop,
         now_ms: Callable[[], int],
         root: str,
@@ -136,7 +144,7 @@ class Loads:
                 return record.done_txn
             if attempt.expires_ms <= self._now_ms():
                 self._give_up(record)
-                raise self._refused(ticket)
+                raise given_up(ticket)
             check_loaded(self._shard.blobs, attempt.prefix, files)
             self._prepare(record.table, attempt, files)
             committing: Commit | None = None
@@ -226,13 +234,7 @@ class Loads:
         for record in self._records.values():
             if ticket == record.done_ticket or (record.attempt is not None and record.attempt.ticket == ticket):
                 return record
-        raise self._refused(ticket)
-
-    def _refused(self, ticket: str) -> StelaeError:
-        return Conflict(
-            f"load {ticket!r} was given up: it took longer than its ticket lives, another attempt at the same job has "
-            "begun, or it was let go; nothing of it was loaded"
-        )
+        raise given_up(ticket)
 
     def _done(self, record: LoadRecord, attempt: Attempt, txn: Txn) -> LoadRecord:
         return LoadRecord(record.table, record.job, self._now_ms(), attempt.batch, attempt.ticket, txn)

@@ -23,7 +23,7 @@ from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.checks.rules import shown_row
 from stelae.storage.files.fragments import Fragments
-from stelae.storage.files.writing import file_name_prefix
+from stelae.storage.files.names import file_name_prefix
 from stelae.storage.read.asking import Asking
 from stelae.storage.read.points.rows import last_txn, reader_for
 from stelae.storage.shard import Shard

@@ -4,14 +4,25 @@ What a shard gives out and answers is promised for ever, and whoever leads its t
 (`registry.leases.shard`). So a clock that is set ahead by minutes, by mistake, would hold up everybody for as long. A
 leap is seen by the monotonic clock, which has none. Wall time goes on from where it was, until the master finds in a
 heartbeat that the machine's is right: after a machine has slept that takes a second.
+
+Nor is a clock believed that is wrong when the shard begins, as those of machines are that have just been switched on:
+the master is asked what time it is before the first lease (`set_by_master`).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from stelae.model.errors import StelaeError
+from stelae.model.events import ClockIsOff, Listener
 from stelae.ports.clock import Clock
+from stelae.registry.control_operations import PLACES
+from stelae.registry.masters.heartbeats import CLOCK_OFF_MS_MAX
+from stelae.registry.peers import Peer
+from stelae.service.deadlines import Deadline
 
+_ASK_S = 2.0
+"""How long a shard that begins waits for a master to say what time it is."""
 LEAP_MS_MIN = 5_000
 """What is less is followed at once: time services set clocks, too. Half of what a clock may be off."""
 
@@ -44,6 +55,10 @@ class SteadyClock:
             last = self._last
             self._last = last._replace(leapt_ms=last.leapt_ms - leapt_ms)
 
+    def doubt(self, ahead_ms: int) -> None:
+        """The machine's clock is ahead of the right time by so much: it is not believed from the beginning."""
+        self._last = self._last._replace(leapt_ms=self._last.leapt_ms + ahead_ms)
+
     def wall_ms(self) -> int:
         last, wall_ms, now_s = self._last, self._clock.wall_ms(), self._clock.monotonic_s()
         leap_ms = wall_ms - last.wall_ms - int((now_s - last.monotonic_s) * 1_000)
@@ -53,3 +68,18 @@ class SteadyClock:
 
     def monotonic_s(self) -> float:
         return self._clock.monotonic_s()
+
+
+async def set_by_master(clock: SteadyClock, master: Peer, server: str, tell: Listener) -> None:
+    """Before a shard takes its first lease: have its clock go by the master's if it is far off. Where no master answers
+    soon, the machine's clock counts: of a cluster that starts as a whole none may be there yet. Closes the peer."""
+    try:
+        places = await master.ask(PLACES, Deadline(clock, _ASK_S))
+    except StelaeError:
+        return
+    finally:
+        await master.close()
+    ahead_ms = clock.wall_ms() - places.wall_ms if places.wall_ms else 0
+    if abs(ahead_ms) > CLOCK_OFF_MS_MAX:
+        clock.doubt(ahead_ms)
+        tell(ClockIsOff(server, ahead_ms))

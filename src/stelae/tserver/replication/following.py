@@ -44,8 +44,18 @@ class Following:
         ]
         pending: list[Future[Txn]] = []
         with self._needed(lambda: chain.from_iterable(map(self._named, records))):
-            answers = [self._take(part, some, pending) for part, some in zip(parts, records, strict=True)]
+            replicas = [self._shard.replicas.get(TabletId(part.tablet)) for part in parts]
+            answers = [
+                AppendAnswer() if replica is None else self._take(replica, part, some, pending)
+                for replica, part, some in zip(replicas, parts, records, strict=True)
+            ]
         self._wait(pending, deadline)
+        # Of a replica that is being brought up to date the others may have committed what its disk refuses: nothing of
+        # it counts as committed here before it is durable here.
+        with self._shard.lock:
+            for replica, part, answer in zip(replicas, parts, answers, strict=True):
+                if replica is not None and answer.matched is not None and not replica.is_unwritten:
+                    replica.commit(Index(min(part.committed, answer.matched)))
         return tuple(answers)
 
     def _named(self, records: Sequence[LogRecord]) -> Iterable[NamedSchema]:
@@ -66,10 +76,9 @@ class Following:
                 self.needs.lower(older)
         raise Unavailable("which schemas this shard needs is being written down; try again")
 
-    def _take(self, part: AppendPart, records: Sequence[LogRecord], pending: list[Future[Txn]]) -> AppendAnswer:
-        replica = self._shard.replicas.get(TabletId(part.tablet))
-        if replica is None:
-            return AppendAnswer()
+    def _take(
+        self, replica: Replica, part: AppendPart, records: Sequence[LogRecord], pending: list[Future[Txn]]
+    ) -> AppendAnswer:
         epoch = Epoch(part.epoch)
         if replica.is_unwritten:
             pending.append(self._shard.keep_replica(replica))
@@ -86,7 +95,6 @@ class Following:
                     replica.take(record, self._shard.wal.end)
                 if not new and replica.tail:
                     pending.append(self._shard.wal.sync())  # what was taken before may not be on the disk yet
-                replica.commit(min(Index(part.committed), matched))
                 return AppendAnswer(matched=matched)
 
     def _promise(self, replica: Replica, epoch: Epoch, kept: Index, pending: list[Future[Txn]]) -> None:
@@ -109,8 +117,10 @@ class Following:
             known = shard.replicas.get(tablet)
             if known is not None and known.promised > epoch:
                 return AppendAnswer(promised=known.promised)
-            if known is not None and (known.last, known.committed) >= (Place(*kept.begin), kept.committed):
-                # It is here already, or more of it: what differs is found by what is sent next.
+            begin = Place(*kept.begin)
+            if known is not None and (known.begin.index >= begin.index or known.place_at(begin.index) == begin):
+                # It is here already: what differs behind that is found by what is sent next. A greater place says
+                # nothing: what lies there may never have counted, and hide that what counts is missing.
                 answer = AppendAnswer(last=known.last)
                 pending.append(shard.keep_replica(known) if known.is_unwritten else shard.wal.sync())
             else:

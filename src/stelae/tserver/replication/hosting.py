@@ -56,7 +56,10 @@ class Hosting:
         self.following = Following(shard)
         self.leading = Leading(me, shard, upkeep, lives, schemas_of, wake, expect_pins)
 
-    def ask(self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas | ResignTablets) -> None:
+    def ask(
+        self, request: HostTablets | HostReplicas | LeadTablets | AddReplicas | ResignTablets
+    ) -> Mapping[TabletId, str]:
+        """Which tablets it cannot be done with, and why."""
         match request:
             case HostTablets(tablets):
                 self._host_new(tablets)
@@ -64,11 +67,12 @@ class Hosting:
                 for each in replicas:
                     self._host(each)
             case LeadTablets(leads):
-                self.leading.lead(leads)
+                return self.leading.lead(leads)
             case AddReplicas(others):
                 self.leading.add(others)
             case ResignTablets(tablets, is_forced):
                 self.leading.resign(tablets, is_forced=is_forced)
+        return {}
 
     def _host_new(self, tablets: Sequence[NewTablet]) -> None:
         for each in tablets:

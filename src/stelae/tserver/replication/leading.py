@@ -11,7 +11,7 @@ Taking over, for a leader of a greater epoch than the replica has followed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.records import LogKind
-from stelae.model.errors import NotFound, Retryable, Unavailable, UnknownOutcome
+from stelae.model.errors import NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.replication.members import MembersNow
@@ -31,7 +31,7 @@ from stelae.storage.shard import Shard
 from stelae.storage.tablet.opening import SchemasOf, replayed, since
 from stelae.storage.tablet.state import TabletState, altered
 from stelae.storage.upkeep.upkeep import Upkeep
-from stelae.tserver.lives import Life, TabletEvent, TabletLives
+from stelae.tserver.lives import Happened, TabletEffect, TabletEvent, TabletLives
 from stelae.tserver.replication.led import Led, Member
 
 OPEN_WAIT_S = 5.0
@@ -44,10 +44,9 @@ RESIGN_WAIT_S = 3.0
 """So long is waited for writes under way in a tablet that is to be led elsewhere; after that it is led on."""
 
 _LEAVING = "tablet {tablet} is about to be led by another shard"
-_TOO_FEW = (
-    "tablet {tablet} has {alive} of {members} replicas within reach, and a write needs all of them: {late} {is_} "
-    "behind, and no fewer than {least} may be left"
-)
+
+ZoneOf = Callable[[TableId], tuple[int, int] | None]
+"""How many replicas a table's zone says now, and how many a write needs; None: the table is not known here."""
 
 
 class Leading:
@@ -75,26 +74,36 @@ class Leading:
         self.led: dict[TabletId, Led] = {}
         self._begun: dict[TabletId, int] = {}
         """The last epoch of each tablet that this process began to lead in: nobody else ever leads in that."""
+        self.zone_of: ZoneOf = _know_no_zone
         self._resigned: dict[TabletId, int] = {}
         """In which epoch a tablet was led here and given up: it is not led in that one again, whoever asks late."""
 
     # -- taking over
 
-    def lead(self, asked: Sequence[Lead]) -> None:
+    def lead(self, asked: Sequence[Lead]) -> Mapping[TabletId, str]:
         """Take tablets over, and wait a while until they are open. One that is led already, in that epoch, is told who
-        its members are."""
-        opening: list[Future[Txn]] = []
+        its members are. Which cannot be led here, and why: that is no matter of the others."""
+        opening: dict[TabletId, Future[Txn]] = {}
+        refused: dict[TabletId, str] = {}
         for lead in asked:
-            future = self._begin(lead)
+            try:
+                future = self._begin(lead)
+            except StelaeError as error:
+                refused[lead.tablet] = str(error)
+                continue
             if future is not None:
-                opening.append(future)
+                opening[lead.tablet] = future
         if opening:
             self._shard.drain()
             self._wake()
-            wait_for(opening, OPEN_WAIT_S)
-            for future in [each for each in opening if each.done()]:
-                if not isinstance(future.exception(), Retryable | UnknownOutcome):  # after those it is asked again
-                    future.result()
+            wait_for(list(opening.values()), OPEN_WAIT_S)
+            for tablet, begun in opening.items():
+                if begun.done() and isinstance(failed := begun.exception(), StelaeError):
+                    if not isinstance(failed, Retryable | UnknownOutcome):  # after those it is asked again
+                        refused[tablet] = str(failed)
+                elif begun.done():
+                    begun.result()
+        return refused
 
     def _begin(self, lead: Lead) -> Future[Txn] | None:
         shard = self._shard
@@ -174,13 +183,25 @@ class Leading:
             if self.led.get(led.tablet) is led and not led.is_over:
                 self._make_room(led)
                 led.is_open = True  # before what may fail: closing takes it back
-                if self._lives.life(led.tablet) is not Life.ACTIVE:
-                    self._lives.move([led.tablet], TabletEvent.TOOK_OVER)
+                self._lives.advance([led.tablet], TabletEvent.LEAD_TAKEN, partial(self._carry_out, led))
+        shard.recount_memory()
+
+    def _carry_out(self, led: Led, effect: TabletEffect, _: Sequence[TabletId]) -> Sequence[Happened]:
+        """Under the lock. After neither of the two does anything else happen to the tablet by itself."""
+        shard = self._shard
+        match effect:
+            case TabletEffect.SERVE:
                 if led.lead.epoch > _FIRST:
                     self._expect_pins(led.table)
                 shard.install([self._newest(led)])
                 self._upkeep.adopt_config(shard.config(led.state))
-        shard.recount_memory()
+            case TabletEffect.STOP_SERVING:
+                if led.tablet in shard.tablets():
+                    shard.install([], [led.tablet])
+                self._upkeep.abandon_config(led.tablet)
+            case _:
+                raise TypeError(f"leading a tablet has nothing to do with {effect.value!r}")
+        return ()
 
     def _newest(self, led: Led) -> TabletState:
         """Under the newest schema: while the other members were waited for the table may have been altered, and whoever
@@ -245,14 +266,12 @@ class Leading:
 
     def _close(self, led: Led) -> None:
         """Nobody finds the tablet any more."""
-        shard = self._shard
-        with shard.lock:
+        with self._shard.lock:
             led.is_over = True
-            if led.is_open and led.tablet in shard.tablets():
-                shard.install([], [led.tablet])
-            self._upkeep.abandon_config(led.tablet)
-            if led.is_open and self._lives.life(led.tablet) is not Life.UNKNOWN:
-                self._lives.move([led.tablet], TabletEvent.DELETE_ASKED)
+            if led.is_open:
+                self._lives.advance([led.tablet], TabletEvent.LEAD_GIVEN_UP, partial(self._carry_out, led))
+            else:
+                self._upkeep.abandon_config(led.tablet)
             led.is_open = False
 
     # -- members
@@ -300,17 +319,26 @@ class Leading:
         changing: list[Led] = []
         with self._shard.lock:
             for led in self.led.values():
+                self._note_zone(led)
                 self._count_ready(led)
                 led.note_behind(now_s)
                 late = led.late(now_s, behind_s)
                 if not led.is_leaving:
-                    led.quorum.refusal = self._refusal(led, late) if late else ""
+                    led.quorum.refusal = led.refusal(late)
                 if led.wanted is None:
                     led.wanted = led.choose_change(now_s, behind_s) or led.wish_to_resign(now_s, stuck_s)
                 if led.wanted is not None:
                     changing.append(led)
                 self._give_up_pending(led, now_s, behind_s)
         return changing
+
+    def _note_zone(self, led: Led) -> None:
+        """What the zone says now, which may have been altered since the tablet was taken over."""
+        zone = self.zone_of(led.table)
+        if zone is not None:
+            led.replicas_max, least = zone
+            if least != led.lead.min_replicas:
+                led.lead = msgspec.structs.replace(led.lead, min_replicas=least)
 
     def _count_ready(self, led: Led) -> None:
         """Whoever has caught up is waited for from now on; then it is asked for."""
@@ -324,20 +352,6 @@ class Leading:
         for name, member in list(led.others.items()):
             if member.is_pending and member.since_s is not None and now_s - member.since_s > 4 * behind_s:
                 del led.others[name]
-
-    @staticmethod
-    def _refusal(led: Led, late: Sequence[str]) -> str:
-        members, least = len(led.lead.members), led.lead.min_replicas
-        if members - len(late) >= least:
-            return ""
-        return _TOO_FEW.format(
-            tablet=led.tablet,
-            alive=members - len(late),
-            members=members,
-            late=", ".join(late),
-            is_="is" if len(late) == 1 else "are",
-            least=least,
-        )
 
     # -- what is reported
 
@@ -372,6 +386,10 @@ class Leading:
                 (name, max(0 if name in members else 1, here - each.matched))
                 for name, each in sorted(led.others.items())
             )
+
+
+def _know_no_zone(_: TableId) -> None:
+    """What `zone_of` is where nobody follows the catalog: what the master says when it asks to lead counts."""
 
 
 def tell_deposed(leading: Leading, tablet: TabletId, epoch: int) -> None:

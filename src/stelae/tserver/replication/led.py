@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from stelae.format.log.records import NO_INDEX, LogRecord
@@ -12,6 +14,15 @@ from stelae.registry.replication.members import MembersWanted, server_of
 from stelae.storage.log.commits import Quorum
 from stelae.storage.replicas.replica import Replica
 from stelae.storage.tablet.state import TabletState
+
+_TOO_FEW = (
+    "tablet {tablet} has {alive} of {members} replicas within reach, and a write needs all of them: {late} {is_} "
+    "behind, and no fewer than {least} may be left"
+)
+_TOO_FEW_MEMBERS = (
+    "tablet {tablet} has {members} replicas, and its zone wants {least} for a write: wait until another is up to date, "
+    "or start more nodes"
+)
 
 
 class Member(msgspec.Struct):
@@ -47,6 +58,8 @@ class Led(msgspec.Struct):
     """A change of the members that was asked for and not answered yet."""
     is_leaving: bool = False
     """No write is let in: it is about to be led elsewhere."""
+    replicas_max: int | None = None
+    """How many members its zone says; None: that is not known."""
 
     @property
     def tablet(self) -> TabletId:
@@ -127,16 +140,48 @@ class Led(msgspec.Struct):
         ]
         anew = {server_of(name) for name in ready}
         members = [name for name in self.lead.members if name not in late and server_of(name) not in anew]
-        if not (late or ready) or len(members) + len(ready) < self.lead.min_replicas:
+        if not (late or ready):
+            members = self._without_surplus(members)
+            if len(members) == len(self.lead.members):
+                return None
+        if len(members) + len(ready) < self.lead.min_replicas:
             return None
         lead = self.lead
         return MembersWanted(lead.tablet, self.me, lead.epoch, lead.version, (*members, *ready))
+
+    def _without_surplus(self, members: list[str]) -> list[str]:
+        """As many as the zone says by now: those go first that lack most."""
+        if self.replicas_max is None or len(members) <= self.replicas_max:
+            return members
+        others = sorted((name for name in members if name != self.me), key=lambda name: -self._matched(name))
+        kept = {self.me, *others[: max(self.replicas_max, self.lead.min_replicas, 1) - 1]}
+        return [name for name in members if name in kept]
+
+    def _matched(self, name: str) -> Index:
+        member = self.others.get(name)
+        return NO_INDEX if member is None else member.matched
+
+    def refusal(self, late: Sequence[str]) -> str:
+        """Why no write is let in; empty if enough members are within reach."""
+        members, least = len(self.lead.members), self.lead.min_replicas
+        if members - len(late) >= least:
+            return ""
+        if not late:
+            return _TOO_FEW_MEMBERS.format(tablet=self.tablet, members=members, least=least)
+        return _TOO_FEW.format(
+            tablet=self.tablet,
+            alive=members - len(late),
+            members=members,
+            late=", ".join(server_of(name) for name in late),
+            is_="is" if len(late) == 1 else "are",
+            least=least,
+        )
 
     def wish_to_resign(self, now_s: float, stuck_s: float) -> MembersWanted | None:
         """If so many members cannot be reached for so long that none may be dropped: that another of them leads. One
         whose disk takes nothing is reached: it would not be better off as the leader."""
         lead = self.lead
         lost = [name for name in self.late(now_s, stuck_s) if now_s - self.others[name].refused_s > stuck_s]
-        if len(lead.members) - len(lost) >= lead.min_replicas:
+        if not lost or len(lead.members) - len(lost) >= lead.min_replicas:
             return None
         return MembersWanted(lead.tablet, self.me, lead.epoch, lead.version, lead.members, resigns=True)

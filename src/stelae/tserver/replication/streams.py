@@ -241,4 +241,4 @@ def _lacking(leading: Leading, name: str) -> Led | None:
 
 
 def _call_nobody() -> None:
-    """Until somebody runs the steps."""
+    """What `on_answer` is until somebody runs the steps: an answer wakes nobody."""

@@ -232,9 +232,9 @@ class ServedConnection:
         await self._connection.send(self._error_frame(request, error))
 
     def _error_frame(self, request: RequestId, error: Exception) -> Frame:
-        return error_frame(request, self._told(error), self._service.faults)
+        return error_frame(request, self._report(error), self._service.faults)
 
-    def _told(self, error: BaseException) -> BaseException:
+    def _report(self, error: BaseException) -> BaseException:
         """What the peer is told of an error; what is nobody's doing is told here, too."""
         if isinstance(error, Closed):
             return ConnectionLost(f"the process that has the store is closing it: {error}")
@@ -274,7 +274,7 @@ class ServedConnection:
         self, request: OpenRequest, operation: Operation[Any, Any], asked: Any, body: Bytes
     ) -> Frame | None:
         job = self._job(request, operation, asked, body, _tell_nobody)
-        return await self._send_result(request, await self._service.jobs.run(job, request.deadline))
+        return await self._send_result(request, await self._service.places_for(operation).run(job, request.deadline))
 
     def _job(
         self,
@@ -382,7 +382,7 @@ class ServedConnection:
         wants to know. What is not safe to repeat is waited for when the service is closed, as writes are."""
         news = News(request.deadline)
         job = self._job(request, operation, asked, body, news.tell)
-        work = begin_task(self._service.upkeep.run(job, request.deadline))
+        work = begin_task(self._service.places_for(operation).run(job, request.deadline))
         news.wake_with(work, request.stop)
         try:
             while not request.stop.done() or (self._is_leaving and not operation.is_repeatable):

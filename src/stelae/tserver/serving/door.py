@@ -89,7 +89,7 @@ class Door:
         """By kind: how many there had been when one was told last, and when that was."""
 
     def refusals(self) -> dict[str, int]:
-        """By kind, since the service began."""
+        """How many connections were not let in since the service began, by the kind of refusal."""
         return dict(self._refused)
 
     async def let_in(self, connection: Connection) -> bool:
@@ -132,7 +132,7 @@ class Door:
             return False
 
     async def _exchange(self, connection: Connection) -> bool:
-        """False: the other side hung up."""
+        """Exchange greetings and proofs; False: the other side hung up."""
         handshake = self._introduction.accept(self._faults)
         frame = await connection.receive()
         if frame is None:

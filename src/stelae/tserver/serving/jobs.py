@@ -42,11 +42,11 @@ class Jobs:
         self._is_idle.clear()
         loop = asyncio.get_running_loop()
 
-        def ended(_: Future[T]) -> None:
+        def end_on_loop(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is gone, and nobody counts any more
-                loop.call_soon_threadsafe(self._ended)
+                loop.call_soon_threadsafe(self._end_job)
 
-        future.add_done_callback(ended)
+        future.add_done_callback(end_on_loop)
         return await asyncio.wrap_future(future)
 
     async def run_surely(self, job: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ class Jobs:
                 wait_s = min(2 * wait_s, _WAIT_S_MAX)
         return self._executor.submit(job)
 
-    def _ended(self) -> None:
+    def _end_job(self) -> None:
         self._running -= 1
         self._places.release()
         if not self._running:

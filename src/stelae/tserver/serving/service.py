@@ -7,8 +7,8 @@
 
 Each connection is greeted (`door`), then asks. The backend blocks, so requests run on an executor; only a row that is
 cached is read on the loop itself. Bounded are: connections, and apart from them those that are still being greeted;
-jobs on the executor, short and long ones apart; requests under way on one connection, in number and in bytes. A
-connection beyond its bounds is not read, so its peer waits.
+jobs on the executor, short and long ones apart, or each kind for itself; requests under way on one connection, in
+number and in bytes. A connection beyond its bounds is not read, so its peer waits.
 
 - A stream is pulled one item ahead of what is sent, and no further: a slow reader holds two items. It is closed when it
   ends, when it is cancelled, and when its connection ends.
@@ -49,14 +49,17 @@ from stelae.wire.messages import Messages
 
 
 class ServiceLimits(msgspec.Struct, frozen=True):
-    """The executor should have a thread for each of `jobs_max` and `upkeep_max`: what may take minutes has places of
-    its own. `connections_max`: of those that are let in; `greetings_max`: of those that are not yet, each of which has
-    `hello_s`. `close_s`: how long requests under way may go on when the service is closed."""
+    """The executor should have a thread for each place: `threads_max`. What may take minutes has `upkeep_max` places,
+    all else `jobs_max`. `kind_max` is for who works little and waits for other processes, which may be stopped: then
+    each kind of request has so many places of its own instead, and no kind waits behind another. `connections_max`: of
+    those that are let in; `greetings_max`: of those that are not yet, each of which has `hello_s`. `close_s`: how long
+    requests under way may go on when the service is closed."""
 
     connections_max: int = 512
     greetings_max: int = 128
     jobs_max: int = 12
     upkeep_max: int = 4
+    kind_max: int = 0
     requests_max: int = 256
     request_bytes_max: int = 8 * 1024 * 1024
     pins_max: int = 10_000
@@ -67,6 +70,10 @@ class ServiceLimits(msgspec.Struct, frozen=True):
         counts = (self.connections_max, self.greetings_max, self.jobs_max, self.upkeep_max, self.requests_max)
         if min(*counts, self.request_bytes_max) < 1:
             raise InvalidArgument(f"a service needs room for at least one of each: {self}")
+
+    def threads_max(self, kinds: int) -> int:
+        """So many threads are busy at most, if so many kinds of requests are served."""
+        return self.jobs_max + self.upkeep_max + kinds * self.kind_max
 
 
 DEFAULT_SERVICE_LIMITS = ServiceLimits()
@@ -102,6 +109,7 @@ class StoreService:
         self.door = Door(introduce(hello), limits, self.faults, clock, tell)
         self.jobs = Jobs(executor, limits.jobs_max)
         self.upkeep = Jobs(executor, limits.upkeep_max)
+        self._kinds = {name: Jobs(executor, limits.kind_max) for name in operations if limits.kind_max}
         self.decided: Bundle[tuple[ServedConnection, OpenRequest, Future[Txn] | None]] = Bundle(
             self._call_soon, _answer
         )
@@ -141,7 +149,11 @@ class StoreService:
         await asyncio.gather(*(connection.end() for connection in served.values()), return_exceptions=True)
         while self._after:
             await asyncio.wait(set(self._after))
-        await asyncio.gather(self.jobs.wait_idle(self.limits.close_s), self.upkeep.wait_idle(self.limits.close_s))
+        pools = (self.jobs, self.upkeep, *self._kinds.values())
+        await asyncio.gather(*(pool.wait_idle(self.limits.close_s) for pool in pools))
+
+    def places_for(self, operation: Operation[Any, Any]) -> Jobs:
+        return self._kinds.get(operation.name, self.upkeep if operation.is_long else self.jobs)
 
     def afterwards(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do what must be done even if whoever asks is cancelled."""

@@ -59,7 +59,7 @@ def table(db: stelae.Database, request: pytest.FixtureRequest) -> stelae.Table:
 
 
 def backend_of(db: stelae.Database) -> ClusterStore:
-    found: Any = db.session.backend
+    found: Any = db._session.backend
     assert isinstance(found, ClusterStore)
     return found
 
@@ -245,7 +245,7 @@ def test_upkeep_is_done_everywhere_and_told_as_one(db: stelae.Database, table: s
 
 def test_a_hold_is_of_all_shards_at_one_snapshot(cluster: Cluster, db: stelae.Database, table: stelae.Table) -> None:
     store = backend_of(db)
-    held = store.hold(table.info.id)
+    held = store.hold(table._info.id)
     table.put_many([{"k": k, "v": -1} for k in range(ROWS)])
     ranges = [decode_config(config, "held").rows for config in held.configs]
     assert [rows.start for rows in ranges] == [tablet.start for tablet in table.tablets()]
@@ -266,7 +266,7 @@ def test_works_of_all_shards_are_in_one_ticket(db: stelae.Database, table: stela
     store = backend_of(db)
     table.flush()
     table.put_many([{"k": k, "v": -k} for k in range(ROWS)])
-    ticket = store.begin_compaction(table.info.id)
+    ticket = store.begin_compaction(table._info.id)
     assert len(ticket.works) == 6
     assert len({work.number for work in ticket.works}) == 6
     assert len({work.prefix for work in ticket.works}) == SHARDS

@@ -39,7 +39,7 @@ class AsyncDatabase(OfThisProcess):
         return self._async(await self._session.work(self._twin.table, name))
 
     def _async(self, table: Table) -> AsyncTable:
-        return AsyncTable(self._session, table.info)
+        return AsyncTable(self._session, table._info)
 
     async def tables(self) -> list[str]:
         """The names of all tables."""

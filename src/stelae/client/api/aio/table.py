@@ -133,7 +133,7 @@ class AsyncTable(OfThisProcess):
                     order.note_let_in(self._known.id, blocks, submitted)
                     future = submitted
             if future is not None:
-                return await self._wakes.awaited(future, deadline)
+                return await self._wakes.watch(future, deadline)
         elif if_unchanged_since is None and not if_absent:
             return await self._put_elsewhere(row, ts)
         return await self._session.run(self._rows.put(row, ts, if_unchanged_since, if_absent=if_absent))

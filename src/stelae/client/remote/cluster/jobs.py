@@ -30,7 +30,7 @@ from stelae.service import operations as ops
 from stelae.service.deadlines import Deadline
 from stelae.service.jobs import COMPACTION_TICKET, HOLD_TICKET, LOAD_TICKET, TTL_S_DEFAULT
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
-from stelae.storage.tablet.config import decode_config
+from stelae.storage.tablet.config_bytes import rows_of_config
 
 R = TypeVar("R")
 
@@ -223,7 +223,7 @@ def _unite_held(parts: Sequence[HeldTable]) -> HeldTable:
     altered, or tablets were cut anew or are led by others meanwhile: hold it again."""
     first = parts[0]
     found = sorted(
-        ((decode_config(config, first.name).rows, config) for part in parts for config in part.configs),
+        ((rows_of_config(config, first.name), config) for part in parts for config in part.configs),
         key=lambda each: each[0].start,
     )
     if any(part.table != first.table for part in parts) or not does_cover(rows for rows, _ in found):

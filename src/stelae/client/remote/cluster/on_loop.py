@@ -122,13 +122,13 @@ class ClusterRowsOnLoop:
         if finding is None:
             find = self._routing.locations.find
             finding = self._finding[table] = asyncio.create_task(asyncio.to_thread(find, table, deadline.anew()))
-            finding.add_done_callback(lambda done: self._found(table, done))
+            finding.add_done_callback(lambda done: self._note_found(table, done))
         await asyncio.wait((finding,), timeout=deadline.left_s)
         if not finding.done():
             raise DeadlineExceeded(f"table {table}: nobody said within {deadline.seconds:g} s where its rows are")
         return finding.result()
 
-    def _found(self, table: TableId, finding: asyncio.Task[TableRoutes]) -> None:
+    def _note_found(self, table: TableId, finding: asyncio.Task[TableRoutes]) -> None:
         self._finding.pop(table, None)
         if not finding.cancelled():
             finding.exception()  # nobody may be left to look at it

@@ -14,6 +14,7 @@ from functools import partial
 from threading import Event, Lock
 from typing import TypeVar
 
+from stelae.client.calls.retries import Attempts
 from stelae.client.remote.changes import ChangesUnderWay
 from stelae.client.remote.cluster.locations import Locations
 from stelae.client.remote.cluster.routes import TableRoutes
@@ -21,6 +22,7 @@ from stelae.client.remote.cluster.seen import SeenTime
 from stelae.client.remote.tablets import RemoteTablets
 from stelae.model.errors import (
     ClockTooFarAhead,
+    Closed,
     ConnectionLost,
     DeadlineExceeded,
     DiskFailed,
@@ -35,6 +37,7 @@ from stelae.model.errors import (
 )
 from stelae.model.ids import TableId
 from stelae.ports.executor import Executor
+from stelae.ports.rng import Rng
 from stelae.registry.control_operations import ClusterPlaces
 from stelae.service.deadlines import Deadline
 
@@ -46,6 +49,9 @@ _NAMED = (Unavailable, Overloaded, TabletAway, DeadlineExceeded, DiskFull, DiskF
 
 _MASTER_S_MAX = 2.0
 """So long is waited for a master that is asked for what may be known already."""
+
+_SHARE_OF_TIME = 3
+"""Where the others' answers are of use without it, a shard has a third of the time to answer."""
 
 _ASKED_ABOUT_MAX = 4
 """So many tables of a silent shard are asked about at once: as a rule the first one tells."""
@@ -215,10 +221,37 @@ class Routing:
         with suppress(Unavailable):
             self.locations.ask_again(table, deadline.within(min(_MASTER_S_MAX, deadline.left_s / 2)))
 
-    def ask_all(self, deadline: Deadline, job: Callable[[RemoteTablets], R]) -> dict[str, R]:
-        """All shards there are, at once."""
-        self.changes.check()
-        return self.ask_these(self.find_all(deadline), job)
-
     def ask_these(self, shards: Sequence[str], job: Callable[[RemoteTablets], R]) -> dict[str, R]:
         return all_of(self.shards.ask_each(shards, lambda shard: job(self.shards.get(shard))))
+
+    def ask_present(
+        self,
+        shards: Sequence[str],
+        deadline: Deadline,
+        rng: Rng,
+        job: Callable[[RemoteTablets, Deadline], R],
+    ) -> tuple[dict[str, R], dict[str, StelaeError]]:
+        """What those say that are there, and why each of the others said nothing. They are asked at once, again and
+        again for a share of the time: a shard that was killed is soon there again."""
+        self.changes.check()
+        share = deadline.within(deadline.left_s / _SHARE_OF_TIME)
+
+        def ask(name: str) -> R:
+            attempts = Attempts(share, rng)
+            while True:
+                try:
+                    return job(self.shards.get(name), share)
+                except Retryable as error:
+                    if self.pause(self.changes.ended, attempts.delay_s(error)):
+                        raise Closed("the store was closed here meanwhile") from None
+
+        outcomes = self.shards.ask_each(shards, ask) if shards else {}
+        away = {name: each for name, each in outcomes.items() if isinstance(each, Retryable)}
+        return all_of({name: each for name, each in outcomes.items() if name not in away}), dict(away)
+
+    def ask_some(
+        self, deadline: Deadline, rng: Rng, job: Callable[[RemoteTablets, Deadline], R]
+    ) -> tuple[dict[str, R], dict[str, StelaeError]]:
+        """The same of all shards there are. If none is there, what the first one raised."""
+        found, away = self.ask_present(self.find_all(deadline), deadline, rng, job)
+        return (found, away) if found else (all_of(away), away)

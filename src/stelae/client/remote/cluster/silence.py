@@ -53,4 +53,4 @@ class SilentPeers:
         has_moved = self._routing.has_moved
         until = self._routing.until(None).within(SILENCE_S)
         if await asyncio.to_thread(has_moved, shard, until) and wire.heard == heard:
-            wire.give_up("it is silent, and another has its rows by now")
+            wire.give_up("it is silent, and another has its place by now")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from threading import Event
 from typing import Any
 
@@ -22,6 +21,8 @@ from stelae.client.remote.asking import Asker
 from stelae.client.remote.changes import ChangesUnderWay
 from stelae.client.remote.cluster.jobs import ClusterJobs
 from stelae.client.remote.cluster.locations import Locations
+from stelae.client.remote.cluster.looks import TableLook, look_at
+from stelae.client.remote.cluster.masters import SERVER_LINES
 from stelae.client.remote.cluster.on_loop import ClusterRowsOnLoop
 from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
 from stelae.client.remote.cluster.reads import ManyRows, ask_snapshots
@@ -29,10 +30,10 @@ from stelae.client.remote.cluster.routing import Routing, Shards
 from stelae.client.remote.cluster.scans import ClusterScan
 from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports
 from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts
-from stelae.client.remote.lines import Lines, LineSettings
+from stelae.client.remote.lines import Lines
 from stelae.client.remote.tables import RemoteTables
 from stelae.client.remote.tablets import RemoteTablets
-from stelae.model.errors import Closed, NotCached, Unavailable
+from stelae.model.errors import Closed, NotCached, StelaeError, Unavailable
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -54,8 +55,6 @@ from stelae.wire.handshake import Introduction
 from stelae.wire.hello import Hello
 
 OpenPeer = Callable[[str, Sign], Peer]
-SHARD_LINES = LineSettings(connect_s=5.0)
-"""To one that does not let in anybody in that time: another may lead soon."""
 """Connects the running event loop to a shard, by its name."""
 
 
@@ -91,8 +90,11 @@ class ClusterStore(RemoteTables):
 
         def make_shard(name: str) -> RemoteTablets:
             routing = self._routing
-            has_moved = partial(routing.has_moved, name)
-            return RemoteTablets(connect(name), hello, clock, SHARD_LINES, routing.seen.sign, has_moved)
+
+            def has_moved(_: str, deadline: Deadline) -> bool:
+                return routing.has_moved(name, deadline)
+
+            return RemoteTablets(connect(name), hello, clock, SERVER_LINES, routing.seen.sign, has_moved)
 
         self._shards = Shards(make_shard, callers)
         self._routing = Routing(
@@ -124,12 +126,12 @@ class ClusterStore(RemoteTables):
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """How many connections to masters and shards are open now."""
         return sum(lines.count for lines in self._all_lines())
 
     @property
     def connections_made(self) -> int:
-        """How many were ever open."""
+        """How many connections were opened since this object was made."""
         return sum(lines.made for lines in self._all_lines())
 
     def attach(self, deadline: Deadline | None = None) -> None:
@@ -358,10 +360,23 @@ class ClusterStore(RemoteTables):
         return sum_stats(list(found.values()))
 
     def metrics(self, *, deadline: Deadline | None = None) -> Mapping[str, Any]:
-        """Of all shards together; if there are several, each one's under its name, too."""
-        until = self._until(deadline)
-        return sum_metrics(self._routing.ask_all(until, lambda shard: shard.metrics(deadline=until)))
+        """Of all shards together; if there are several, each one's under its name, too. Those that do not answer are
+        named."""
+        found, away = self._routing.ask_some(
+            self._until(deadline), self._rng, lambda shard, until: shard.metrics(deadline=until)
+        )
+        return sum_metrics(found, away)
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
-        until, told = self._until(deadline), SummedProgress(progress)
-        return unite_reports(self._routing.ask_all(until, lambda shard: shard.check(told.part(), deadline=until)))
+        """Those that do not answer are a problem."""
+        told = SummedProgress(progress)
+        return unite_reports(
+            *self._routing.ask_some(
+                self._until(deadline), self._rng, lambda shard, until: shard.check(told.part(), deadline=until)
+            )
+        )
+
+    def look_at(self, table: TableId, away: dict[str, StelaeError], *, deadline: Deadline | None = None) -> TableLook:
+        """At a table, though some shards may be away: see `looks`."""
+        until = self._until(deadline)
+        return look_at(self._routing, self._locate(table, until), away, self._rng, until)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from stelae.service.reports import CheckReport, Progress
+from stelae.model.errors import StelaeError
+from stelae.service.reports import CheckReport, Problem, Progress
 from stelae.service.tables import TableStats
 
+_NOT_CHECKED = (
+    "it did not look at what it has. See `stelae cluster show`, start its node again, and check again; if it never "
+    "comes back, take it out with `stelae topology remove`"
+)
 _LARGEST = ("catalog_version", "tables", "visible_txn")
 """Of these numbers each shard has its own view of the same thing: the largest is the newest."""
 
 
-def sum_metrics(by_shard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of all shards; if there are several, those of each under its name besides: `node-1/0.cache_hits`."""
+def sum_metrics(by_shard: Mapping[str, Mapping[str, Any]], away: Iterable[str] = ()) -> dict[str, Any]:
+    """Of all shards; if there are several, those of each under its name besides: `node-1/0.cache_hits`. `away`: those
+    of which nothing is known; they are named in `shards_away`."""
+    absent = tuple(away)
+    return {**_sum_metrics(by_shard), "shards_away": absent} if absent else _sum_metrics(by_shard)
+
+
+def _sum_metrics(by_shard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     if len(by_shard) == 1:
         return dict(*by_shard.values())
     whole: dict[str, Any] = {}
@@ -38,14 +49,20 @@ def sum_stats(stats: Sequence[TableStats]) -> TableStats:
     )
 
 
-def unite_reports(by_shard: Mapping[str, CheckReport]) -> CheckReport:
-    """A problem that several shards found is told once."""
+def unite_reports(by_shard: Mapping[str, CheckReport], away: Mapping[str, StelaeError]) -> CheckReport:
+    """A problem that several shards found is told once. `away`: why others could not look."""
     counts: dict[str, int] = {}
     for report in by_shard.values():
         for name, count in report.counts.items():
             counts[name] = max(counts.get(name, 0), count) if name in _LARGEST else counts.get(name, 0) + count
     problems = dict.fromkeys(problem for report in by_shard.values() for problem in report.problems)
-    return CheckReport(tuple(problems), counts)
+    absent = tuple(Problem("shard", name, f"{_NOT_CHECKED}: {words_of(name, why)}") for name, why in away.items())
+    return CheckReport((*absent, *problems), counts)
+
+
+def words_of(shard: str, error: StelaeError) -> str:
+    """Why a shard said nothing, without its name, which stands beside it."""
+    return str(error).removeprefix(f"shard {shard}").removeprefix(": ").strip()
 
 
 class SummedProgress:

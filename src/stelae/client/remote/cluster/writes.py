@@ -130,7 +130,7 @@ async def write_parts_on_loop(
     send: Callable[[Parts], Awaitable[Outcomes]],
     attempts: Attempts,
 ) -> Txn:
-    """The same in an event loop."""
+    """`write_parts` for an event loop."""
     written = PartsWritten(blocks)
     try:
         while True:

@@ -14,9 +14,9 @@ from stelae.model.purge import PurgePolicy, Purging, Reigns, purges, purges_newe
 from stelae.model.ranges import RowRange, single
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.values import Value
-from stelae.storage.files.blocks import FewRows
 from stelae.storage.files.extents import layered
 from stelae.storage.files.fragments import Fragment, Fragments
+from stelae.storage.files.warm import FewRows
 from stelae.storage.memory.columns import ColumnsVersion, MemoryOfColumns
 from stelae.storage.merge.rule import Erased, Written, survivors
 from stelae.storage.read.asking import Asking, Version

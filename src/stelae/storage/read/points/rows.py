@@ -20,8 +20,8 @@ from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS
 from stelae.model.schema import CellsGroup, ColumnsGroup
 from stelae.model.values import Value
-from stelae.storage.files.blocks import FewRows
 from stelae.storage.files.fragments import Fragment, Fragments
+from stelae.storage.files.warm import FewRows
 from stelae.storage.read.asking import Asking, Version
 from stelae.storage.read.markers import MarkersReader
 from stelae.storage.read.points.cells import CellsReader
@@ -121,14 +121,14 @@ class RowReader:
         written = only.written
         known: list[bytes] = []
         values: list[tuple[Value, ...]] = []
-        end, at = b"", 0
+        end, at, count = b"", 0, 0
         for row in rows:
             if row >= end:
                 around = only.warm_around(row, asking)
                 (known, values), end = around or (([], []), row + b"\0")
-                at = 0
+                at, count = 0, len(known)
             at = bisect_left(known, row, at)
-            is_known = at < len(known) and known[at] == row
+            is_known = at < count and known[at] == row
             if is_known and not (written and any(memory.may_have(row) for memory in written)):
                 found.append(values[at])
             else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from stelae.model.arrow import to_arrow
 from stelae.model.predicate.expr import Expr
-from stelae.model.predicate.selectors import ColumnSelector, Selectors, union_selectors
+from stelae.model.predicate.selectors import ColumnSelector, Selectors, selects_of_family, union_selectors
 from stelae.model.predicate.vector import names_of
 from stelae.model.schema import CellsGroup, Column, ColumnsGroup, Group, TableSchema
 from stelae.storage.read.scans.choices import ColumnChoice
@@ -154,14 +154,9 @@ def _parts_of(schema: TableSchema, columns: Selectors) -> dict[int, ScanPart]:
                     rest = [column for column in group.columns if column not in chosen]
                     parts[group.id] = ScanPart(ColumnChoice(chosen, group is schema.existence_group, rest))
             case CellsGroup():
-                families = tuple(f.name for f in group.families if _touches(f.name, columns))
+                families = tuple(f.name for f in group.families if selects_of_family(columns, f.name))
                 others = group.wildcard and any(":" in s.text or s.is_prefix for s in columns)
                 if families or others:
                     named = frozenset(declared(schema))
                     parts[group.id] = ScanPart(NO_CHOICE, families, others, named, columns)
     return parts
-
-
-def _touches(family: str, columns: Selectors) -> bool:
-    name = f"{family}:"
-    return any(s.text.startswith(name) or (s.is_prefix and name.startswith(s.text)) for s in columns)

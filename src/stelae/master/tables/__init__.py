@@ -1,0 +1,1 @@
+"""What a change of one table needs: room for it, and that the servers hear of it."""
