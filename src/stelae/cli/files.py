@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
+from stelae.cli.keyboard import standard_input
 from stelae.cli.words.values import BINARY, FLOAT, SAYS_BYTES, decoded, from_text, row_from_json, type_of
 from stelae.model import types as t
 from stelae.model.arrow import from_arrow, to_arrow
@@ -112,8 +113,9 @@ class _Counted(io.RawIOBase):
 def _open_counting(file: Path) -> Iterator[tuple[IO[bytes], _Counted]]:
     """The bytes, decompressed, and how many of the file they took."""
     if file == STANDARD_INPUT:
-        counted = _Counted(sys.stdin.buffer)
-        yield io.BufferedReader(counted), counted
+        with standard_input() as source:
+            counted = _Counted(source)
+            yield io.BufferedReader(counted), counted
         return
     compression = _COMPRESSED.get(file.suffix.lower())
     with file.open("rb") as stream:

@@ -75,12 +75,18 @@ def import_files(
         check_file(file)
         file_kind(file, form)
     clock = SystemClock()
-    with place.open(make=create) as database:
-        started = clock.monotonic_s()
-        table = _table(database, name, files[0], form, key if create else None)
-        said = table.name
-        done = _Import(table, form, nulls, clock).run(files)
-        took = max(clock.monotonic_s() - started, 1e-9)
+    done = 0
+    try:
+        with place.open(make=create) as database:
+            started = clock.monotonic_s()
+            table = _table(database, name, files[0], form, key if create else None)
+            said = table.name
+            done = _Import(table, form, nulls, clock).run(files)
+            took = max(clock.monotonic_s() - started, 1e-9)
+    except KeyboardInterrupt:
+        if done:  # the store was being closed
+            note(f"all {counted(done, 'row is', 'rows are')} durable")
+        raise
     if json:
         rate = round(done / took)
         print_json({"rows": done, "files": len(files), "seconds": round(took, 3), "rows_per_second": rate})
