@@ -27,6 +27,7 @@ USERS_CALL = ("client/api/", "model/predicate/build.py")
 """Where the methods are those that users call."""
 
 KEPT_METHODS: Mapping[str, str] = {
+    "adapters.signals._Interruptible": "the standard library's buffers call it",
     "adapters.sockets.streams.StreamConnection": "asyncio calls it",
     "catalog.serial.registry.SerializerRegistry.serializers": "the golden files have one sample for each",
     "cli.app._Verbs": "typer calls it",

@@ -1,16 +1,18 @@
-"""Ctrl-C, where it must not come in the middle of something, and where another's way with it is of no use; and the
-signals that ask a program to stop."""
+"""Ctrl-C, where it must not come in the middle of something, where another's way with it is of no use, and where
+somebody waits for standard input; and the signals that ask a program to stop."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import IO, Any, Self, cast
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -144,3 +146,42 @@ def words_of_end(code: int) -> str:
     with suppress(ValueError):
         return f"killed by {signal.Signals(-code).name}"
     return f"killed by signal {-code}"
+
+
+class _Interruptible(io.RawIOBase):
+    """Standard input that a thread of a library may wait for, and Ctrl-C still ends: Python looks for signals in its
+    main thread alone, which does not run as long as it waits for the library."""
+
+    def __init__(self, stream_fd: int, signals_fd: int) -> None:
+        self._stream_fd, self._signals_fd = stream_fd, signals_fd
+        self._is_interrupted = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._is_interrupted:
+            ready, _, _ = select.select([self._stream_fd, self._signals_fd], [], [])
+            if self._signals_fd in ready:
+                self._is_interrupted = signal.SIGINT in os.read(self._signals_fd, 64)
+            else:
+                return os.readv(self._stream_fd, [buffer])
+        raise InterruptedError("interrupted while it waited for input")
+
+
+@contextmanager
+def standard_input() -> Iterator[IO[bytes]]:
+    """The bytes that come in; Ctrl-C ends whoever waits for them."""
+    stream = sys.stdin.buffer
+    if threading.current_thread() is not threading.main_thread() or not isinstance(stream, io.BufferedReader):
+        yield stream
+        return
+    signals_fd, told_fd = os.pipe()
+    os.set_blocking(told_fd, False)
+    before = signal.set_wakeup_fd(told_fd, warn_on_full_buffer=False)
+    try:
+        yield cast(IO[bytes], _Interruptible(stream.fileno(), signals_fd))
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(signals_fd)
+        os.close(told_fd)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from stelae.cli.keyboard import standard_input
+from stelae.adapters.signals import standard_input
 from stelae.cli.words.values import BINARY, FLOAT, SAYS_BYTES, decoded, from_text, row_from_json, type_of
 from stelae.model import types as t
 from stelae.model.arrow import from_arrow, to_arrow
