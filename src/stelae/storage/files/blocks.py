@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from operator import eq
@@ -14,8 +13,8 @@ import pyarrow as pa
 
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile, FragmentSpec
-from stelae.model.arrow_values import reader_of, span_of, values_of
-from stelae.model.ids import ColumnId, Micros, Row, Txn
+from stelae.model.arrow_values import reader_of, values_of
+from stelae.model.ids import ColumnId, Micros, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS, Kind
 from stelae.model.types import ColumnType, parse_type
@@ -32,10 +31,10 @@ from stelae.storage.files.warm import (
 from stelae.storage.memory.cells import CellVersion
 from stelae.storage.memory.columns import ColumnsVersion
 from stelae.storage.merge.order import Flags, Ints, extent
+from stelae.storage.merge.places import RowPlaces
 from stelae.storage.merge.select import RawCells, RawColumns
 from stelae.storage.merge.slab import SlabColumn, as_bytes
 
-_SAMPLE_STEP = 16
 _KINDS = tuple(Kind)
 
 
@@ -52,9 +51,6 @@ class BlockShape(msgspec.Struct, frozen=True):
     places: Mapping[ColumnId, int]
 
 
-_NO_SPAN = memoryview(bytes(4)).cast("i"), b""
-
-
 class Block:
     """Decoded columns of one row group. More columns may come; none ever goes or changes."""
 
@@ -63,8 +59,9 @@ class Block:
         self.rows = rows
         self.columns = columns
         self.complete_for: set[tuple[str, ...]] = set()
-        self._span: tuple[memoryview, bytes] = _NO_SPAN
-        self._sample: list[bytes] = []
+        self._places = RowPlaces(rows)
+        self.find = self._places.find
+        """Where a row's records begin and end."""
         self._readers: dict[str, Callable[[int], Value]] = {}
         self._getters: dict[tuple[ColumnId, ...], tuple[tuple[ColumnId, Callable[[int], Value]], ...]] = {}
         self._named: dict[tuple[tuple[ColumnId, str], ...], tuple[tuple[str, Callable[[int], Value]], ...]] = {}
@@ -77,38 +74,9 @@ class Block:
     def size_bytes(self) -> int:
         return sum(array.nbytes for array in self.columns.values()) + self.rows.nbytes
 
-    def find(self, row: Row) -> tuple[int, int]:
-        """Where the row's records begin and end. Every 16th row is kept as an object: the rest is looked up in the
-        buffer, a few steps away."""
-        low = end = self._place(row)
-        count, (offsets, data) = len(self.rows), self._span
-        while end < count and data[offsets[end] : offsets[end + 1]] == row:
-            end += 1
-        return low, end
-
     def extent(self, rows: RowRange, *, often: bool = False) -> tuple[int, int]:
         """Where a range begins and ends. `often`: the block stays, so it pays to be prepared for such questions."""
-        if not self._sample and not often:
-            return extent(self.rows, rows)
-        low = self._place(rows.start)
-        return low, len(self.rows) if rows.stop is None else max(low, self._place(rows.stop))
-
-    def _place(self, row: bytes) -> int:
-        """Where the row is, or would be."""
-        count = len(self.rows)
-        if not self._sample and count:
-            self._span = span_of(self.rows)
-            self._sample = self.rows.take(pa.array(range(0, count, _SAMPLE_STEP))).to_pylist()
-        offsets, data = self._span
-        high = min(bisect_left(self._sample, row) * _SAMPLE_STEP, count)
-        low = max(0, high - _SAMPLE_STEP)
-        while low < high:
-            middle = (low + high) >> 1
-            if data[offsets[middle] : offsets[middle + 1]] < row:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return self._places.extent(rows) if often or self._places.is_ready else extent(self.rows, rows)
 
     def reader(self, name: str, type_: ColumnType) -> Callable[[int], Value]:
         found = self._readers.get(name)
@@ -196,10 +164,10 @@ class Block:
     def between(self, rows: RowRange, count: int, named: tuple[tuple[ColumnId, str], ...]) -> FewRows | None:
         """The first so many rows of a range, of a file whose records all are puts of all of these columns; None if a
         row has several records."""
-        low = self._place(rows.start)
+        low = self._places.place(rows.start)
         high = min(low + count, len(self.rows))
         if rows.stop is not None:
-            high = max(low, min(high, self._place(rows.stop)))
+            high = max(low, min(high, self._places.place(rows.stop)))
         # One more on either side: a record of the first or last row may lie there.
         first = max(0, low - 1)
         around: list[bytes] = self.rows.slice(first, high + 1 - first).to_pylist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -10,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.model.ids import Micros, Row, Txn
-from stelae.model.ranges import RowRange, single
+from stelae.model.ranges import RowRange
 from stelae.model.record import CellRecord, Kind
 from stelae.model.schema import CellsGroup
 from stelae.storage.memory.rows import MemoryOfGroup, RowTable, last_block_txn
 from stelae.storage.merge.order import Ints, Positions, extent
+from stelae.storage.merge.places import RowPlaces
 from stelae.storage.merge.select import RawCells
 
 
@@ -27,7 +29,7 @@ class CellVersion(NamedTuple):
     value: bytes | None
 
 
-class CellsBlock(msgspec.Struct, frozen=True):
+class CellsBlock(msgspec.Struct, frozen=True, dict=True):
     """Many cells that were put or erased at one txn, as columns; all have the same kind. An erasure of whole rows has
     empty names and no values."""
 
@@ -38,6 +40,10 @@ class CellsBlock(msgspec.Struct, frozen=True):
     family: pa.Array
     qualifier: pa.Array
     value: pa.Array
+
+    @cached_property
+    def places(self) -> RowPlaces:
+        return RowPlaces(self.rows)
 
     def take(self, which: Positions) -> CellsBlock:
         at = pa.array(which)
@@ -89,7 +95,7 @@ class MemoryOfCells(MemoryOfGroup[dict[tuple[str, str], list[CellVersion]], Cell
         for versions in list(self._rows.get(row, {}).values()):
             yield from list(versions)
         for block in self.blocks:
-            low, high = extent(block.rows, single(row))
+            low, high = block.places.find(row)
             for at in range(low, high):
                 family, qualifier = block.family[at].as_py().decode(), block.qualifier[at].as_py().decode()
                 value = block.value[at].as_py()

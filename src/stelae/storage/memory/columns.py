@@ -7,6 +7,7 @@ reader of the newest values then stops as soon as it has them all, however often
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -15,12 +16,13 @@ import pyarrow as pa
 
 from stelae.model.arrow_values import array_of, values_of
 from stelae.model.ids import ColumnId, Micros, Row, Txn
-from stelae.model.ranges import RowRange, single
+from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
 from stelae.model.values import Value
 from stelae.storage.memory.rows import MemoryOfGroup, RowTable, last_block_txn
 from stelae.storage.merge.order import Flags, Ints, Positions, extent
+from stelae.storage.merge.places import RowPlaces
 from stelae.storage.merge.select import RawColumns
 from stelae.storage.merge.slab import SlabColumn
 
@@ -75,7 +77,7 @@ def _add_to(rows: RowTable[_Known], row: Row, record: ColumnsVersion) -> None:
         rows[row] = several
 
 
-class ColumnsBlock(msgspec.Struct, frozen=True):
+class ColumnsBlock(msgspec.Struct, frozen=True, dict=True):
     """A columnar block's share of a group of columns. All of it has one txn and one kind."""
 
     rows: pa.Array
@@ -84,6 +86,10 @@ class ColumnsBlock(msgspec.Struct, frozen=True):
     kind: Kind
     columns: tuple[tuple[ColumnId, SlabColumn], ...]
     exists: Flags | bool
+
+    @cached_property
+    def places(self) -> RowPlaces:
+        return RowPlaces(self.rows)
 
     def puts_all(self, ids: Collection[ColumnId]) -> bool:
         """Whether each of its records is a put of all of these columns."""
@@ -162,9 +168,6 @@ class MemoryOfColumns(MemoryOfGroup[_Known, ColumnsBlock]):
         self._rows = kept  # only when it is whole: readers take no lock
         self.blocks = [block for block in self.blocks if block.txn not in txns]
 
-    def may_have(self, row: Row) -> bool:
-        return row in self._rows or bool(self.blocks)
-
     def last_txn(self, row: Row) -> Txn:
         records = _records_of(self._rows.get(row))
         return max(records[-1].txn if records else Txn(0), last_block_txn(self.blocks, row))
@@ -183,7 +186,7 @@ class MemoryOfColumns(MemoryOfGroup[_Known, ColumnsBlock]):
     def in_blocks(self, row: Row) -> Iterator[ColumnsVersion]:
         types = self.types
         for block in self.blocks:
-            low, high = extent(block.rows, single(row))
+            low, high = block.places.find(row)
             for at in range(low, high):
                 values = {
                     id_: None if column.values is None else values_of(types[id_], column.values.slice(at, 1))[0]

@@ -9,9 +9,10 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from stelae.model.ids import Row, Txn
-from stelae.model.ranges import RowRange, single
+from stelae.model.ranges import RowRange
 from stelae.model.record import Kind
 from stelae.storage.merge.order import extent, nth_row
+from stelae.storage.merge.places import RowPlaces
 
 T = TypeVar("T")
 
@@ -58,6 +59,9 @@ class SortedBlock(Protocol):
     @property
     def kind(self) -> Kind: ...
 
+    @property
+    def places(self) -> RowPlaces: ...
+
 
 B = TypeVar("B", bound=SortedBlock)
 
@@ -84,6 +88,12 @@ class MemoryOfGroup(Generic[T, B]):
         """Rows of the dict."""
         return len(self._rows)
 
+    def may_have(self, row: Row) -> bool:
+        return row in self._rows or (bool(self.blocks) and self.is_in_blocks(row))
+
+    def is_in_blocks(self, row: Row) -> bool:
+        return last_block_txn(self.blocks, row) > 0
+
     def every(self, count: int, rows: RowRange) -> list[bytes]:
         """Every `count`-th row of the dict, as places to cut at."""
         return self._rows.every(count, rows)
@@ -102,8 +112,9 @@ class MemoryOfGroup(Generic[T, B]):
 
 
 def last_block_txn(blocks: Sequence[SortedBlock], row: Row) -> Txn:
+    """Of the last of the blocks that has the row; 0 if none has."""
     for block in reversed(blocks):
-        low, high = extent(block.rows, single(row))
+        low, high = block.places.find(row)
         if low < high:
             return block.txn
     return Txn(0)

@@ -241,7 +241,9 @@ class ColumnsReader:
         newer: then the rest of its history need not be looked at."""
         source = holders[0]
         records, is_plain = source.memory.newest_of(row)
-        if len(holders) > 1 or not records or not is_plain or source.memory.blocks or asking.time is not ALL_TIME:
+        if len(holders) > 1 or not records or not is_plain or asking.time is not ALL_TIME:
+            return None
+        if source.memory.is_in_blocks(row):
             return None
         found: dict[ColumnId, Value] = {}
         missing = self._values_wanted
@@ -308,6 +310,8 @@ def _chosen(version: ColumnsVersion, ids: frozenset[ColumnId]) -> ColumnsVersion
     """A record of memory with only the columns asked for; None if it is about none of them."""
     if version.kind is Kind.ERASE_ROW:
         return version
+    if version.values.keys() <= ids:
+        return version if version.values else None
     values = {id_: value for id_, value in version.values.items() if id_ in ids}
     return version._replace(values=values) if values else None
 
