@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 import subprocess
@@ -23,7 +24,7 @@ from stelae.model.errors import (
     Unavailable,
 )
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
-from stelae.wire.frames import encode_frame
+from stelae.wire.frames import FrameDecoder, encode_frame
 from tests.effort import HANG_S
 
 HOST = "127.0.0.1"
@@ -382,5 +383,26 @@ def test_it_is_looked_for_though_a_connection_has_no_socket_yet() -> None:
         assert transport._looking is not None
         transport._looking.cancel()
         assert coming.peer == "somewhere"
+
+    asyncio.run(run())
+
+
+def test_of_a_frame_that_never_ended_nothing_is_kept() -> None:
+    """The object may live on for long: it is part of a circle, and servers look for those seldom."""
+    part = frame_bytes(frame(1, bytes(4 * MIB)))[:-1]
+
+    async def run() -> None:
+        listener = await TcpTransport().listen(ANY_PORT)
+        peer = socket.create_connection(host_and_port(listener.address), HANG_S)
+        connection = await first(listener)
+        assert isinstance(connection, streams.StreamConnection)
+        await asyncio.to_thread(peer.sendall, part)
+        peer.close()
+        with pytest.raises(Unavailable, match="broke off inside a frame"):
+            await connection.receive()
+        await connection.close()
+        await listener.close()
+        held = next(each for each in gc.get_referents(connection) if isinstance(each, FrameDecoder))
+        assert held.pending_bytes == 0
 
     asyncio.run(run())

@@ -141,6 +141,11 @@ class FrameDecoder:
         self._total = self._header_end = 0
         self._header: _Header | None = None
 
+    def drop(self) -> None:
+        """Nothing more comes: keep nothing of the frame that has begun."""
+        self._dead = self._dead or "it has ended"
+        self._forget()
+
     @property
     def pending_bytes(self) -> int:
         """What has come of a frame that is not whole. A connection that ends here was broken off."""

@@ -205,6 +205,8 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
                 self._end(self.end_after_reset(exc))
             else:
                 self._end(Unavailable(f"{self.peer}: the connection broke off: {exc}"))
+        # Who holds this object may do so for long, and it is part of a circle: it may not keep 60 MiB of a frame.
+        self._decoder.drop()
         self._lost.set()
         self._emptied.set()
 
