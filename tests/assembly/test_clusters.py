@@ -301,8 +301,10 @@ def test_who_is_gone_is_named_within_the_deadline(
     if gone == "both":
         cluster.end_master()
     in_a_hurry(db)
-    for call in CALLS.values():
-        with pytest.raises(stelae.Unavailable, match=r"nobody listens there|it does not answer"):
+    for name, call in CALLS.items():
+        # What a master was asked to change when the time was nearly up may yet happen, and then nothing else is said.
+        told = (stelae.Unavailable, stelae.UnknownOutcome) if name == "split" else stelae.Unavailable
+        with pytest.raises(told, match=r"nobody listens there|it does not answer|may or may not have happened"):
             call(db, table)
     cluster.begin_shard()
     if gone == "both":

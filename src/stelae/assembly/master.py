@@ -62,7 +62,7 @@ def open_master(
     mark = run(mark_store(store, ports.rng, is_cluster=True))
     me = introduce_process(ports, settings, "master", mark.token)
     catalog = run(follow_catalog(store, clock, time, ports.rng, settings.name))
-    tables, sender = KnownTables(catalog), Sender(settings.name, time)
+    tables, sender = KnownTables(catalog), Sender(settings.name, time, store)
     visits = Visits(f"master {settings.name}", tables.info)
 
     def make_term(held: HeldGuard) -> Term:

@@ -84,7 +84,7 @@ def open_shard(
     fence = run(begin_shard(store, identity))
     left = run(resume(store, fence, time))
     me = introduce_process(ports, settings.process, "shard", mark.token)
-    sender = Sender(identity.name, time)
+    sender = Sender(identity.name, time, store)
     find = MasterFinder(store, sender)
     run(set_by_master(clock, make_peer(ports, "the master", me, find, sender.sign), identity.name, tell))
     catalog = run(follow_catalog(store, ports.clock, time, ports.rng, identity.name))

@@ -16,7 +16,7 @@ import msgspec
 
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.format.log.copies import RecordCopy, ReplicaKept
-from stelae.model.errors import DeadlineExceeded, Unavailable
+from stelae.model.errors import DeadlineExceeded, PermissionDenied, Unavailable
 from stelae.model.events import Listener
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
@@ -272,7 +272,7 @@ class ClusterShard:
         """`guard`: of the master that asks; Deposed if another one was heard of meanwhile."""
         with self.server.visits.visit():
             self._wait_for_catalog(catalog, deadline)
-            return self.server.ask(request, lambda: self._parts.sender.check_guard(guard, "a master"))
+            return self.server.ask(request, self._master_check(guard))
 
     def change(
         self,
@@ -287,9 +287,15 @@ class ClusterShard:
         server = self.server
         with server.visits.visit():
             self._wait_for_catalog(catalog, deadline)
-            report = self._take_part(request, files, lambda: self._parts.sender.check_guard(guard, "a master"))
+            report = self._take_part(request, files, self._master_check(guard))
         server.wakes.grown()
         return report
+
+    def _master_check(self, guard: int) -> Callable[[], None]:
+        """Raises Deposed once another master was heard of. PermissionDenied: it is no master that asks."""
+        if guard < 1:
+            raise PermissionDenied("only a master that leads may ask this: the request names no guard")
+        return lambda: self._parts.sender.check_guard(guard, "a master")
 
     def report(self, table: TableId | None = None, *, deadline: Deadline | None = None) -> TabletReport:  # noqa: ARG002 - it waits for changes only
         with self.server.visits.visit():

@@ -110,7 +110,7 @@ class ServedConnection:
                     method = self._service.messages.find(frame.method)
                     asked: m.Request = method.read_request(frame)
                     if self._service.hear is not None:
-                        self._service.hear(asked)
+                        self._service.hear(asked, self._service.afterwards)
                 except StelaeError as error:
                     self._outbox.put(self._error_frame(frame.request_id, error))
                     return

@@ -35,6 +35,7 @@ from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.transport import Connection, Listener
+from stelae.registry.senders import Begin
 from stelae.service.bundles import Bundle
 from stelae.service.messages import Request
 from stelae.service.operations import STORE_FAULTS, Operation
@@ -93,7 +94,7 @@ class StoreService:
         limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
         operations: Mapping[str, Operation[Any, Any]] = OPERATIONS,
         tell: EventListener = tell_nobody,
-        hear: Callable[[Request], None] | None = None,
+        hear: Callable[[Request, Begin], None] | None = None,
         doubt: Callable[[], StelaeError | None] | None = None,
     ) -> None:
         """`hear` is told each request before it is carried out, and may refuse it. `doubt` is asked when a write is
