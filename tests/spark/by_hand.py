@@ -18,7 +18,7 @@ from stelae.spark.loading.fragment_task import (
     TaskReport,
     decode_report,
     encode_report,
-    written_fragments,
+    write_task_fragments,
 )
 from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, check_reports
@@ -61,7 +61,7 @@ def load_by_hand(
         plan = plan_of(ticket, parts[0], options, run_bytes, chunk_rows)
         reports = []
         for number, part in enumerate(parts):
-            report = written_fragments(plan, part.to_batches(max_chunksize=batch_rows), number)
+            report = write_task_fragments(plan, part.to_batches(max_chunksize=batch_rows), number)
             reports.append(decode_report(encode_report(report)))
         check_reports(ticket.name, plan.shape.schema, reports, options)
         twice = Twice()

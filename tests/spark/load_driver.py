@@ -14,7 +14,7 @@ import sys
 import pyarrow as pa
 
 import stelae
-from stelae.spark.loading.fragment_task import written_fragments
+from stelae.spark.loading.fragment_task import write_task_fragments
 from stelae.spark.loading.job import LoadOptions
 from stelae.spark.stores import backend_of
 from tests.spark.by_hand import plan_of
@@ -38,7 +38,7 @@ def run(directory: str, point: str) -> None:
             print("done before", flush=True)
             return
         plan = plan_of(ticket, frame(), LoadOptions(), run_bytes=500)
-        report = written_fragments(plan, frame().to_batches(max_chunksize=50))
+        report = write_task_fragments(plan, frame().to_batches(max_chunksize=50))
         end_at("files")
         if point == "commit":
             _kill_in_log()

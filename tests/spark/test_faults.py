@@ -16,7 +16,7 @@ import pytest
 import stelae
 import stelae.spark
 from stelae.model.errors import Conflict, StelaeError
-from stelae.spark.loading.fragment_task import written_fragments
+from stelae.spark.loading.fragment_task import write_task_fragments
 from stelae.spark.loading.job import LoadOptions
 from stelae.spark.stores import backend_of
 from tests.effort import HANG_S, long_run
@@ -149,9 +149,9 @@ def test_attempts_that_fail_leave_only_garbage(directory: Path) -> None:
         ticket = backend.begin_load(backend.find("users").id, JOB)
         plan = plan_of(ticket, frame(), LoadOptions(), run_bytes=100)
         with pytest.raises(OSError, match="gone"):
-            written_fragments(plan, breaking())
-        written_fragments(plan, frame().to_batches())
-        report = written_fragments(plan, frame().to_batches())
+            write_task_fragments(plan, breaking())
+        write_task_fragments(plan, frame().to_batches())
+        report = write_task_fragments(plan, frame().to_batches())
         backend.commit_load(ticket.ticket, report.files)
         assert loaded(db) == 300
         assert db.table("users").stats().files == 3
@@ -162,7 +162,7 @@ def test_an_attempt_that_was_overtaken_cannot_commit(directory: Path) -> None:
     with stelae.open(directory) as db:
         backend = backend_of(db)
         slow = backend.begin_load(backend.find("users").id, JOB)
-        report = written_fragments(plan_of(slow, frame(), LoadOptions()), frame().to_batches())
+        report = write_task_fragments(plan_of(slow, frame(), LoadOptions()), frame().to_batches())
         quick = backend.begin_load(backend.find("users").id, JOB)
         with pytest.raises(Conflict, match="another attempt at the same job"):
             backend.commit_load(slow.ticket, report.files)

@@ -148,7 +148,7 @@ _HIDDEN: dict[str, Callable[[typer.Typer], None]] = {"shard": _processes}
 
 
 @cache
-def _registered(register: Callable[[typer.Typer], None]) -> Any:
+def _register_commands(register: Callable[[typer.Typer], None]) -> Any:
     """The commands by their names."""
     from stelae.cli.dress import dress
 
@@ -171,7 +171,7 @@ class _Verbs(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's
         register = _VERBS.get(cmd_name) or _HIDDEN.get(cmd_name)
-        return None if register is None else _registered(register)[cmd_name]
+        return None if register is None else _register_commands(register)[cmd_name]
 
     def get_params(self, ctx: Any) -> Any:
         from stelae.cli.dress import dress_param

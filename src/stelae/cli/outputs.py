@@ -59,7 +59,7 @@ def write_file(found: FoundRows, file: Path, kind: str, json: bool) -> None:
         _check_for_csv(found)
     with progress_bar(f"writing {file.name}") as bar, _appearing(file) as part:
         done = 0
-        for count in _written(found, part, kind):
+        for count in _write_rows(found, part, kind):
             done += count
             bar.at(done, words=counted(done, "row"))
     if json:
@@ -68,7 +68,7 @@ def write_file(found: FoundRows, file: Path, kind: str, json: bool) -> None:
         out().print(f"[green]written[/] {counted(done, 'row')} to {as_shown(file)}")
 
 
-def _written(found: FoundRows, part: Path, kind: str) -> Iterator[int]:
+def _write_rows(found: FoundRows, part: Path, kind: str) -> Iterator[int]:
     match kind:
         case "parquet":
             return _to_parquet(found, part)

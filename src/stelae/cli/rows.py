@@ -14,7 +14,7 @@ import stelae
 from stelae.cli.mistakes import told_at
 from stelae.cli.places import ROWS_PANEL, JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import (
-    confirmed,
+    ask_yes_no,
     counted,
     facts,
     grid,
@@ -316,7 +316,7 @@ def erase_rows(
             low, high = typed_bound(schema, start, "--start"), typed_bound(schema, stop, "--stop")
             first = typed_bound(schema, prefix, "--prefix")
             count = table.count(start=low, stop=high, prefix=first)
-            if not yes and count and not confirmed(f"Erase {counted(count, 'row')} of {table.name}?"):
+            if not yes and count and not ask_yes_no(f"Erase {counted(count, 'row')} of {table.name}?"):
                 raise InvalidArgument(f"none of {counted(count, 'row')} was erased; --yes does it without asking")
             told = {"rows": table.erase_range(low, high, prefix=first) if count else 0}
             words = counted(told["rows"], "row")

@@ -255,7 +255,7 @@ def progress_bar(what: str, total: float | None = None, *, counts: bool = False)
         yield Bar(progress, progress.add_task(as_shown(what), total=total, words=""))
 
 
-def confirmed(question: str) -> bool:
+def ask_yes_no(question: str) -> bool:
     """Asked on a terminal only; elsewhere it is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

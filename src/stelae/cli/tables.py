@@ -13,7 +13,7 @@ from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.screens import (
     Grid,
     as_shown,
-    confirmed,
+    ask_yes_no,
     counted,
     facts,
     grid,
@@ -325,7 +325,7 @@ def _ask(database: stelae.Database, what: str, name: str, yes: bool) -> None:
     looks = Looks(database)
     size = _size(looks.describe(name))
     looks.explain()
-    if not confirmed(f"{what} {name} ({'its size is not known now' if size == UNKNOWN else size})?"):
+    if not ask_yes_no(f"{what} {name} ({'its size is not known now' if size == UNKNOWN else size})?"):
         raise InvalidArgument("nothing was done; --yes does it without asking")
 
 

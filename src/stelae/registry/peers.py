@@ -56,7 +56,7 @@ Sign: TypeAlias = Callable[[Request], Request]
 
 
 def unsigned(request: Request) -> Request:
-    """As whoever says nothing of itself signs."""
+    """The request as it is: for a sender, such as a client, that says nothing of itself."""
     return request
 
 

@@ -164,7 +164,7 @@ class TableReader:
             if at is None and self._map.changes != changes:
                 continue
             if at is None and (state.prepared or table in self._unsettled):
-                return self._settled(table, row, columns, time, read, deadline)
+                return self._read_when_settled(table, row, columns, time, read, deadline)
             try:
                 return read(reader_for(state, self._fragments, columns), row, asking)
             except MissingFile as error:
@@ -173,7 +173,7 @@ class TableReader:
                 before = state
         raise Overloaded(f"row {row!r}: its tablet changed faster than it could be read; try again")
 
-    def _settled(
+    def _read_when_settled(
         self,
         table: TableId,
         row: Row,

@@ -69,7 +69,7 @@ def prepare_file(path: str, mark: Mark, *, read_only: bool, held: bool = False) 
             make_directories(os.path.dirname(path))
         version = 0
     else:
-        version = _patiently(path, lambda: _proved(path, marked))
+        version = _patiently(path, lambda: _prove_file(path, marked))
     if version != LAYOUT_VERSION:
         if read_only:
             raise NotFound(f"{path}: there is no metastore to read") if not version else OutdatedLayout(path)
@@ -83,7 +83,7 @@ class OutdatedLayout(Exception):
     """The file is of an older layout, and whoever opened it may not change it."""
 
 
-def _proved(path: str, marked: Reached | None) -> int:
+def _prove_file(path: str, marked: Reached | None) -> int:
     with closing(_connect(path, read_only=True)) as connection, reading(connection, path):
         return prove(connection, path, marked)
 

@@ -65,7 +65,7 @@ def serve_while_scanning(stage: DemoStage, spark: Any) -> None:
         idle_until_s = traffic.elapsed_s
         while len(scans) < len(_QUESTIONS) or traffic.elapsed_s < idle_until_s + min(_SCAN_S_MAX, seconds):
             begun_s = traffic.elapsed_s
-            answers.append(_asked(stage, spark, _QUESTIONS[len(scans) % len(_QUESTIONS)], panel))
+            answers.append(_ask_spark(stage, spark, _QUESTIONS[len(scans) % len(_QUESTIONS)], panel))
             scans.append((begun_s, traffic.elapsed_s))
     scan_s = sum(stop - start for start, stop in scans)
     stage.story.latencies = list(traffic.latencies)
@@ -87,7 +87,7 @@ def _warm(stage: DemoStage) -> None:
             told(number + 1, _WARMING)
 
 
-def _asked(stage: DemoStage, spark: Any, question: str, panel: TrafficPanel) -> list[Any]:
+def _ask_spark(stage: DemoStage, spark: Any, question: str, panel: TrafficPanel) -> list[Any]:
     """Of all rows as they are now."""
     from stelae.spark.driver.tasks import run_action
     from stelae.spark.reading.frames import read

@@ -20,7 +20,7 @@ from stelae.cli.places import JsonOption, StorePlace, TableArgument, placed
 from stelae.cli.rows import AtOption, ColumnsOption, RowsOption
 from stelae.cli.screens import (
     as_shown,
-    confirmed,
+    ask_yes_no,
     counted,
     facts,
     grid,
@@ -279,7 +279,7 @@ def restore_table(
     if (
         in_place
         and not yes
-        and not confirmed(f"Put the backup in {directory} in the place of what the table holds now?")
+        and not ask_yes_no(f"Put the backup in {directory} in the place of what the table holds now?")
     ):
         raise InvalidArgument("nothing was restored; --yes does it without asking")
     with _job(place, master, "restoring", make=name is not None) as (spark, database, progress):

@@ -115,7 +115,7 @@ def committed(session: ChangeSession, attempt: int, prepared: Sequence[Txn], las
 
 
 def aborted(session: ChangeSession) -> ChangeSession:
-    """Given up: it never happens, whoever asks for it again."""
+    """The session as given up: the change never happens, and a later request to commit it is refused."""
     _check_open(session)
     return msgspec.structs.replace(session, state=ChangeState.ABORTED)
 

@@ -52,5 +52,5 @@ async def register_master(store: Metastore, life: MasterLife) -> None:
 
 
 async def remove_master(store: Metastore, life: MasterLife) -> None:
-    """Unless another process has its name now."""
+    """Remove the record of a master that has ended, unless another process has its name by now."""
     await store.txn([ValueIs(life.key, life.value)], [DeleteKey(life.key)])

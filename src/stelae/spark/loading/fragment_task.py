@@ -91,11 +91,11 @@ class FragmentTask:
         self._plan = plan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        report = written_fragments(self._plan, batches)
+        report = write_task_fragments(self._plan, batches)
         yield pa.RecordBatch.from_arrays([pa.array([encode_report(report)], pa.binary())], ["report"])
 
 
-def written_fragments(plan: TaskPlan, batches: Iterable[pa.RecordBatch], part: int = 0) -> TaskReport:
+def write_task_fragments(plan: TaskPlan, batches: Iterable[pa.RecordBatch], part: int = 0) -> TaskReport:
     work = _Writing(plan)
     sifting = Sifting(plan, Intake(plan.shape))
     for records in sifting.records(batches):

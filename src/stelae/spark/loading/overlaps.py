@@ -57,7 +57,7 @@ def without_repeats(
             of_group.count += found.count
             of_group.rows += found.rows
             if found.count and duplicates != "error":
-                yield from _merged(plan, blobs, cluster)
+                yield from _merge_cluster(plan, blobs, cluster)
             else:
                 yield from (each.loaded for each in cluster)
         if of_group.count > twice.count:  # a row that stands twice does so in all groups: it counts once
@@ -72,7 +72,7 @@ def _count(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile], twic
         pass  # only what stands twice is of interest
 
 
-def _merged(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile]) -> Iterator[LoadedFile]:
+def _merge_cluster(plan: TaskPlan, blobs: BlobStore, cluster: Sequence[PlacedFile]) -> Iterator[LoadedFile]:
     group = cluster[0].loaded.group
     spec = plan.shape.file_specs[group]
     runs = [read_run(blobs, each.loaded.file, each.part) for each in cluster]

@@ -26,7 +26,7 @@ from stelae.model.errors import Conflict, InvalidArgument, nearest
 from stelae.service.tickets import STAGING, LoadTicket, staging_prefix
 from stelae.spark.driver.progress import released_on_error
 from stelae.spark.loading.bad_rows import drop_others
-from stelae.spark.loading.fragment_task import TaskPlan, TaskReport, decode_report, encode_report, written_fragments
+from stelae.spark.loading.fragment_task import TaskPlan, TaskReport, decode_report, encode_report, write_task_fragments
 from stelae.spark.loading.framing import shape_of_frame
 from stelae.spark.loading.job import LoadOptions, aside_of, check_reports, patiently, random_job
 from stelae.spark.loading.mutation_task import put_part
@@ -158,7 +158,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return TaskMessage(
                 encode_report(put_part(self._plan, self._said.place, self._ticket.name, load.duplicates, iterator))
             )
-        return TaskMessage(encode_report(written_fragments(self._plan, iterator, TaskContext.get().partitionId())))
+        return TaskMessage(encode_report(write_task_fragments(self._plan, iterator, TaskContext.get().partitionId())))
 
     def commit(self, messages: list[TaskMessage | None]) -> None:
         if self._ticket.committed is not None:
@@ -207,7 +207,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if not query:
             raise InvalidArgument("this is no batch of a stream: Spark gave the task no query's id")
         plan = replace(self._plan, prefix=staging_prefix(query, SystemClock().wall_ms()))
-        return TaskMessage(encode_report(written_fragments(plan, iterator, context.partitionId())), query)
+        return TaskMessage(encode_report(write_task_fragments(plan, iterator, context.partitionId())), query)
 
     def commit(self, messages: list[TaskMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         query = next((each.query for each in messages if each is not None), "")

@@ -39,7 +39,7 @@ from stelae.storage.checks.sizes import SIZE_OF_PACKED_MAX, nested_bytes, packed
 _EXTENSIONS = frozenset((PyDecimal, date, datetime))
 _PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _EXTENSION_BYTES_MAX = 70
-"""None of them is packed into more."""
+"""A value of one of these types takes no more bytes than this in a small block."""
 _TEXT = String()
 
 

@@ -141,7 +141,7 @@ class CommitTracker:
         self._changes += 1
 
     def _end_changes(self, entries: Iterable[LogEntry]) -> None:
-        """They are decided, or failed."""
+        """These records are committed, or have failed: what they change in tablets is under way no more."""
         for record, tablets, _, _ in entries:
             if record.kind is LogKind.CHANGE:
                 if tablets and tablets[0].quorum is not None:

@@ -188,7 +188,7 @@ class DoneWrites:
             self._forget(millis_of(txn) - KEPT_MS)
 
     def take_back(self, client: ClientId, sequence: Sequence, txn: Txn) -> None:
-        """It was noted, and has failed."""
+        """Forget a request that was noted as done when its record was queued, and whose record then failed."""
         lane = self._lanes.get(client)
         if lane is None or call_of(sequence) != lane.call:
             return

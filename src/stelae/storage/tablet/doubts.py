@@ -52,5 +52,5 @@ class Doubts:
         self._floors[change] = max(floor, self._floors.get(change, TXN_MIN))
 
     def forget(self, change: str) -> None:
-        """It is decided, and prepared no more."""
+        """The change was committed or aborted: it raises doubts no more."""
         self._floors.pop(change, None)
