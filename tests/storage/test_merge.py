@@ -429,7 +429,7 @@ class Store:
             if c.id in dict(ordered[0].about)
         ]
         rows, times = pa.array([rec.row for rec in ordered], pa.binary()), np.array([rec.ts for rec in ordered])
-        source.blocks.append(ColumnsBlock(rows, times, ordered[0].txn, Kind.PUT, tuple(columns), exists=False))
+        source.add_block(ColumnsBlock(rows, times, ordered[0].txn, Kind.PUT, tuple(columns), exists=False))
         return Ref(source, ALL_ROWS, self.part)
 
     def merged(self, refs: Sequence[Ref], keeping: Keeping, rows: RowRange = ALL_ROWS) -> list[Slab]:

@@ -327,3 +327,27 @@ def _after_a_put(table: stelae.Table, waiting: list[int], read: Callable[..., An
         return read(*args, **given)
 
     return reading
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize(("ts", "found"), [(1_000, "many"), (3_000, "one")])
+def test_the_newest_of_what_many_rows_and_single_ones_say(
+    users: stelae.Table, before: bool, ts: int, found: str
+) -> None:
+    """The time decides, whichever was written first; so it does where one of them says only some columns."""
+    many = [{"id": f"u{n:03d}", "name": "many", "age": n} for n in range(200)]
+    if not before:
+        users.put_many(many, ts=2_000)
+    users.put({"id": "u007", "name": "one", "age": 1}, ts=ts)
+    users.put({"id": "u008", "name": "one"}, ts=ts)
+    if before:
+        users.put_many(many, ts=2_000)
+    asked = ["u007", "u008", "u009"]
+    seen = [users.get(name, ["name", "age"]) for name in asked]
+    assert [row and row["name"] for row in seen] == [found, found, "many"]
+    assert [row and row["age"] for row in seen] == [7 if found == "many" else 1, 8, 9]
+    assert users.get_many(asked, ["name", "age"]) == seen
+    users.erase("u009", ts=2_000)
+    assert users.get("u009") is None
+    users.put({"id": "u009", "name": "again"}, ts=2_500)
+    assert users.get("u009", ["name", "age"]) == {"id": "u009", "name": "again", "age": 0}  # the default

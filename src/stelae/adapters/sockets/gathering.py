@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 GATHERED_BYTES_MAX = 64 * 1024
 """What is gathered before it is sent; larger frames go by themselves."""
+GATHERED_FRAMES_MAX = 32
+"""So many are not kept waiting for more: the other side works on them while this one makes the next."""
 
 Parts: TypeAlias = list[bytes | memoryview]
 """The bytes of one frame or of several, to be sent one after the other."""
@@ -54,6 +56,8 @@ class Gathering:
             self._in_turn += 1
         self._parts += parts
         self.size_bytes += size_bytes
+        if len(self._parts) >= GATHERED_FRAMES_MAX:
+            self.send()
 
     def hear(self, come: Callable[[], None]) -> None:
         """Something came: what is sent while it is heard is sent when that is done."""

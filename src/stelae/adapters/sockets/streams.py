@@ -111,7 +111,6 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
         self.peer = self.prepare(opened)
         if self._tls is None:
             self._aside.begin(opened.fileno())
-        if self._tls is None:
             self._ready.set()
         else:
             transport.write(self._tls.begin())
@@ -205,8 +204,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
                 self._end(self.end_after_reset(exc))
             else:
                 self._end(Unavailable(f"{self.peer}: the connection broke off: {exc}"))
-        # Who holds this object may do so for long, and it is part of a circle: it may not keep 60 MiB of a frame.
-        self._decoder.drop()
+        self._decoder.drop()  # this object may live on for long, being part of a circle
         self._lost.set()
         self._emptied.set()
 

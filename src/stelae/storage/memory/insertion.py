@@ -160,7 +160,7 @@ class _ColumnarInsert:
                 case MemoryOfCells():
                     if is_home and exists is not False:
                         which = np.flatnonzero(layout.flags_of(exists, self._count))
-                        group.blocks.append(self._bare_cells(which, Kind.PUT))
+                        group.add_block(self._bare_cells(which, Kind.PUT))
 
     def _written(self, array: pa.Array) -> Flags | bool:
         if self._block.nulls_written or array.null_count == 0:
@@ -188,7 +188,7 @@ class _ColumnarInsert:
         if not any(each is True for each in says):
             used = np.logical_or.reduce([layout.flags_of(each, self._count) for each in says])
             block = block if used.all() else block.take(np.flatnonzero(used))
-        group.blocks.append(block)
+        group.add_block(block)
 
     def _put_cells(self) -> None:
         schema = self._memory.schema
@@ -207,14 +207,14 @@ class _ColumnarInsert:
         for id_, group in self._memory.groups.items():
             which = np.flatnonzero(home == id_)
             if len(which) and isinstance(group, MemoryOfCells):
-                group.blocks.append(whole if len(which) == self._count else whole.take(which))
+                group.add_block(whole if len(which) == self._count else whole.take(which))
 
     def _erase_rows(self, group: MemoryOfColumns | MemoryOfCells) -> None:
         match group:
             case MemoryOfColumns():
-                group.blocks.append(ColumnsBlock(self._rows, self._ts(), self._txn, Kind.ERASE_ROW, (), exists=False))
+                group.add_block(ColumnsBlock(self._rows, self._ts(), self._txn, Kind.ERASE_ROW, (), exists=False))
             case MemoryOfCells():
-                group.blocks.append(self._bare_cells(np.arange(self._count), Kind.ERASE_ROW))
+                group.add_block(self._bare_cells(np.arange(self._count), Kind.ERASE_ROW))
 
     def _bare_cells(self, which: np.ndarray[tuple[int], np.dtype[np.intp]], kind: Kind) -> CellsBlock:
         empty = pa.repeat(_NO_NAME, len(which))

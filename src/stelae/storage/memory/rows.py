@@ -8,10 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import TS_MIN, Micros, Row, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.record import Kind
-from stelae.storage.merge.order import extent, nth_row
+from stelae.storage.merge.order import Ints, extent, nth_row
 from stelae.storage.merge.places import RowPlaces
 
 T = TypeVar("T")
@@ -57,6 +57,9 @@ class SortedBlock(Protocol):
     def txn(self) -> Txn: ...
 
     @property
+    def ts(self) -> Ints: ...
+
+    @property
     def kind(self) -> Kind: ...
 
     @property
@@ -74,6 +77,14 @@ class MemoryOfGroup(Generic[T, B]):
         self._erases = False
         """Whether anything in the dict is an erasure."""
         self.blocks: list[B] = []
+        self.blocks_txn_max = Txn(0)
+        self.blocks_ts_max = TS_MIN
+        """No record of a block is newer than these."""
+
+    def add_block(self, block: B) -> None:
+        self.blocks_txn_max = max(self.blocks_txn_max, block.txn)
+        self.blocks_ts_max = max(self.blocks_ts_max, Micros(int(block.ts.max(initial=TS_MIN))))
+        self.blocks.append(block)
 
     @property
     def is_empty(self) -> bool:

@@ -243,14 +243,16 @@ class ColumnsReader:
         records, is_plain = source.memory.newest_of(row)
         if len(holders) > 1 or not records or not is_plain or asking.time is not ALL_TIME:
             return None
-        if source.memory.is_in_blocks(row):
-            return None
+        memory = source.memory
+        txn_in_blocks, ts_in_blocks = memory.blocks_txn_max, memory.blocks_ts_max
         found: dict[ColumnId, Value] = {}
         missing = self._values_wanted
         for version in reversed(records):
             if version.txn > asking.at:
                 continue
             if version.txn < asking.floor or version.ts <= self._ts_in_files:
+                return None
+            if (version.txn <= txn_in_blocks or version.ts <= ts_in_blocks) and memory.is_in_blocks(row):
                 return None
             if version.txn <= self._altered_at:
                 if self._was_purged(version, asking):
