@@ -100,30 +100,35 @@ def main(directory: str, point: str) -> None:
                 said = stelae.spark.load(spark, db, "users", frame, job=f"{JOB} {number}")
                 print(f"loaded {said.rows} rows in {said.files} files", flush=True)
         else:
-            _end_around_commit(end_at)
+            vars(load_job)["patiently"] = told_around_commit(end_at)
             result = stelae.spark.load(spark, db, "users", frame, job=JOB, progress=progress)
             print("done before" if result.was_done else f"loaded {result.rows} rows", flush=True)
         spark.stop()
 
 
-def _end_around_commit(end_at: Any) -> None:
+def told_around_commit(do: Callable[[str], None]) -> Callable[[Any, Any], Any]:
+    """The `patiently` of loads, which also tells when the commit is about to be asked for, and when it was answered."""
     asked = load_job.patiently
 
     def patiently(db: Any, request: Any) -> Any:
         is_commit = "commit_load" in request.__code__.co_names
         if is_commit:
-            end_at("commit")
+            do("commit")
         found = asked(db, request)
         if is_commit:
-            end_at("committed")
+            do("committed")
         return found
 
-    vars(load_job)["patiently"] = patiently
+    return patiently
+
+
+def local_session() -> Any:
+    return stelae.spark.session("stelae-driver", "local[2]", **{"spark.driver.memory": "512m"})
 
 
 def _session(point: str) -> Any:
     if "://" not in point:
-        return stelae.spark.session("stelae-driver", "local[2]", **{"spark.driver.memory": "512m"})
+        return local_session()
     settings = {
         "spark.driver.memory": "512m",
         "spark.driver.host": "127.0.0.1",
