@@ -29,6 +29,10 @@ def test_a_story_ends_well(name: str) -> None:
     play(STORIES[name], lease_s=LEASES_S.get(name, LEASE_S))
 
 
+def test_a_torn_end_is_not_led_alone_where_one_replica_is_enough() -> None:
+    play(STORIES["t16_a_torn_end_is_not_led_alone"], min_replicas=1)
+
+
 @pytest.mark.parametrize("planted", PLANTED_IN_STORIES, ids=lambda planted: planted.name)
 def test_a_story_finds_the_bug_that_is_planted(planted: PlantedInStory) -> None:
     """Mostly at once; code that was changed draws other delays, so a few seeds more are tried."""

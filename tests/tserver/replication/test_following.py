@@ -66,6 +66,47 @@ def test_a_promise_to_whoever_sends_nothing_is_kept(follower: Follower) -> None:
     assert follower.append(4, (0, 0), block(4, 1)) == AppendAnswer(promised=5)
 
 
+# -- a log that has lost its end
+
+
+def test_a_replica_whose_log_has_lost_its_end_says_so_until_it_has_all_that_is_committed(follower: Follower) -> None:
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    assert follower.append(1, (1, 2), block(1, 3), committed=2) == AppendAnswer(3)
+    assert follower.engine.disk.flip_bit()
+    follower.crash()
+    assert follower.replica.tail == [block(1, 1), block(1, 2)]
+    follower.engine.shard.note_lost_end()
+    for _ in range(2):
+        follower.crash()
+        assert follower.replica.may_lack
+        follower.engine.upkeep.collect_log()
+        with follower.engine.shard.lock:
+            follower.engine.shard.keep_replica(follower.replica)
+        follower.engine.shard.drain()
+    assert follower.append(2, (1, 1), committed=0) == AppendAnswer(1)
+    assert follower.append(2, (1, 1), block(1, 2), committed=1) == AppendAnswer(2)
+    assert follower.append(2, (1, 2), block(1, 3), committed=2) == AppendAnswer(3)
+    assert follower.replica.may_lack, "its leader has committed nothing of its own yet"
+    follower.crash()
+    assert follower.append(2, (1, 3), block(2, 4), committed=3) == AppendAnswer(4)
+    assert follower.replica.may_lack
+    assert follower.append(2, (2, 4), committed=4) == AppendAnswer(4)
+    assert not follower.replica.may_lack
+    follower.engine.shard.drain()
+    follower.crash()
+    assert not follower.replica.may_lack
+
+
+def test_a_log_whose_last_bytes_were_never_written_whole_has_lost_its_end(follower: Follower) -> None:
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    follower.crash()
+    assert not follower.engine.shard.has_lost_end
+    assert follower.append(1, (1, 2), block(1, 3)) == AppendAnswer(3)
+    assert follower.engine.disk.flip_bit()
+    follower.crash()
+    assert follower.engine.shard.has_lost_end
+
+
 def test_who_hosts_nothing_says_so(follower: Follower) -> None:
     follower.following.drop([TABLET])
     assert follower.append(1, (0, 0), block(1, 1)) == AppendAnswer()

@@ -81,6 +81,9 @@ class Replica:
         self._base_index = NO_INDEX
         self.is_unwritten = False
         """The disk has refused something of it: it is to be written down whole before anything is said of it."""
+        self.may_lack = False
+        """The log had lost its end when it was opened: what was acknowledged may be missing. It is whole again when it
+        has all that a leader calls committed, and when it is chosen to lead, by whoever knows what the others have."""
 
     # -- what it has
 

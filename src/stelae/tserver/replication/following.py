@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from itertools import chain
 
 from stelae.format.log.copies import RecordCopy, ReplicaKept, record_of
-from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.records import LogKind, LogRecord
 from stelae.model.errors import Unavailable
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
@@ -56,6 +55,7 @@ class Following:
             for replica, part, answer in zip(replicas, parts, answers, strict=True):
                 if replica is not None and answer.matched is not None and not replica.is_unwritten:
                     replica.commit(Index(min(part.committed, answer.matched)))
+                    self._clear_doubt(replica, part, answer.matched)
         return tuple(answers)
 
     def _named(self, records: Sequence[LogRecord]) -> Iterable[NamedSchema]:
@@ -97,6 +97,16 @@ class Following:
                     pending.append(self._shard.wal.sync())  # what was taken before may not be on the disk yet
                 return AppendAnswer(matched=matched)
 
+    def _clear_doubt(self, replica: Replica, part: AppendPart, matched: int) -> None:
+        """What was acknowledged so far is committed by its leader, once that has committed a record of its own epoch:
+        whoever has as much lacks nothing. Under the lock."""
+        if not replica.may_lack or part.committed > matched:
+            return
+        committed = replica.place_at(Index(part.committed))
+        if committed is not None and committed.epoch == part.epoch:
+            replica.may_lack = False
+            self._shard.follow(replica, replica.promised, replica.last.index)
+
     def _promise(self, replica: Replica, epoch: Epoch, kept: Index, pending: list[Future[Txn]]) -> None:
         """Follow a leader of an epoch, and forget what lies above an index: written down before anything follows it."""
         if epoch == replica.promised and kept >= replica.last.index:
@@ -104,8 +114,7 @@ class Following:
         if kept < replica.last.index:
             replica.cut(kept)
         replica.promise(epoch)
-        mark = EpochBegun(((epoch, Index(kept + 1)),), kept)
-        pending.append(self._shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark)))
+        pending.append(self._shard.follow(replica, epoch, kept))
 
     def host(
         self, table: TableId, tablet: TabletId, epoch: int, kept: ReplicaKept, deadline: Deadline | None = None
