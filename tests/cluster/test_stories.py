@@ -173,6 +173,27 @@ def test_a_replica_with_a_greater_place_that_never_counted_comes_back() -> None:
         play(story, seed=seed)
 
 
+def test_a_leader_that_was_left_alone_lets_go_of_what_is_in_files() -> None:
+    """Its log and its memory would grow with all that is written, and so would what it sends to who comes back."""
+
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, others = stage.leader, stage.followers
+        for name in others:
+            stage.world.keep_down(name)
+        await stage.put("b", 2)
+        for number in range(4):
+            for row in "cdef":
+                await stage.put(row, number)
+            await stage.do(lambda db: db.table("t").flush())
+        await stage.until(lambda: len(stage.replicas[first].tail) <= 2, 10.0)
+        for name in others:
+            stage.world.let_up(name)
+        await stage.judge()
+
+    play(story, min_replicas=1)
+
+
 def test_a_tablet_that_cannot_be_led_holds_up_no_other_and_it_is_said_why() -> None:
     """The record of one tablet is put back to what it was before its last leader; the other tablets of the shard that
     should lead it are led."""

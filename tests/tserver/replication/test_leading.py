@@ -82,6 +82,18 @@ def test_a_new_tablet_has_had_no_readers(leader: Leader) -> None:
     assert leader.expected == []
 
 
+def test_what_a_leader_that_is_alone_has_on_its_disk_is_committed(leader: Leader) -> None:
+    """Nobody else has to say that it has it."""
+    leader.leading.lead([Lead(TABLET, TABLE, 2, 1, ("me",), 1, Txn(0))])
+    shard, led = leader.engine.shard, leader.leading.led[TABLET]
+    replica = shard.replicas[TABLET]
+    for _ in range(3):
+        shard.log_config(shard.config(shard.state(TABLET)), led.state.commits, led.state.epoch)
+        shard.drain()
+        assert replica.committed == replica.last.index
+        assert replica.config_indexes == (replica.last.index,)
+
+
 # -- what does not open
 
 

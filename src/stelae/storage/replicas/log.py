@@ -14,7 +14,7 @@ from stelae.format.log.records import NO_CLIENT, NO_INDEX, NO_SEQUENCE, NO_TABLE
 from stelae.model.errors import Closed, Unavailable, UnknownOutcome
 from stelae.model.hybrid import TXN_MIN, HybridClock
 from stelae.model.ids import Epoch, Index, TabletId, Txn
-from stelae.storage.log.commits import CommitTracker, Quorum, TabletCommits, complete
+from stelae.storage.log.commits import CommitTracker, LogEntry, Quorum, TabletCommits, complete
 from stelae.storage.log.wal import Wal
 from stelae.storage.memory.memory import Memory
 from stelae.storage.replicas.replica import Replica
@@ -118,6 +118,12 @@ class ReplicaLog:
             decided = self.commits.take_changed(quorum, self.wal.undecided())
             self._note_committed(tablet, quorum)
         complete(decided)
+
+    def _note_alone(self, decided: Sequence[LogEntry]) -> None:
+        """What was decided when it was durable here: of tablets that have no other replicas now. Under the lock."""
+        led = {entry.record.tablet: quorum for entry in decided if entry.tablets and (quorum := entry.tablets[0].quorum)}
+        for tablet, quorum in led.items():
+            self._note_committed(tablet, quorum)
 
     def _note_committed(self, tablet: TabletId, quorum: Quorum) -> None:
         replica = self.replicas.get(tablet)
