@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.format.log.copies import ReplicaKept, copy_record
+from stelae.format.log.copies import RecordCopy, ReplicaKept, copy_record
 from stelae.format.log.records import LogRecord
 from stelae.model.errors import DiskFull, StelaeError
 from stelae.model.ids import Epoch, TableId, TabletId
@@ -105,6 +105,37 @@ def test_a_log_whose_last_bytes_were_never_written_whole_has_lost_its_end(follow
     assert follower.engine.disk.flip_bit()
     follower.crash()
     assert follower.engine.shard.has_lost_end
+
+
+# -- one of several
+
+
+def test_what_is_wrong_with_one_tablet_holds_up_no_other(follower: Follower) -> None:
+    other = TabletId(TABLET + 1)
+    config = encode_config(msgspec.structs.replace(decode_config(config_bytes(), "here"), tablet=other))
+    follower.following.host(world.TABLE, other, 0, ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config, ()))
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    assert follower.append(1, (1, 2), committed=2) == AppendAnswer(2)
+
+    def append(record: RecordCopy, index: int) -> tuple[AppendAnswer, AppendAnswer]:
+        parts = [
+            AppendPart(TABLET, world.TABLE, 2, (1, 1), 0),
+            AppendPart(other, world.TABLE, 2, (min(1, index - 1), index - 1), 0),
+        ]
+        good = copy_record(block(1, index)._replace(tablet=other))
+        first, second = follower.following.append(parts, [[record], [good]])
+        return first, second
+
+    refused, taken = append(copy_record(block(2, 2)), 1)
+    assert "were acknowledged" in refused.refused
+    assert taken == AppendAnswer(1)
+    bent = msgspec.structs.replace(copy_record(block(2, 3)), payload=b"something else")
+    refused, taken = append(bent, 2)
+    assert "is not what was written" in refused.refused
+    assert taken == AppendAnswer(2)
+    assert follower.replica.tail == [block(1, 1), block(1, 2)]
+    follower.crash()
+    assert follower.engine.shard.replicas[other].last == (1, 2)
 
 
 def test_who_hosts_nothing_says_so(follower: Follower) -> None:

@@ -121,9 +121,10 @@ class ReplicaLog:
 
     def _note_alone(self, decided: Sequence[LogEntry]) -> None:
         """What was decided when it was durable here: of tablets that have no other replicas now. Under the lock."""
-        led = {entry.record.tablet: quorum for entry in decided if entry.tablets and (quorum := entry.tablets[0].quorum)}
+        led = {entry.record.tablet: entry.tablets[0].quorum for entry in decided if entry.tablets}
         for tablet, quorum in led.items():
-            self._note_committed(tablet, quorum)
+            if quorum is not None:
+                self._note_committed(tablet, quorum)
 
     def _note_committed(self, tablet: TabletId, quorum: Quorum) -> None:
         replica = self.replicas.get(tablet)

@@ -230,6 +230,10 @@ class Replica:
         records = tuple(copy_record(record) for record in self.tail)
         return ReplicaKept(self.promised, self.begin, self.committed, self.encoded, records)
 
+    def begun(self) -> ReplicaKept:
+        """The same without its records."""
+        return ReplicaKept(self.promised, self.begin, self.begin.index, self.encoded, ())
+
 
 def replica_from(kept: ReplicaKept, table: TableId, tablet: TabletId, position: Position) -> Replica:
     """Corruption if the records are not what was written."""
