@@ -134,6 +134,10 @@ def _a_new_master_waits_for_nobody() -> AbstractContextManager[Any]:
     return mock.patch.object(Standstill, "note", note)
 
 
+def _whoever_answers_may_lead() -> AbstractContextManager[Any]:
+    return mock.patch.object(elections, "find_doubt", return_value="")
+
+
 @contextmanager
 def _no_fewest() -> Any:
     """A leader may be left alone."""
@@ -226,6 +230,12 @@ PLANTED_IN_STORIES = [
         "a member counts before it has everything",
         "t14_who_is_out_is_not_elected",
         by_seed._new_members_count_before_they_have_all,
+    ),
+    PlantedInStory(
+        "torn-leads",
+        "whoever has lost the end of its log leads alone",
+        "t16_a_torn_end_is_not_led_alone",
+        _whoever_answers_may_lead,
     ),
     PlantedInStory("below-min", "a leader may be left alone", "t18_the_last_one_acknowledges_nothing", _no_fewest),
     PlantedInStory("no-bound", "txns of a new leader begin where its log ends", _BELOW, _begun_where_the_log_ends),

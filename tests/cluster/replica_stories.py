@@ -240,6 +240,30 @@ async def t16_a_torn_end_that_was_acknowledged_is_not_lost(stage: Stage) -> None
     await stage.judge()
 
 
+async def t16_a_torn_end_is_not_led_alone(stage: Stage) -> None:
+    """The power goes everywhere. One member's last group is damaged, and no mark says so; it is up long before the
+    others. Whoever leads alone has the others forget what it lacks."""
+    await stage.put("a", 1)
+    await asyncio.sleep(1.0)
+    for number in range(3):
+        await stage.put(f"b{number}", number)
+    torn = stage.followers[1]
+    assert stage.world.disk(torn).flip_bit()
+    for name in SHARDS:
+        stage.world.keep_down(name)
+    for name in SHARDS:
+        stage.world.disk(name).crash()
+    stage.world.let_up(torn)
+    await asyncio.sleep(30.0)
+    words = [each.words for each in (await stage.master(lambda master: master.overview())).late]
+    assert any("the log of every replica that answers has lost its end" in each for each in words), words
+    stage.world.kill(torn)  # what is known of its log it knows after another start, too
+    await asyncio.sleep(20.0)
+    assert stage.led_by(torn) is None
+    await _heal(stage)
+    await stage.judge()
+
+
 async def t17_a_new_disk_is_another_replica(stage: Stage) -> None:
     await stage.put("a", 1)
     leader, (one, _) = stage.leader, stage.followers

@@ -29,6 +29,10 @@ def test_a_story_ends_well(name: str) -> None:
     play(STORIES[name], lease_s=LEASES_S.get(name, LEASE_S))
 
 
+def test_a_torn_end_is_not_led_alone_where_one_replica_is_enough() -> None:
+    play(STORIES["t16_a_torn_end_is_not_led_alone"], min_replicas=1)
+
+
 @pytest.mark.parametrize("planted", PLANTED_IN_STORIES, ids=lambda planted: planted.name)
 def test_a_story_finds_the_bug_that_is_planted(planted: PlantedInStory) -> None:
     """Mostly at once; code that was changed draws other delays, so a few seeds more are tried."""
@@ -167,6 +171,27 @@ def test_a_replica_with_a_greater_place_that_never_counted_comes_back() -> None:
 
     for seed in range(3):
         play(story, seed=seed)
+
+
+def test_a_leader_that_was_left_alone_lets_go_of_what_is_in_files() -> None:
+    """Its log and its memory would grow with all that is written, and so would what it sends to who comes back."""
+
+    async def story(stage: Stage) -> None:
+        await stage.put("a", 1)
+        first, others = stage.leader, stage.followers
+        for name in others:
+            stage.world.keep_down(name)
+        await stage.put("b", 2)
+        for number in range(4):
+            for row in "cdef":
+                await stage.put(row, number)
+            await stage.do(lambda db: db.table("t").flush())
+        await stage.until(lambda: len(stage.replicas[first].tail) <= 2, 10.0)
+        for name in others:
+            stage.world.let_up(name)
+        await stage.judge()
+
+    play(story, min_replicas=1)
 
 
 def test_a_tablet_that_cannot_be_led_holds_up_no_other_and_it_is_said_why() -> None:

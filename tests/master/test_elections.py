@@ -12,7 +12,7 @@ import pytest
 
 from stelae.master.descriptors import Descriptors
 from stelae.master.replication.asking import ask_within
-from stelae.master.replication.elections import ANSWER_S, RESIGN_S, Vacant
+from stelae.master.replication.elections import ANSWER_S, OTHERS_S, RESIGN_S, Vacant
 from stelae.master.replication.replication import Replication
 from stelae.master.terms import Term
 from stelae.model.errors import Closed, UnknownOutcome
@@ -116,6 +116,31 @@ def test_an_election_goes_on_without_a_member_that_does_not_come_to_an_end(maste
     assert set(stored.replicas) == {B, C}
 
 
+def test_who_answers_alone_leads_when_the_others_have_had_the_time_to(master: Masters) -> None:
+    """A write needs two. The others may have been about to answer, and have more."""
+    master.shards.answers = {"n1/0": having(A), "n2/0": go_on, "n3/0": go_on}
+    begun_s = master.office.clock.monotonic_s()
+    while master.stored() == master.record:
+        assert master.office.clock.monotonic_s() - begun_s < OTHERS_S + 2 * ANSWER_S
+        master.office.run(master.elect())
+    assert master.office.clock.monotonic_s() - begun_s >= OTHERS_S
+    assert (master.stored().server, master.stored().replicas) == ("n1/0", (A, B, C))
+
+
+def test_who_has_lost_the_end_of_its_log_waits_for_the_others_and_it_is_said_why(master: Masters) -> None:
+    master.shards.answers = {"n1/0": having(A, may_lack=True), "n2/0": go_on, "n3/0": go_on}
+    for _ in range(8):
+        master.office.run(master.elect())
+    assert master.stored() == master.record
+    (refused,) = master.replication.refused
+    assert (refused.server, refused.tablet) == ("n1/0", 20)
+    assert "n2/0, n3/0 are waited for" in refused.why
+    master.shards.answers["n2/0"] = having(B)
+    master.office.run(master.elect())
+    assert master.stored().epoch == 5
+    assert not master.replication.refused
+
+
 def test_members_are_changed_while_an_election_waits(master: Masters) -> None:
     """A shard may be unable to answer until the master has dropped a member that is gone."""
     master.shards.answers = {"n1/0": go_on, "n2/0": having(B), "n3/0": having(C)}
@@ -157,13 +182,13 @@ def test_an_election_does_not_wait_for_a_drain(master: Masters) -> None:
     master.office.run(master.records.write([other]))
 
     async def resign_slowly(request: ControlRequest | None) -> TabletReport:
-        return await (having(A) if request is None else go_on)(request)
+        return await (go_on(request) if request is not None else have_both(A))
 
-    async def have_both(_: ControlRequest | None) -> TabletReport:
-        here = [ReportedReplica(TabletId(each), TableId(1), 4, (4, 9)) for each in (20, 21)]
-        return TabletReport("n3/0", (), True, tuple(here), Txn(70), replica=C)
+    async def have_both(replica: str, *last: int) -> TabletReport:
+        here = [ReportedReplica(TabletId(each), TableId(1), 4, last or (4, 9)) for each in (20, 21)]
+        return TabletReport(server_of(replica), (), True, tuple(here), Txn(70), replica=replica)
 
-    master.shards.answers = {"n1/0": resign_slowly, "n2/0": go_on, "n3/0": have_both}
+    master.shards.answers = {"n1/0": resign_slowly, "n2/0": go_on, "n3/0": lambda _: have_both(C, 4, 10)}
 
     async def story() -> float:
         begun_s = master.office.clock.monotonic_s()

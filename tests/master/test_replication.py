@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stelae.catalog.commands.spaces import AlterZone
 from stelae.master.descriptors import Descriptors
 from stelae.master.records import Records
-from stelae.master.replication.choosing import choose_leader, place_replicas
+from stelae.master.replication.choosing import choose_leader, find_doubt, place_replicas
 from stelae.master.replication.elections import Vacant, find_resigned
 from stelae.master.replication.leftovers import LEFT_S, Leftovers, find_leftovers
 from stelae.master.replication.racks import Racks, node_of
@@ -187,6 +187,30 @@ def test_those_that_did_not_answer_are_left_out_if_enough_remain() -> None:
 def test_nobody_leads_where_no_member_answers() -> None:
     assert choose_leader(record_of(A, B), {}, 1) is None
     assert choose_leader(record_of(A, B), {D: said(9, 9)}, 1) is None
+
+
+def torn(*last: int) -> ReportedReplica:
+    return msgspec.structs.replace(said(*last), may_lack=True)
+
+
+def test_whose_log_has_lost_its_end_leads_only_when_others_have_said_what_they_have() -> None:
+    record = record_of(A, B, C)
+    for least in (1, 2, 3):
+        assert "n1/0, n3/0 are waited for" in find_doubt(record, {B: torn(4, 2)}, least, is_late=True)
+        assert "n3/0 is waited for" in find_doubt(record, {A: torn(4, 2), B: torn(4, 2)}, least, is_late=True)
+        assert not find_doubt(record, {A: torn(4, 2), B: said(4, 3)}, least, is_late=True)
+        assert not find_doubt(record, {A: torn(4, 2), B: torn(4, 2), C: torn(4, 2)}, least)
+        assert not find_doubt(record, {A: torn(4, 2), B: torn(4, 2)}, least, [C]), "nobody knows more than these"
+        assert not find_doubt(record, {}, least), "nobody answers"
+
+
+def test_fewer_than_a_write_needs_wait_for_others_and_not_for_ever() -> None:
+    record = record_of(A, B, C)
+    assert "n2/0, n3/0 are waited for" in find_doubt(record, {A: said(4, 2)}, 2)
+    assert not find_doubt(record, {A: said(4, 2)}, 2, is_late=True)
+    assert not find_doubt(record, {A: said(4, 2)}, 1)
+    assert not find_doubt(record, {A: said(4, 2), B: said(4, 2)}, 2)
+    assert not find_doubt(record, {A: said(4, 2)}, 2, [B, C]), "whoever has lost its log brings nothing back"
 
 
 def test_a_stranger_is_not_elected() -> None:

@@ -161,7 +161,8 @@ class ReportedReplica(msgspec.Struct, frozen=True):
     """`promised`: the greatest epoch that it has followed. `last`: epoch and index of its last record. `led`: the epoch
     in which this server leads the tablet, 0 if it does not; `is_open`: whether it takes reads and writes. `behind`: of
     the other members how many records each lacks. `committed`: up to which index all members are known to have its
-    records. `resigned`: the epoch in which this server led it last and gave that up, 0 if it did not."""
+    records. `resigned`: the epoch in which this server led it last and gave that up, 0 if it did not. `may_lack`: the
+    log had lost its end when it was opened, so records that were acknowledged may be missing here."""
 
     tablet: TabletId
     table: TableId
@@ -173,6 +174,7 @@ class ReportedReplica(msgspec.Struct, frozen=True):
     behind: tuple[tuple[str, int], ...] = ()
     committed: int = 0
     resigned: int = 0
+    may_lack: bool = False
 
     @property
     def seen(self) -> tuple[int, int, int]:

@@ -54,6 +54,8 @@ class Outcomes(ReplicaLog):
         if self._room:
             self._wake()
         decided = self.commits.take_durable(group, upto, undecided)
+        if self.commits.has_quorums:
+            self._note_alone(decided)
         if self.commits.orphans:
             self._fail_orphans()
         return decided

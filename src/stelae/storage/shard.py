@@ -110,6 +110,7 @@ class Shard(Outcomes):
         self.lock = RLock()
         self.commits = CommitTracker(max(clock.last, replayed.last_txn))
         self.wal = Wal(files, self.lock, settings.log, self, replayed)
+        self.has_lost_end = replayed.has_lost_end
         self.replicas: dict[TabletId, Replica] = dict(replicas or {})
         """Of tablets that have several, led here or elsewhere. Changed under the lock."""
         self._map = self.map = TabletMap()  # public for point reads, to which a call more matters

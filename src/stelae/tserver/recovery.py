@@ -100,6 +100,8 @@ def recover_shard(
         _check_end(shard, closed)
         _check_synced(shard, ports.logs.synced())
         proved()
+        if shard.has_lost_end:
+            shard.note_lost_end()
         run(remove_log_mark(store))
         configs.attach(shard, stages.saved)
         for table, horizon in run(read_horizons(store, tables.kept())):

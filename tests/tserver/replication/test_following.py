@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.format.log.copies import ReplicaKept, copy_record
+from stelae.format.log.copies import RecordCopy, ReplicaKept, copy_record
 from stelae.format.log.records import LogRecord
 from stelae.model.errors import DiskFull, StelaeError
 from stelae.model.ids import Epoch, TableId, TabletId
@@ -64,6 +64,78 @@ def test_a_promise_to_whoever_sends_nothing_is_kept(follower: Follower) -> None:
     assert follower.append(5, (3, 3)) == AppendAnswer(last=(0, 0))
     follower.crash()
     assert follower.append(4, (0, 0), block(4, 1)) == AppendAnswer(promised=5)
+
+
+# -- a log that has lost its end
+
+
+def test_a_replica_whose_log_has_lost_its_end_says_so_until_it_has_all_that_is_committed(follower: Follower) -> None:
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    assert follower.append(1, (1, 2), block(1, 3), committed=2) == AppendAnswer(3)
+    assert follower.engine.disk.flip_bit()
+    follower.crash()
+    assert follower.replica.tail == [block(1, 1), block(1, 2)]
+    follower.engine.shard.note_lost_end()
+    for _ in range(2):
+        follower.crash()
+        assert follower.replica.may_lack
+        follower.engine.upkeep.collect_log()
+        with follower.engine.shard.lock:
+            follower.engine.shard.keep_replica(follower.replica)
+        follower.engine.shard.drain()
+    assert follower.append(2, (1, 1), committed=0) == AppendAnswer(1)
+    assert follower.append(2, (1, 1), block(1, 2), committed=1) == AppendAnswer(2)
+    assert follower.append(2, (1, 2), block(1, 3), committed=2) == AppendAnswer(3)
+    assert follower.replica.may_lack, "its leader has committed nothing of its own yet"
+    follower.crash()
+    assert follower.append(2, (1, 3), block(2, 4), committed=3) == AppendAnswer(4)
+    assert follower.replica.may_lack
+    assert follower.append(2, (2, 4), committed=4) == AppendAnswer(4)
+    assert not follower.replica.may_lack
+    follower.engine.shard.drain()
+    follower.crash()
+    assert not follower.replica.may_lack
+
+
+def test_a_log_whose_last_bytes_were_never_written_whole_has_lost_its_end(follower: Follower) -> None:
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    follower.crash()
+    assert not follower.engine.shard.has_lost_end
+    assert follower.append(1, (1, 2), block(1, 3)) == AppendAnswer(3)
+    assert follower.engine.disk.flip_bit()
+    follower.crash()
+    assert follower.engine.shard.has_lost_end
+
+
+# -- one of several
+
+
+def test_what_is_wrong_with_one_tablet_holds_up_no_other(follower: Follower) -> None:
+    other = TabletId(TABLET + 1)
+    config = encode_config(msgspec.structs.replace(decode_config(config_bytes(), "here"), tablet=other))
+    follower.following.host(world.TABLE, other, 0, ReplicaKept(NOWHERE.epoch, NOWHERE, NOWHERE.index, config, ()))
+    assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
+    assert follower.append(1, (1, 2), committed=2) == AppendAnswer(2)
+
+    def append(record: RecordCopy, index: int) -> tuple[AppendAnswer, AppendAnswer]:
+        parts = [
+            AppendPart(TABLET, world.TABLE, 2, (1, 1), 0),
+            AppendPart(other, world.TABLE, 2, (min(1, index - 1), index - 1), 0),
+        ]
+        good = copy_record(block(1, index)._replace(tablet=other))
+        first, second = follower.following.append(parts, [[record], [good]])
+        return first, second
+
+    refused, taken = append(copy_record(block(2, 2)), 1)
+    assert "were acknowledged" in refused.refused
+    assert taken == AppendAnswer(1)
+    bent = msgspec.structs.replace(copy_record(block(2, 3)), payload=b"something else")
+    refused, taken = append(bent, 2)
+    assert "is not what was written" in refused.refused
+    assert taken == AppendAnswer(2)
+    assert follower.replica.tail == [block(1, 1), block(1, 2)]
+    follower.crash()
+    assert follower.engine.shard.replicas[other].last == (1, 2)
 
 
 def test_who_hosts_nothing_says_so(follower: Follower) -> None:

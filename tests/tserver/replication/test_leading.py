@@ -3,6 +3,7 @@ for."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.format.log.copies import ReplicaKept
@@ -82,6 +83,18 @@ def test_a_new_tablet_has_had_no_readers(leader: Leader) -> None:
     assert leader.expected == []
 
 
+def test_what_a_leader_that_is_alone_has_on_its_disk_is_committed(leader: Leader) -> None:
+    """Nobody else has to say that it has it."""
+    leader.leading.lead([Lead(TABLET, TABLE, 2, 1, ("me",), 1, Txn(0))])
+    shard, led = leader.engine.shard, leader.leading.led[TABLET]
+    replica = shard.replicas[TABLET]
+    for _ in range(3):
+        shard.log_config(shard.config(shard.state(TABLET)), led.state.commits, led.state.epoch)
+        shard.drain()
+        assert replica.committed == replica.last.index
+        assert replica.config_indexes == (replica.last.index,)
+
+
 # -- what does not open
 
 
@@ -145,6 +158,36 @@ def test_a_replica_that_is_no_member_yet_is_behind_though_it_lacks_nothing(leade
     assert leader.leading.behind(TABLET) == (("new/0@log", 1), ("other", 0)), "it is waited for, and not recorded"
     leader.leading.take_members(MembersNow(TABLET, 2, ("me", "other", "new/0@log")))
     assert leader.leading.behind(TABLET) == (("new/0@log", 0), ("other", 0))
+
+
+def test_what_a_member_refuses_is_sent_again_only_when_members_are_looked_at_and_its_words_are_told(
+    leader: Leader,
+) -> None:
+    leader.lead(2)
+    led = leader.leading.led[TABLET]
+    sent = led.next_part("other", 1_000)
+    assert sent is not None
+    led.take_answer("other", sent[0], AppendAnswer(refused="it was acknowledged"), 0.0)
+    assert led.next_part("other", 1_000) is None
+    leader.leading.look(0.5, 3.0, 9.0)
+    assert led.next_part("other", 1_000) is not None
+    leader.leading.look(4.0, 3.0, 9.0)
+    assert "says: it was acknowledged" in led.quorum.refusal
+
+
+def test_a_member_that_counts_and_has_lost_what_the_leader_has_in_files_is_filled_anew(leader: Leader) -> None:
+    """It may be that none may be dropped: then nobody could write until it was."""
+    leader.lead(2)
+    leader.answer()
+    shard, led = leader.engine.shard, leader.leading.led[TABLET]
+    stable = msgspec.structs.replace(shard.config(shard.state(TABLET)), stable=Index(1))
+    shard.log_config(stable, led.state.commits, led.state.epoch)
+    shard.drain()
+    leader.answer()
+    assert led.replica.begin.index == 1
+    led.others["other"].sent = Index(0)
+    assert led.next_part("other", 1_000) is None
+    assert led.others["other"].needs_all
 
 
 def test_a_member_that_has_nothing_is_asked_again_only_when_members_are_looked_at(leader: Leader) -> None:

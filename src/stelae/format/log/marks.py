@@ -15,7 +15,8 @@ from stelae.model.ids import Epoch, Index, Row, TabletId
 
 class EpochBegun(msgspec.Struct, frozen=True, array_like=True):
     """`epochs`: each with the first index it gave out, oldest first. `kept`: what lies before this record and has a
-    greater index is void."""
+    greater index is void. Of a replica, without epochs: the log had lost its end here, and what the replica lacks may
+    have been acknowledged."""
 
     epochs: tuple[tuple[Epoch, Index], ...]
     kept: Index

@@ -115,6 +115,36 @@ def choose_leader(
     return leader, left if len(left) >= min_replicas else record.replicas
 
 
+def find_doubt(
+    record: TabletRecord,
+    answers: Mapping[str, ReportedReplica],
+    min_replicas: int,
+    gone: Collection[str] = (),
+    *,
+    is_late: bool = False,
+) -> str:
+    """Why nobody may lead though some members answer, in words; empty: somebody may. `gone`: members whose logs are
+    lost for good. `is_late`: the others were waited for.
+
+    What was acknowledged is on the disk of every member, and disks lie: a log may have lost its end. Whoever is elected
+    by itself, and lacks something, has the others forget it. So one at least must answer whose log has not lost its
+    end: it has all that was acknowledged, and so has the greatest place. Where there is none, all must answer that may
+    come back. Not every loss is seen: so where fewer answer than a write needs, which could not open the tablet by
+    themselves, the others get the time to come, too."""
+    found = [answers[each] for each in record.replicas if each in answers]
+    silent = [server_of(each) for each in record.replicas if each not in answers and each not in gone]
+    if not found or not silent:
+        return ""
+    if all(each.may_lack for each in found):
+        why = "the log of every replica that answers has lost its end, and perhaps rows that were acknowledged"
+    elif not is_late and len(found) < min(min_replicas, len(found) + len(silent)):
+        why = "fewer of its replicas answer than a write needs"
+    else:
+        return ""
+    missing, is_ = ", ".join(silent), "is" if len(silent) == 1 else "are"
+    return f"{why}: {missing} {is_} waited for. If that is in vain, take the node out of the cluster for good"
+
+
 def check_zone(ask: SpacesAsk, catalog: Catalog) -> None:
     """A zone whose tables have one replica keeps it so while it has tables: their configs lie elsewhere."""
     if not isinstance(ask, AlterZoneAsk) or ask.replicas is None:

@@ -16,10 +16,10 @@ import msgspec
 
 from stelae.master.records import Records
 from stelae.master.replication.asking import ask_within
-from stelae.master.replication.choosing import choose_leader, is_there, zone_of
+from stelae.master.replication.choosing import choose_leader, find_doubt, is_there, zone_of
 from stelae.master.servers import Servers
 from stelae.model.errors import Retryable, UnknownOutcome
-from stelae.model.events import LeaderElected, Listener
+from stelae.model.events import LeaderElected, LeadRefused, Listener
 from stelae.model.ids import TabletId, Txn
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Entry
@@ -40,6 +40,8 @@ ANSWER_S = 3.0
 RESIGN_S = 8.0
 """So long for a leader to give tablets up."""
 REACHED_S = 3.0
+OTHERS_S = 10.0
+"""So long is waited for more members where fewer answer than a write needs: a shard that begins takes some seconds."""
 _TOGETHER_MAX = 64
 """So many tablets are handed over at once: they are not served meanwhile."""
 
@@ -56,7 +58,8 @@ class Vacant(msgspec.Struct, frozen=True):
 
 class Elections:
     """For the tasks of one event loop, while one guard is led with. `lead` has leaders lead what their records say;
-    `is_off`: whether a server's clock is known to be wrong."""
+    `is_off`: whether a server's clock is known to be wrong; `note_refused`: hears of which of these records nobody may
+    lead, and why."""
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Elections:
         tell: Listener,
         lead: Callable[[Sequence[TabletRecord]], Awaitable[object]],
         is_off: Callable[[str], bool],
+        note_refused: Callable[[Iterable[TabletRecord], Mapping[TabletId, LeadRefused]], None],
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -77,11 +81,14 @@ class Elections:
         self._tell = tell
         self._lead = lead
         self._is_off = is_off
+        self._note_refused = note_refused
         self.changing = asyncio.Lock()
         """Held by whoever writes a record, since it was last looked at: nobody is asked anything meanwhile."""
         self._sight = ShardSight()
         self._reached: dict[tuple[TabletId, int], float] = {}
         """Since when a member is reached from here that the tablet's leader, in that epoch, does not reach."""
+        self._vacant: dict[tuple[TabletId, int], float] = {}
+        """Since when a tablet is known to be led by nobody after that epoch."""
 
     async def look(self) -> Sequence[Entry]:
         """See which shards renew their leases. All keys of shards."""
@@ -190,11 +197,18 @@ class Elections:
         wrong = {name for name in map(server_of, answers) if self._is_off(name)}
         leading = Counter(record.server for record in self._records.maps.all() if record.replicas)
         elected: dict[TabletId, TabletRecord] = {}
+        refused: dict[TabletId, LeadRefused] = {}
         for each in vacant:
             record = each.record
             zone = zone_of(self._catalog.latest, record.table)
             said = {name: found[record.tablet] for name, found in answers.items() if record.tablet in found}
-            chosen = choose_leader(record, said, 1 if zone is None else zone.min_replicas, drained, leading, wrong)
+            least = 1 if zone is None else zone.min_replicas
+            gone = [name for name in record.replicas if not is_there(name, lives)]
+            if doubt := find_doubt(record, said, least, gone, is_late=self._is_waited_for(record)):
+                asked = server_of(next(name for name in record.replicas if name in said))
+                refused[record.tablet] = LeadRefused(asked, record.tablet, doubt)
+                continue
+            chosen = choose_leader(record, said, least, drained, leading, wrong)
             if chosen is None:
                 continue
             leader, left = chosen
@@ -208,14 +222,23 @@ class Elections:
                 version=record.version + 1,
                 above=each.above,
             )
+        self._note_refused([each.record for each in vacant if each.record.tablet not in elected], refused)
         async with self.changing:
             now = {record.tablet: record for record in self._records.maps.all()}
+            epochs = {(record.tablet, record.epoch) for record in now.values()}
+            self._vacant = {key: since_s for key, since_s in self._vacant.items() if key in epochs}
             chosen_for = [each.record for each in vacant if each.record.tablet in elected]
             leading_next = [elected[each.tablet] for each in chosen_for if now.get(each.tablet) == each]
             await self._records.write(leading_next)  # of the others something has changed since the members were asked
         for record in leading_next:
             self._tell(LeaderElected(record.table, record.tablet, record.server, record.epoch, record.replicas))
         await self._lead(leading_next)
+
+    def _is_waited_for(self, record: TabletRecord) -> bool:
+        """Whether it was vacant for so long that whoever could answer has had the time to."""
+        now_s = self._clock.monotonic_s()
+        since_s = self._vacant.setdefault((record.tablet, record.epoch), now_s)
+        return now_s - since_s >= OTHERS_S
 
     async def _ask_members(self, members: Iterable[str]) -> dict[str, Mapping[TabletId, ReportedReplica]]:
         """What each of these members that answers has replicas of, by the ids of the members. A server that has another

@@ -5,7 +5,7 @@ is damaged."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -70,13 +70,13 @@ class Leads:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         find_silent(by_leader, answers)
         reports = [answer for answer in answers if isinstance(answer, TabletReport)]
-        self._note(records, reports)
+        said = {tablet: LeadRefused(each.server, tablet, why) for each in reports for tablet, why in each.refused}
+        self.note(records, said)
         return reports
 
-    def _note(self, asked: Sequence[TabletRecord], reports: Sequence[TabletReport]) -> None:
-        """Each refusal that stays is told once."""
+    def note(self, asked: Iterable[TabletRecord], said: Mapping[TabletId, LeadRefused]) -> None:
+        """Which of these tablets nobody leads because nobody can. Each refusal that stays is told once."""
         now_s = self._clock.monotonic_s()
-        said = {tablet: LeadRefused(each.server, tablet, why) for each in reports for tablet, why in each.refused}
         for record in asked:
             before, what = self._refused.pop(record.tablet, None), said.get(record.tablet)
             if what is None:

@@ -74,8 +74,8 @@ class Replication:
         self._descriptors = descriptors
         self._clock = clock
         self._leads = Leads(catalog, servers, clock, tell)
-        ask_to_lead = self._leads.lead_soon
-        self._elections = Elections(store, catalog, records, servers, clock, tell, ask_to_lead, descriptors.is_off)
+        ask_to_lead, is_off, note = self._leads.lead_soon, descriptors.is_off, self._leads.note
+        self._elections = Elections(store, catalog, records, servers, clock, tell, ask_to_lead, is_off, note)
         self._changing = self._elections.changing
         self._handing_over = asyncio.Lock()
         self.has_leaving = False  # whether there is anything to hand over

@@ -40,12 +40,13 @@ class AppendPart(msgspec.Struct, frozen=True, array_like=True):
 
 class AppendAnswer(msgspec.Struct, frozen=True, array_like=True):
     """`matched`: up to which index the replica has the leader's records on its disk; None: none were taken. Then
-    `promised` is a greater epoch, or `last` the place behind which they are wanted, or neither: no such replica is
-    there."""
+    `promised` is a greater epoch, or `last` the place behind which they are wanted, or `refused` says why they cannot
+    be taken, or none of these: no such replica is there."""
 
     matched: _Number | None = None
     promised: _Number = 0
     last: tuple[_Number, _Number] | None = None
+    refused: str = ""
 
 
 class AppendMessage(Request, frozen=True):

@@ -72,6 +72,8 @@ class ReplayedLog:
         """Above or at every txn that the log knows to have been given out: those of its records and of its names."""
         self.leftovers: tuple[str, ...] = ()
         """Files that should be gone, and could not be deleted."""
+        self.has_lost_end = False
+        """Bytes at the end were no records. They may have been, and acknowledged: a torn write looks like damage."""
 
     def __iter__(self) -> Iterator[LogRun]:
         if self._started:
@@ -83,6 +85,7 @@ class ReplayedLog:
         for content in read_log(self._files):
             name = segment_name(content.segment)
             if name == last:
+                self.has_lost_end = self._is_any_behind(name, content.end, size_bytes)
                 self._files.truncate(name, content.end)
                 size_bytes[name] = content.end
             if not self.segments and content.previous:
@@ -106,6 +109,11 @@ class ReplayedLog:
         self.segments += (info,)
         self.end = SegmentEnd(content.segment, content.end)
         self.last_txn = max(self.last_txn, content.last_txn)
+
+    def _is_any_behind(self, last: str, end: int, names: Iterable[str]) -> bool:
+        """Whether anything follows the last record but room that was taken ahead."""
+        behind = [(last, end), *((name, 0) for name in names if name > last)]
+        return any(self._files.read(name, offset).rstrip(b"\0") for name, offset in behind)
 
     def _finish(self, names: Iterable[str], unwanted: set[str]) -> None:
         self.last_txn = max([self.last_txn, *(Txn(segment_of(name)) for name in names)])

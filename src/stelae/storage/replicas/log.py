@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from stelae.format.log.copies import encode_kept
+from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.positions import Position
 from stelae.format.log.records import NO_CLIENT, NO_INDEX, NO_SEQUENCE, NO_TABLET, LogKind, LogRecord, checksum_of
 from stelae.model.errors import Closed, Unavailable, UnknownOutcome
 from stelae.model.hybrid import TXN_MIN, HybridClock
 from stelae.model.ids import Epoch, Index, TabletId, Txn
-from stelae.storage.log.commits import CommitTracker, Quorum, TabletCommits, complete
+from stelae.storage.log.commits import CommitTracker, LogEntry, Quorum, TabletCommits, complete
 from stelae.storage.log.wal import Wal
 from stelae.storage.memory.memory import Memory
 from stelae.storage.replicas.replica import Replica
@@ -31,6 +32,8 @@ class ReplicaLog:
     commits: CommitTracker
     clock: HybridClock
     replicas: dict[TabletId, Replica]
+    has_lost_end: bool
+    """See `ReplayedLog`."""
     _closed: bool
 
     def _check_open(self) -> None:
@@ -76,7 +79,26 @@ class ReplicaLog:
         replica.is_unwritten = False
         durable = self.log_mark(replica, LogKind.REPLICA, encode_kept(replica.kept()))
         durable.add_done_callback(partial(self._note_kept, replica, position))
-        return durable
+        return self._log_doubt(replica) if replica.may_lack else durable
+
+    def follow(self, replica: Replica, epoch: Epoch, kept: Index) -> Future[Txn]:
+        """Write down that a replica follows, or leads in, an epoch, and that what has a greater index is void. The
+        caller holds the lock, and has done it."""
+        mark = EpochBegun(((epoch, Index(kept + 1)),), kept)
+        durable = self.log_mark(replica, LogKind.EPOCH, encode_mark(mark))
+        return self._log_doubt(replica) if replica.may_lack else durable
+
+    def note_lost_end(self) -> None:
+        """The log had lost its end when it was opened: no replica here is known to have all that was acknowledged, and
+        that is written down before anything else. What the disk refuses of it is written when the replica is next."""
+        with self.lock:
+            for replica in self.replicas.values():
+                replica.may_lack = True
+                self._log_doubt(replica)
+        self.wal.drain()
+
+    def _log_doubt(self, replica: Replica) -> Future[Txn]:
+        return self.log_mark(replica, LogKind.EPOCH, encode_mark(EpochBegun((), replica.last.index)))
 
     def _note_kept(self, replica: Replica, position: Position, durable: Future[Txn]) -> None:
         if durable.exception() is None:
@@ -96,6 +118,13 @@ class ReplicaLog:
             decided = self.commits.take_changed(quorum, self.wal.undecided())
             self._note_committed(tablet, quorum)
         complete(decided)
+
+    def _note_alone(self, decided: Sequence[LogEntry]) -> None:
+        """What was decided when it was durable here: of tablets that have no other replicas now. Under the lock."""
+        led = {entry.record.tablet: entry.tablets[0].quorum for entry in decided if entry.tablets}
+        for tablet, quorum in led.items():
+            if quorum is not None:
+                self._note_committed(tablet, quorum)
 
     def _note_committed(self, tablet: TabletId, quorum: Quorum) -> None:
         replica = self.replicas.get(tablet)

@@ -49,6 +49,7 @@ def take_record(found: dict[TabletId, Replica], record: LogRecord, position: Pos
                     replica.cut(mark.kept)
                 for epoch, _ in mark.epochs:
                     replica.promise(epoch)
+                replica.may_lack = not mark.epochs
         case LogKind.HOSTED | LogKind.SPLIT | LogKind.JOINED:
             return  # nobody writes them for replicas
         case LogKind.BLOCK | LogKind.CHANGE | LogKind.CONFIG:

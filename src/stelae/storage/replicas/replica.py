@@ -81,6 +81,9 @@ class Replica:
         self._base_index = NO_INDEX
         self.is_unwritten = False
         """The disk has refused something of it: it is to be written down whole before anything is said of it."""
+        self.may_lack = False
+        """The log had lost its end when it was opened: what was acknowledged may be missing. It is whole again when it
+        has all that a leader calls committed, and when it is chosen to lead, by whoever knows what the others have."""
 
     # -- what it has
 
@@ -226,6 +229,10 @@ class Replica:
     def kept(self) -> ReplicaKept:
         records = tuple(copy_record(record) for record in self.tail)
         return ReplicaKept(self.promised, self.begin, self.committed, self.encoded, records)
+
+    def begun(self) -> ReplicaKept:
+        """The same without its records."""
+        return ReplicaKept(self.promised, self.begin, self.begin.index, self.encoded, ())
 
 
 def replica_from(kept: ReplicaKept, table: TableId, tablet: TabletId, position: Position) -> Replica:

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from itertools import chain
 
 from stelae.format.log.copies import RecordCopy, ReplicaKept, record_of
-from stelae.format.log.marks import EpochBegun, encode_mark
 from stelae.format.log.records import LogKind, LogRecord
-from stelae.model.errors import Unavailable
+from stelae.model.errors import Corruption, Unavailable, UnsupportedFormat
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
 from stelae.service.deadlines import Deadline, left_of
@@ -24,6 +23,8 @@ from stelae.storage.shard import Shard
 from stelae.tserver.needs import SchemaNeeds
 
 _LOWERED_MAX = 5
+_OF_ONE = (Corruption, UnsupportedFormat)
+"""What is wrong with one tablet, and says nothing about the others of the same request."""
 
 
 class Following:
@@ -37,26 +38,56 @@ class Following:
     def append(
         self, parts: Sequence[AppendPart], copies: Sequence[Sequence[RecordCopy]], deadline: Deadline | None = None
     ) -> tuple[AppendAnswer, ...]:
-        """What a leader sends. Durable when it returns; Unavailable if that takes longer than the deadline allows."""
-        records = [
-            [record_of(copy, TableId(part.table), TabletId(part.tablet)) for copy in some]
-            for part, some in zip(parts, copies, strict=True)
-        ]
+        """What a leader sends. Durable when it returns; Unavailable if that takes longer than the deadline allows. What
+        cannot be taken of one tablet is refused in its answer: the others do not wait for it."""
+        refused: dict[int, AppendAnswer] = {}
+        records: list[Sequence[LogRecord]] = []
+        for at, (part, some) in enumerate(zip(parts, copies, strict=True)):
+            try:
+                records.append(self._read(part, some))
+            except _OF_ONE as error:
+                records.append(())
+                refused[at] = AppendAnswer(refused=str(error))
         pending: list[Future[Txn]] = []
         with self._needed(lambda: chain.from_iterable(map(self._named, records))):
             replicas = [self._shard.replicas.get(TabletId(part.tablet)) for part in parts]
             answers = [
-                AppendAnswer() if replica is None else self._take(replica, part, some, pending)
-                for replica, part, some in zip(replicas, parts, records, strict=True)
+                refused[at] if at in refused else self._answer(replica, part, some, pending)
+                for at, (replica, part, some) in enumerate(zip(replicas, parts, records, strict=True))
             ]
         self._wait(pending, deadline)
         # Of a replica that is being brought up to date the others may have committed what its disk refuses: nothing of
         # it counts as committed here before it is durable here.
         with self._shard.lock:
-            for replica, part, answer in zip(replicas, parts, answers, strict=True):
-                if replica is not None and answer.matched is not None and not replica.is_unwritten:
-                    replica.commit(Index(min(part.committed, answer.matched)))
-        return tuple(answers)
+            return tuple(map(self._commit, replicas, parts, answers))
+
+    def _read(self, part: AppendPart, copies: Sequence[RecordCopy]) -> Sequence[LogRecord]:
+        """The records of one tablet, if they can be read."""
+        records = [record_of(copy, TableId(part.table), TabletId(part.tablet)) for copy in copies]
+        for _ in self._named(records):
+            pass
+        return records
+
+    def _answer(
+        self, replica: Replica | None, part: AppendPart, records: Sequence[LogRecord], pending: list[Future[Txn]]
+    ) -> AppendAnswer:
+        if replica is None:
+            return AppendAnswer()
+        try:
+            return self._take(replica, part, records, pending)
+        except _OF_ONE as error:  # before anything was changed
+            return AppendAnswer(refused=str(error))
+
+    def _commit(self, replica: Replica | None, part: AppendPart, answer: AppendAnswer) -> AppendAnswer:
+        """What was taken is durable. Under the lock."""
+        if replica is None or answer.matched is None or replica.is_unwritten:
+            return answer
+        try:
+            replica.commit(Index(min(part.committed, answer.matched)))
+        except _OF_ONE as error:
+            return AppendAnswer(refused=str(error))
+        self._clear_doubt(replica, part, answer.matched)
+        return answer
 
     def _named(self, records: Sequence[LogRecord]) -> Iterable[NamedSchema]:
         """The schemas that records of one tablet name, if any of them may be older than was promised."""
@@ -97,6 +128,16 @@ class Following:
                     pending.append(self._shard.wal.sync())  # what was taken before may not be on the disk yet
                 return AppendAnswer(matched=matched)
 
+    def _clear_doubt(self, replica: Replica, part: AppendPart, matched: int) -> None:
+        """What was acknowledged so far is committed by its leader, once that has committed a record of its own epoch:
+        whoever has as much lacks nothing. Under the lock."""
+        if not replica.may_lack or part.committed > matched:
+            return
+        committed = replica.place_at(Index(part.committed))
+        if committed is not None and committed.epoch == part.epoch:
+            replica.may_lack = False
+            self._shard.follow(replica, replica.promised, replica.last.index)
+
     def _promise(self, replica: Replica, epoch: Epoch, kept: Index, pending: list[Future[Txn]]) -> None:
         """Follow a leader of an epoch, and forget what lies above an index: written down before anything follows it."""
         if epoch == replica.promised and kept >= replica.last.index:
@@ -104,8 +145,7 @@ class Following:
         if kept < replica.last.index:
             replica.cut(kept)
         replica.promise(epoch)
-        mark = EpochBegun(((epoch, Index(kept + 1)),), kept)
-        pending.append(self._shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark)))
+        pending.append(self._shard.follow(replica, epoch, kept))
 
     def host(
         self, table: TableId, tablet: TabletId, epoch: int, kept: ReplicaKept, deadline: Deadline | None = None
@@ -126,6 +166,7 @@ class Following:
             else:
                 replica = replica_from(kept, table, tablet, shard.wal.end)
                 replica.promise(Epoch(epoch))
+                replica.may_lack = known is not None and known.may_lack  # until it has what follows, too
                 shard.replicas[tablet] = replica
                 pending.append(shard.keep_replica(replica))
                 answer = AppendAnswer(matched=replica.last.index)

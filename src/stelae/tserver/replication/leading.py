@@ -18,8 +18,6 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from stelae.format.log.marks import EpochBegun, encode_mark
-from stelae.format.log.records import LogKind
 from stelae.model.errors import NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
@@ -128,8 +126,8 @@ class Leading:
         with shard.lock:
             self._begun[lead.tablet] = lead.epoch
             replica.promise(Epoch(lead.epoch))
-            mark = EpochBegun(((Epoch(lead.epoch), Index(replica.last.index + 1)),), replica.last.index)
-            promised = shard.log_mark(replica, LogKind.EPOCH, encode_mark(mark))
+            replica.may_lack = False
+            promised = shard.follow(replica, Epoch(lead.epoch), replica.last.index)
         shard.drain()
         promised.result()
         return self._open(lead, replica)
@@ -368,6 +366,7 @@ class Leading:
             (last.epoch, last.index),
             committed=replica.committed,
             resigned=self._resigned.get(replica.tablet, 0),
+            may_lack=replica.may_lack,
         )
         if led is None:
             return here

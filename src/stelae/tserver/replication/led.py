@@ -29,16 +29,17 @@ class Member(msgspec.Struct):
     """Another replica, as the leader knows it. `sent`: what follows this index is sent next. `matched`: up to which
     index it is known to have the leader's records, in this epoch. `since_s`: since when it has not moved on though it
     is behind; None: it is not. `is_pending`: it is being brought up to date, and does not count yet. `needs_all`: it
-    lacks what the leader has no records of any more. `is_lost`: it counts and has nothing; it is asked again when
-    members are looked at next. `told`: what it was last told to be committed. `refused_s`: when it last said that its
-    disk takes nothing."""
+    lacks what the leader has no records of any more. `is_paused`: nothing is sent until members are looked at next,
+    because it would be answered as before; `words`: what it says then. `told`: what it was last told to be committed.
+    `refused_s`: when it last said that its disk takes nothing."""
 
     sent: Index
     matched: Index = NO_INDEX
     since_s: float | None = None
     is_pending: bool = False
     needs_all: bool = False
-    is_lost: bool = False
+    is_paused: bool = False
+    words: str = ""
     told: Index = NO_INDEX
     refused_s: float = float("-inf")
 
@@ -72,12 +73,12 @@ class Led(msgspec.Struct):
     def next_part(self, name: str, bytes_max: int) -> tuple[AppendPart, list[LogRecord]] | None:
         """What is to be sent to a member now; None: nothing. What is sent is on this disk."""
         member = self.others.get(name)
-        if member is None or member.needs_all or member.is_lost:
+        if member is None or member.needs_all or member.is_paused:
             return None
         replica, here, committed = self.replica, self.quorum.here, self.quorum.committed
         prev = replica.place_at(min(member.sent, here))
         if prev is None:
-            member.needs_all = member.is_pending
+            member.needs_all = True  # also of one that counts: its log has lost what it had
             return None
         records = [record for record in replica.after(prev.index, bytes_max) if record.index <= here]
         if not records and member.matched >= here and member.told >= self._told_at(committed):
@@ -97,24 +98,36 @@ class Led(msgspec.Struct):
         if member is None:
             return None
         if answer.matched is not None:
-            member.told = Index(part.committed)
+            member.told, member.words = Index(part.committed), ""
             member.sent = Index(answer.matched)
             if answer.matched > member.matched:
                 member.matched = Index(answer.matched)
                 member.since_s = now_s if member.matched < self.quorum.here else None
                 return member.matched
             return None
-        if answer.last is not None:
+        if answer.refused:
+            member.is_paused, member.words = True, answer.refused
+        elif answer.last is not None:
             member.sent = Index(min(answer.last[1], max(part.prev[1] - 1, 0)))
         elif not answer.promised:
             # Whoever counts and has nothing has lost its disk: it is brought up to date only as somebody new.
-            member.needs_all, member.is_lost = member.is_pending, not member.is_pending
+            member.needs_all, member.is_paused = member.is_pending, not member.is_pending
         return None
+
+    def pause(self, name: str) -> None:
+        """It has not answered, and others are to be served meanwhile."""
+        if name in self.others:
+            self.others[name].is_paused = True
+
+    def note_refused(self, name: str, now_s: float) -> None:
+        """Its disk takes nothing."""
+        if name in self.others:
+            self.others[name].refused_s = now_s
 
     def note_behind(self, now_s: float) -> None:
         """Remember since when members have not moved on."""
         for member in self.others.values():
-            member.is_lost = False
+            member.is_paused = False
             if member.matched >= self.quorum.here:
                 member.since_s = None
             elif member.since_s is None:
@@ -168,7 +181,8 @@ class Led(msgspec.Struct):
             return ""
         if not late:
             return _TOO_FEW_MEMBERS.format(tablet=self.tablet, members=members, least=least)
-        return _TOO_FEW.format(
+        said = [f". {server_of(name)} says: {words}" for name in late if (words := self.others[name].words)]
+        behind = _TOO_FEW.format(
             tablet=self.tablet,
             alive=members - len(late),
             members=members,
@@ -176,6 +190,7 @@ class Led(msgspec.Struct):
             is_="is" if len(late) == 1 else "are",
             least=least,
         )
+        return behind + "".join(said)
 
     def wish_to_resign(self, now_s: float, stuck_s: float) -> MembersWanted | None:
         """If so many members cannot be reached for so long that none may be dropped: that another of them leads. One

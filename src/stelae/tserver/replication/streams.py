@@ -30,13 +30,15 @@ from stelae.tserver.replication.leading import Leading, tell_deposed
 from stelae.tserver.replication.led import Led
 
 APPEND_S = 2.0
-HOST_S = 10.0
+IMAGES_S = 10.0
 BEHIND_S = 3.0
 STUCK_S = 9.0
 """A leader that has not reached enough members for so long wishes that another leads."""
 LOOK_S = 0.5
 _PAUSE_S = 0.1
 _REQUEST_BYTES_MAX = 4 * 2**20
+_PENDING_BYTES_MIN = _REQUEST_BYTES_MAX // 8
+"""So much of what is brought up to date has room in a request, however much else there is to be sent."""
 
 MASTER = ""
 """The leading master, among those that requests go to."""
@@ -73,6 +75,10 @@ class Streams:
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[str] = set()
         self._answers: deque[tuple[str, _Asked, _Answer]] = deque()
+        self._first: dict[str, TabletId] = {}
+        """With which tablet the next request to a member begins, because the last had no room for it."""
+        self._is_whole_next: set[str] = set()
+        """Members whose last request was of records: next a replica as a whole goes before more of them."""
         self._look_s = 0.0
         self.on_answer: Callable[[], None] = _call_nobody
 
@@ -93,7 +99,7 @@ class Streams:
         """What the shard with that replica says of tablets, for a check."""
         peer = self._open_peer(server_of(member))
         try:
-            return await peer.ask(REPLICA_IMAGES, Deadline(self._clock, HOST_S), log_of(member), tablets)
+            return await peer.ask(REPLICA_IMAGES, Deadline(self._clock, IMAGES_S), log_of(member), tablets)
         finally:
             await peer.close()
 
@@ -117,9 +123,13 @@ class Streams:
 
     def _send(self, leading: Leading, name: str) -> None:
         with self._shard.lock:
-            parts = self._gather(leading, name)
-            lacking = None if parts else _lacking(leading, name)
+            lacking = _lacking(leading, name) if name in self._is_whole_next else None
+            parts = [] if lacking is not None else self._gather(leading, name)
+            if not parts and lacking is None:
+                lacking = _lacking(leading, name)
+        self._is_whole_next.discard(name)
         if parts:
+            self._is_whole_next.add(name)
             asked = [part for _, part, _ in parts]
             copies = [[copy_record(record) for record in records] for _, _, records in parts]
             until = Deadline(self._clock, APPEND_S)
@@ -128,32 +138,48 @@ class Streams:
             self._send_whole(name, lacking)
 
     def _send_whole(self, name: str, led: Led) -> None:
-        """A replica as a whole, but for what is not on this disk yet."""
+        """What a replica begins with. Its records follow as those of others do, a part in each request: however many
+        there are, none is too large, and what others wait for goes along."""
         with self._shard.lock:
-            kept, upto = led.replica.kept(), led.quorum.here
-        records = tuple(record for record in kept.records if record.index <= upto)
-        whole = msgspec.structs.replace(kept, records=records, committed=min(kept.committed, upto))
-        until = Deadline(self._clock, HOST_S)
+            begun = led.replica.begun()
+        until = Deadline(self._clock, APPEND_S)
         ids = (log_of(name), led.table, led.tablet, led.lead.epoch)
-        self._ask(name, _Sent(led), lambda peer: peer.ask(HOST, until, *ids, whole))
+        self._ask(name, _Sent(led), lambda peer: peer.ask(HOST, until, *ids, begun))
 
     def _gather(self, leading: Leading, name: str) -> list[tuple[Led, AppendPart, list[LogRecord]]]:
+        """What a member is sent next: first of the tablets that wait for it. Whoever had no room is the first next
+        time, so a tablet that always has more holds up no other for long."""
         parts: list[tuple[Led, AppendPart, list[LogRecord]]] = []
-        room_bytes = _REQUEST_BYTES_MAX
-        for led in leading.led.values():
+        room_bytes, is_pending = _REQUEST_BYTES_MAX, False
+        for led in self._in_turn(leading, name):
+            if led.others[name].is_pending and not is_pending:
+                room_bytes, is_pending = max(room_bytes, _PENDING_BYTES_MIN), True
             if room_bytes <= 0 or len(parts) == PARTS_MAX:
-                break
+                self._first.setdefault(name, led.tablet)
+                continue
             found = led.next_part(name, room_bytes)
             if found is not None:
                 parts.append((led, *found))
                 room_bytes -= sum(len(record.payload) for record in found[1])
         return parts
 
+    def _in_turn(self, leading: Leading, name: str) -> list[Led]:
+        found = [led for led in leading.led.values() if name in led.others]
+        first = self._first.pop(name, None)
+        at = next((at for at, led in enumerate(found) if led.tablet == first), 0)
+        found = found[at:] + found[:at]
+        if any(led.others[name].is_pending for led in found):
+            found.sort(key=lambda led: led.others[name].is_pending)
+        return found
+
     def _take(self, leading: Leading, name: str, asked: _Asked, answer: _Answer) -> None:
         """Without an answer nothing follows: whoever stays behind for long is dropped."""
         if isinstance(asked, _Sent):
             if isinstance(answer, AppendAnswer):
                 self._take_host(leading, name, asked.led, answer)
+            else:
+                with self._shard.lock:
+                    asked.led.pause(name)
         elif isinstance(answer, tuple):
             parts = () if asked is None else asked.parts
             for at, each in enumerate(answer):
@@ -162,9 +188,9 @@ class Streams:
                 elif isinstance(each, AppendAnswer) and at < len(parts):
                     self._take_append(leading, name, *parts[at][:2], each)
         elif answer is not None and asked is not None:
-            for led, _, _ in asked.parts:
-                if name in led.others:
-                    led.others[name].refused_s = self._clock.monotonic_s()
+            with self._shard.lock:
+                for led, _, _ in asked.parts:
+                    led.note_refused(name, self._clock.monotonic_s())
 
     def _take_append(self, leading: Leading, name: str, led: Led, part: AppendPart, answer: AppendAnswer) -> None:
         with self._shard.lock:
@@ -235,7 +261,7 @@ def _lacking(leading: Leading, name: str) -> Led | None:
     """A tablet of which a member lacks what the leader has no records of any more."""
     for led in leading.led.values():
         member = led.others.get(name)
-        if member is not None and member.needs_all:
+        if member is not None and member.needs_all and not member.is_paused:
             return led
     return None
 
