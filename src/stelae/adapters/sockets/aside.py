@@ -2,9 +2,10 @@
 
 To wake a loop so that it sends a few bytes takes longer than to send them. The loop and such a thread have one lock for
 that, which nobody holds longer than the system takes to refuse or to copy bytes: the socket never blocks. A thread
-sends only where the loop has nothing under way, as it was told before (`hold_up`): its transport is not asked, which
-has taken a piece out of its buffer while it sends it, and puts the rest back without the lock. What the system does not
-take at once, the loop sends before anything else. The descriptor is used until the loop says that the connection is lost, and the loop closes it after that.
+sends only where the loop has nothing under way, as it was told before (`hold_up`). The loop's transport is not asked:
+it has a piece out of its buffer while it sends it, and puts the rest back without the lock. What the system does not
+take at once, the loop sends before anything else. The descriptor is used until the loop says that the connection is
+lost, and the loop closes it after that.
 """
 
 from __future__ import annotations
