@@ -32,7 +32,7 @@ from stelae.model.errors import (
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
 from stelae.wire.faults import ProtocolError
-from stelae.wire.frames import encode_frame
+from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, encode_frame
 from tests.effort import HANG_S
 
 MIB = 2**20
@@ -496,6 +496,33 @@ def test_a_thread_and_the_loop_send_on_one_connection(tmp_path: Path) -> None:
         assert there.take() is None
 
     talk(tmp_path, both)
+
+
+def test_no_thread_sends_inside_a_frame_whatever_the_loop_says_of_its_buffer(directory: Path) -> None:
+    """From Python 3.12 on a loop has taken a piece out of its buffer while it sends it, and then puts its rest back."""
+
+    async def run() -> None:
+        listener = await UnixTransport().listen(Address(str(directory / "s")))
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(listener.address)
+            there: Any = await anext(aiter(listener.accept()))
+            sent, decoder, found = frame(1, bytes(2 * MIB)), FrameDecoder(DEFAULT_WIRE_LIMITS), list[Frame]()
+            await there.send(sent)
+            found += decoder.feed(raw.recv(MIB))  # there is room again, and the loop has not noticed
+            plain, there._transport.get_write_buffer_size = there._transport.get_write_buffer_size, lambda: 0
+            assert not there.send_aside(frame(2))
+            there._transport.get_write_buffer_size = plain
+            raw.setblocking(False)
+            while not found:
+                found += decoder.feed(await asyncio.get_running_loop().sock_recv(raw, MIB))
+            while not there.send_aside(frame(3)):
+                await asyncio.sleep(0)
+            found += decoder.feed(await asyncio.get_running_loop().sock_recv(raw, MIB))
+            assert found == [sent, frame(3)]
+            await there.close()
+        await listener.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("how", ["drop", "close"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import stelae
-from stelae.adapters.liveness import wait_for_end
+from stelae.adapters.liveness import is_alive, wait_for_end
 from tests.clusters import Background, free_port, kill, mark_of, real_cluster, refusal, run_stelae, until
 from tests.effort import HANG_S
 from tests.launch.test_metrics import told
@@ -86,6 +87,21 @@ def test_a_shard_that_cannot_be_started_holds_up_no_other(tmp_path: Path) -> Non
         identity.write_text("garbled")
         (tmp_path / "n1" / "shard-1" / "shard.json").write_text("garbled")
         assert "cannot be read" in refusal("node", "--name", "n1", "--dir", tmp_path / "n1", "--shards", "2", *shared)
+
+
+def test_a_shard_for_which_the_machine_has_no_room_ends_no_other(tmp_path: Path) -> None:
+    with master(tmp_path) as shared, node(tmp_path, shared, "--shards", "2") as running:
+        first, second = running.line()["shards"]
+        few, many = 3, resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (few, many[1]))
+        kill(mark_of(second["pid"]))
+        until(lambda: "shard n1/1 could not be started" in (tmp_path / "n.log").read_text())
+        assert serving(tmp_path, 0)["pid"] == first["pid"]
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, many)
+        assert until(lambda: serving(tmp_path, 1).get("pid", second["pid"]) != second["pid"])
+        assert serving(tmp_path, 0)["pid"] == first["pid"]
+        assert is_alive(mark_of(first["pid"]))
+        assert running.stop(signal.SIGTERM) == 0
 
 
 def test_up_with_several_nodes(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from stelae.service.operations import COMPACT, FLUSH, NAMES, NOW, STORE_FAULTS, 
 from stelae.sim.loop import SimLoop, simulate
 from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
+from stelae.sim.process import SimProcess
 from stelae.sim.rng import SimRng
 from stelae.wire.faults import ProtocolError
 from stelae.wire.handshake import Introduction
@@ -111,6 +112,8 @@ class Server:
 class World:
     loop: SimLoop
     server: Server
+    process: SimProcess
+    """The server's."""
     peer: Peer
     clock: SkewedClock
     dialled: list[float]
@@ -131,7 +134,7 @@ def play(
         clock = SkewedClock(loop)
         transport = SimTransport(loop)
         server = Server(transport, answer, tokens[1])
-        loop.spawn("server", server.serve())
+        process = loop.spawn("server", server.serve())
         dialled: list[float] = []
 
         async def dial(_: Deadline) -> Connection:
@@ -141,7 +144,7 @@ def play(
         me = Introduction(CLIENT, tokens[0], SimRng(seed))
         peer = Peer("the shard", dial, me, clock, SimRng(seed), settings or PeerSettings())
         try:
-            return await main(World(loop, server, peer, clock, dialled))
+            return await main(World(loop, server, process, peer, clock, dialled))
         finally:
             await peer.close()
 
@@ -335,6 +338,34 @@ def test_a_task_that_is_cancelled_waits_no_longer_and_harms_no_other() -> None:
         assert len(world.server.methods(FrameKind.CANCEL)) == 5
 
     play(main, answer)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_nothing_piles_up_behind_a_peer_that_takes_nothing(is_cancelled: bool) -> None:
+    """Its machine still acknowledges what it is sent, so no silence ends the connection."""
+
+    async def main(world: World) -> None:
+        await reach(world)
+        world.process.pause()
+        before = len(asyncio.all_tasks())
+        for _ in range(3):
+            tasks = [asyncio.create_task(world.peer.ask(NOW, world.until(1.0))) for _ in range(100)]
+            await asyncio.sleep(0.5)
+            for task in tasks if is_cancelled else []:
+                task.cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(each) for each in found} == {asyncio.CancelledError if is_cancelled else DeadlineExceeded}
+            assert len(asyncio.all_tasks()) == before
+        world.process.resume()
+        await world.peer.ask(NOW, world.until())
+        await asyncio.sleep(1.0)
+        asked = [each.request_id for each in world.server.frames if each.kind is FrameKind.REQUEST]
+        called_off = [each.request_id for each in world.server.frames if each.kind is FrameKind.CANCEL]
+        assert len(asked) == len(set(asked)) < 300  # those for which there was no room were never sent
+        assert set(called_off) <= set(asked)
+        assert len(called_off) == len(set(called_off))
+
+    play(main)
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

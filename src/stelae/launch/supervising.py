@@ -29,7 +29,7 @@ from stelae.adapters.rng import SystemRng
 from stelae.adapters.signals import watch_stops, words_of_end
 from stelae.adapters.sockets.addresses import PORT_MAX, host_and_port, with_port
 from stelae.launch.identity import SHARD_FILE, NodeIdentity, read_node
-from stelae.launch.restarts import PAUSE_S_MIN, next_pause_s
+from stelae.launch.restarts import PAUSE_S_MAX, PAUSE_S_MIN, next_pause_s
 from stelae.model.errors import AlreadyExists, InvalidArgument, StelaeError, Unavailable
 from stelae.model.schema_checks import check_name
 
@@ -157,6 +157,8 @@ class _Supervisor:
         self._serving: dict[int, ServingShard] = {}
         self._failed: set[int] = set()
         """Those that could not be started when it was tried last, for what does not pass by itself."""
+        self._saying: asyncio.TimerHandle | None = None
+        """When it is said once more where shards serve, because that could not be written down."""
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -186,21 +188,28 @@ class _Supervisor:
         pause_s, clock = PAUSE_S_MIN, SystemClock()
         while not self._stopping.is_set():
             began_s = clock.monotonic_s()
-            child = self._children[number] = await Child.start(self._command(number))
-            if self._stopping.is_set():
-                child.signal(signal.SIGTERM)
-            word = _read_word(await child.first_line())
-            if word.address:
-                self._note_serving(ServingShard(number, child.pid, word.address, word.metrics))
-            code = await child.wait()
-            self._note_end(number, word)
+            what = await self._run_once(number)
             if self._stopping.is_set():
                 return
-            name, why = f"{self._options.name}/{number}", word.error or words_of_end(code)
-            _log.warning("shard %s (process %d) has ended: %s; it is started again", name, child.pid, why)
+            _log.warning("shard %s/%d %s; it is started again", self._options.name, number, what)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = next_pause_s(pause_s, clock.monotonic_s() - began_s)
+
+    async def _run_once(self, number: int) -> str:
+        """Until the shard has ended; what is to be said of that."""
+        try:
+            child = self._children[number] = await Child.start(self._command(number))
+        except StelaeError as error:  # the machine has no room for a process now, or this one for a descriptor
+            return f"could not be started: {error}"
+        if self._stopping.is_set():
+            child.signal(signal.SIGTERM)
+        word = _read_word(await child.first_line())
+        if word.address:
+            self._note_serving(ServingShard(number, child.pid, word.address, word.metrics))
+        code = await child.wait()
+        self._note_end(number, word)
+        return f"(process {child.pid}) has ended: {word.error or words_of_end(code)}"
 
     def _note_serving(self, shard: ServingShard) -> None:
         self._serving[shard.number] = shard
@@ -222,7 +231,14 @@ class _Supervisor:
         """Say in the node's directory where its shards serve, if all do that can."""
         serving = tuple(self._serving[number] for number in sorted(self._serving))
         is_whole = bool(serving) and len(serving) + len(self._failed) == self._options.shards
-        self._owned.note(",".join(each.address for each in serving) if is_whole else "")
+        if self._saying is not None:
+            self._saying.cancel()
+        try:
+            self._owned.note(",".join(each.address for each in serving) if is_whole else "")
+        except StelaeError as error:  # its disk is full, or fails: that ends no shard
+            _log.warning("node %s cannot say where its shards serve: %s", self._options.name, error)
+            self._saying = asyncio.get_running_loop().call_later(PAUSE_S_MAX, self._say_where)
+            return
         if is_whole and not self._is_told:
             self._is_told = True
             self._tell(serving)

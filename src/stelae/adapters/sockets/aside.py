@@ -2,8 +2,10 @@
 
 To wake a loop so that it sends a few bytes takes longer than to send them. The loop and such a thread have one lock for
 that, which nobody holds longer than the system takes to refuse or to copy bytes: the socket never blocks. A thread
-sends only where the loop has nothing under way; what the system does not take at once, the loop sends before anything
-else. The descriptor is used until the loop says that the connection is lost, and the loop closes it after that.
+sends only where the loop has nothing under way, as it was told before (`hold_up`). The loop's transport is not asked:
+it has a piece out of its buffer while it sends it, and puts the rest back without the lock. What the system does not
+take at once, the loop sends before anything else. The descriptor is used until the loop says that the connection is
+lost, and the loop closes it after that.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ class AsideWriter:
     """Of one connection. `lock`: whoever writes to the socket has it. `rest`: what is to be sent first; under the lock
     where it is changed."""
 
-    __slots__ = ("_fd", "lock", "rest")
+    __slots__ = ("_fd", "_is_held_up", "lock", "rest")
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.rest = b""
         self._fd = _NONE
+        self._is_held_up = False
 
     def begin(self, fd: int) -> None:
         """Take the connection's file descriptor: from here on threads may write."""
@@ -35,6 +38,14 @@ class AsideWriter:
         """When it returns no thread writes, nor will."""
         with self.lock:
             self._fd = _NONE
+
+    def hold_up(self) -> None:
+        """The loop has something to send that the system did not take; called under the lock, under which it tried."""
+        self._is_held_up = True
+
+    def let_go_on(self) -> None:
+        """The system has taken all that the loop had to send."""
+        self._is_held_up = False
 
     def take_rest(self) -> bytes:
         """Under the lock, by whoever sends it now."""
@@ -47,7 +58,7 @@ class AsideWriter:
         if not self.lock.acquire(blocking=False):
             return False
         try:
-            is_free = self._fd != _NONE and not self.rest and not transport.get_write_buffer_size()
+            is_free = self._fd != _NONE and not self.rest and not self._is_held_up
             if not is_free or transport.is_closing():
                 return False
             try:

@@ -20,6 +20,10 @@ Parts: TypeAlias = list[bytes | memoryview]
 """The bytes of one frame or of several, to be sent one after the other."""
 
 
+def size_of(parts: Parts) -> int:
+    return len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])
+
+
 class Gathering:
     """Of one connection, on one event loop. `write` gives bytes to the system."""
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import cast
 
 from stelae.adapters.sockets.aside import AsideWriter
-from stelae.adapters.sockets.gathering import Gathering, Parts
+from stelae.adapters.sockets.gathering import Gathering, Parts, size_of
 from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, REFUSAL, TlsSession, looks_like_tls
 from stelae.model.errors import Closed, PermissionDenied, StelaeError, Unavailable
 from stelae.ports.transport import Frame
@@ -217,16 +217,19 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
                 self.buffer_updated(size)
 
     def pause_writing(self) -> None:
+        """As the high mark is 0: at once when the system did not take all."""
+        self._aside.hold_up()
         self._emptied.clear()
 
     def resume_writing(self) -> None:
+        self._aside.let_go_on()
         self._emptied.set()
 
     # -- the port
 
     async def send(self, frame: Frame) -> None:
         parts = encode_frame(frame, self._limits)
-        size = _size_of(parts)
+        size = size_of(parts)
         if self._put_now(parts, size):
             return
         self._to_send += 1
@@ -247,7 +250,7 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
 
     def send_now(self, frame: Frame) -> bool:
         parts = encode_frame(frame, self._limits)
-        return self._put_now(parts, _size_of(parts))
+        return self._put_now(parts, size_of(parts))
 
     def _put_now(self, parts: Parts, size: int) -> bool:
         self._check_open()
@@ -394,7 +397,3 @@ class StreamConnection(asyncio.BufferedProtocol, ABC):
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-
-
-def _size_of(parts: Parts) -> int:
-    return len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])

@@ -20,9 +20,9 @@ Ended: TypeAlias = Callable[["OpenCall[Any]"], None]
 class OpenCall(Generic[R]):
     """A request under way. `answer` may be cancelled by whoever waited for it; `ended` is called all the same, once,
     when the answer has come or cannot come any more. `parts`: what came of the answer so far. `seconds`: how long it
-    may take; long work may take longer while it is heard of."""
+    may take; long work may take longer while it is heard of. `is_sent`: the connection has taken the request."""
 
-    __slots__ = ("_ended", "answer", "is_open", "operation", "parts", "request", "seconds", "until_s")
+    __slots__ = ("_ended", "answer", "is_open", "is_sent", "operation", "parts", "request", "seconds", "until_s")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class OpenCall(Generic[R]):
         self.seconds = seconds
         self.parts: list[Bytes] = []
         self.is_open = True
+        self.is_sent = False
         self._ended = ended
 
     def end(self, result: Bytes | StelaeError) -> None:

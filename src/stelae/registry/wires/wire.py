@@ -46,6 +46,7 @@ class Wire:
         try:
             if not self._send_now(frame):
                 await self._send(frame, call, left_s)
+            call.is_sent = True
             data = await call.answer
         except BaseException as error:
             self._calls.remove(call)
@@ -65,6 +66,7 @@ class Wire:
         call, frame = self._open(operation, message, body, left_s, deadline.seconds, ended)
         if not self._send_now(frame):
             return None
+        call.is_sent = True
         self._calls.add(call)
         return call
 
@@ -97,13 +99,11 @@ class Wire:
             raise ConnectionLost(f"{self._name}: {error}") from error
 
     async def _send(self, frame: Frame, call: OpenCall[Any], left_s: float) -> None:
-        """Send when the peer reads too slowly: wait until it takes the frame. If it takes too long, the request is
-        called back."""
+        """Send when the peer reads too slowly: wait until it takes the frame, as long as the request has time."""
         try:
             async with asyncio.timeout(left_s):
                 await self._connection.send(frame)
         except TimeoutError:
-            self._call_back(call)
             raise self._late(call) from None
         except (Unavailable, Closed) as error:  # nothing was asked
             raise ConnectionLost(f"{self._name}: {error}") from error
@@ -176,13 +176,11 @@ class Wire:
             self._break(ConnectionLost(f"{self._name}: another one is to be asked"))
 
     def _call_back(self, call: OpenCall[Any]) -> None:
-        """Tell the peer that nobody waits any more, where that takes nothing back."""
-        if call.operation.is_repeatable and not self.is_over:
-            self._go_on_with(self._tell(cancel_frame(call.request)))
-
-    async def _tell(self, frame: Frame) -> None:
-        with suppress(StelaeError):
-            await self._connection.send(frame)
+        """Tell the peer that nobody waits any more, where that takes nothing back. A peer that takes nothing now is not
+        told: nothing waits for it here when its requests have ended."""
+        if call.is_sent and call.operation.is_repeatable and not self.is_over:
+            with suppress(StelaeError):
+                self._connection.send_now(cancel_frame(call.request))
 
     def _break(self, error: StelaeError) -> None:
         """The connection is gone: end every open call with the error, and hang up."""
