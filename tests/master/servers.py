@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from stelae.catalog.commands.tables import CreateTable, TableName
@@ -46,6 +46,7 @@ from tests.machines import OneThread, PlainMetastore
 T = TypeVar("T")
 
 SCHEMA = declare({"id": "binary"}, [columns("data", {"a": "int32"})])
+SILENCE_S = 15.0
 SETTINGS = MasterSettings(assignment_timeout_s=5.0, attempts_max=3, grace_s=100.0)
 
 
@@ -57,9 +58,10 @@ class ScriptedServer:
     """`moods` are taken one by one by the requests that `minds` chooses: "lost" (never came), "unanswered" (done, and
     nobody was told), "silent" (done, and the answer names no tablet), "hung" (done, and no answer ever comes)."""
 
-    server = "s1"
-
-    def __init__(self, newest: Callable[[TableId], int]) -> None:
+    def __init__(self, newest: Callable[[TableId], int], server: str = "s1") -> None:
+        self.server = server
+        self.is_stopped = False
+        """It answers nothing, and says nothing of what it does: it is waited for so long, and given up."""
         self._newest = newest
         self.tablets: dict[TabletId, ReportedTablet] = {}
         self.unloaded: dict[TabletId, ReportedTablet] = {}
@@ -68,11 +70,13 @@ class ScriptedServer:
         self.minds: type = CreateTablets
 
     async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
+        await self._answer_if_it_lives()
         found = [each for each in self.tablets.values() if table in (None, each.table)]
         return TabletReport(self.server, tuple(found), is_full=table is None)
 
     async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:
         self.asked.append(request)
+        await self._answer_if_it_lives()
         mood = self.moods.pop(0) if self.moods and isinstance(request, self.minds) else ""
         if mood == "lost":
             raise Unavailable("the request was lost")
@@ -82,6 +86,11 @@ class ScriptedServer:
         if mood == "hung":
             await asyncio.sleep(10_000)
         return TabletReport(self.server, () if mood == "silent" else tuple(done))
+
+    async def _answer_if_it_lives(self) -> None:
+        if self.is_stopped:
+            await asyncio.sleep(SILENCE_S)
+            raise Unavailable("it does not answer")
 
     def _done(self, request: ControlRequest) -> list[ReportedTablet]:
         made: list[ReportedTablet] = []
@@ -124,15 +133,46 @@ class ScriptedServer:
         return ReportedTablet(tablet, table, rows, SERVING, SchemaVersion(self._newest(table)))
 
 
-class Office:
-    """A master with its metastore, which outlives it, and its server."""
+class ScriptedServers:
+    """`Servers`: several of them. `silent`: those that were to be heard of, and were not."""
 
-    def __init__(self) -> None:
+    patience_s: float | None = 3.0
+
+    def __init__(self, servers: Sequence[ScriptedServer]) -> None:
+        self._servers = {each.server: each for each in servers}
+        self.silent: set[str] = set()
+
+    async def names(self) -> tuple[str, ...]:
+        return tuple(self._servers)
+
+    async def placeable(self) -> tuple[str, ...]:
+        return tuple(name for name in self._servers if name not in self.silent)
+
+    async def gone(self) -> tuple[str, ...]:
+        return ()
+
+    def is_silent(self, server: str) -> bool:
+        return server in self.silent
+
+    def link(self, server: str) -> ScriptedServer:
+        return self._servers[server]
+
+
+class Office:
+    """A master with its metastore, which outlives it, and its server, or several (`count`)."""
+
+    def __init__(self, count: int = 1) -> None:
         self._state = MetastoreState()
         self.loop = OneThread(1)
         self.clock = SkewedClock(self.loop.loop)
-        self.server = ScriptedServer(lambda table: self.catalog.schemas.of(table)[-1].version)
+        self.all = [ScriptedServer(self._newest, f"s{number}") for number in range(1, count + 1)]
+        self.server = self.all[0]
+        self.servers: OneServer | ScriptedServers
+        self.servers = OneServer(self.server) if count == 1 else ScriptedServers(self.all)
         self.begin()
+
+    def _newest(self, table: TableId) -> int:
+        return self.catalog.schemas.of(table)[-1].version
 
     def begin(self) -> None:
         """As after a restart of the master alone."""
@@ -141,7 +181,7 @@ class Office:
             self.store, self.clock, HybridClock(self.clock.wall_ms), SimRng(1), CatalogSettings(attempts_max=2)
         )
         self.run(self.catalog.start())
-        self.master = Master(self.store, self.catalog, OneServer(self.server), self.clock, SETTINGS)
+        self.master = Master(self.store, self.catalog, self.servers, self.clock, SETTINGS)
 
     def start(self) -> Office:
         self.run(self.master.start())

@@ -15,8 +15,8 @@ from stelae.master.replication.asking import ask_within
 from stelae.master.replication.elections import ANSWER_S, OTHERS_S, RESIGN_S, Vacant
 from stelae.master.replication.replication import Replication
 from stelae.master.terms import Term
-from stelae.model.errors import Closed, UnknownOutcome
-from stelae.model.events import tell_nobody
+from stelae.model.errors import Closed, PermissionDenied, UnknownOutcome
+from stelae.model.events import Event, LeadingFailed, tell_nobody
 from stelae.model.ids import TableId, TabletId, Txn
 from stelae.ports.metastore import PutKey
 from stelae.registry.control import ControlRequest, HostTablets, ReportedReplica, ResignTablets, TabletReport
@@ -221,6 +221,7 @@ def test_a_tablet_that_is_being_made_on_a_log_that_is_lost_is_not_asked_for(mast
 
 def test_a_term_that_is_over_ends_though_its_connections_are_closed_meanwhile(master: Masters) -> None:
     closing = asyncio.Event()
+    told: list[Event] = []
 
     class Asking:
         has_leaving = False
@@ -241,15 +242,49 @@ def test_a_term_that_is_over_ends_though_its_connections_are_closed_meanwhile(ma
 
     async def story(*, is_over: bool) -> None:
         closing.clear()
-        term = Term(nothing, parts, servers, nothing, nothing, nothing)
+        term = Term(nothing, parts, servers, nothing, nothing, nothing, told.append)
         leading = asyncio.ensure_future(term.lead_replicas())
         await asyncio.sleep(0.1)
         await (term.end() if is_over else close())
-        await leading
+        await asyncio.wait([leading], timeout=10)
+        assert leading.done() == is_over
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
 
     master.office.run(story(is_over=True))
-    with pytest.raises(Closed):
-        master.office.run(story(is_over=False))
+    assert not told
+    master.office.run(story(is_over=False))
+    assert told == [LeadingFailed("replicas", "Closed: shard n1/0: the connection was closed")]
+
+
+def test_what_waiting_does_not_mend_is_told_once_and_nothing_else_stops(master: Masters) -> None:
+    """A shard whose certificate has expired, say: the others are led meanwhile."""
+    tended: list[str] = []
+    told: list[Event] = []
+    refusals = ["", "expired", "expired", "", "", "another token"]
+
+    class Refused:
+        has_leaving = False
+
+        async def tend(self) -> None:
+            tended.append("")
+            if refusals and (words := refusals.pop(0)):
+                raise PermissionDenied(words)
+
+    parts: Any = SimpleNamespace(knows_tablets=True, replication=Refused())
+    nothing: Any = None
+
+    async def story() -> None:
+        term = Term(nothing, parts, nothing, nothing, nothing, nothing, told.append)
+        leading = asyncio.ensure_future(term.lead_replicas())
+        while len(tended) < 10:
+            await asyncio.sleep(0.1)
+            assert not leading.done()
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+    master.office.run(story())
+    assert told == [LeadingFailed("replicas", f"PermissionDenied: {why}") for why in ("expired", "another token")]
 
 
 def test_a_term_tends_its_replicas_while_leaders_hand_over(master: Masters) -> None:
@@ -273,7 +308,7 @@ def test_a_term_tends_its_replicas_while_leaders_hand_over(master: Masters) -> N
     nothing: Any = None
 
     async def story() -> None:
-        term = Term(nothing, parts, nothing, nothing, nothing, nothing)
+        term = Term(nothing, parts, nothing, nothing, nothing, nothing, tell_nobody)
         leading = asyncio.ensure_future(term.lead_replicas())
         while len(tended) < 5:
             await asyncio.sleep(0.1)

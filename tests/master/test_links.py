@@ -10,7 +10,16 @@ import pytest
 
 from stelae.catalog.value import CatalogVersion
 from stelae.master.links import RemoteServerLink
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, Retryable, StelaeError, TabletAway, UnknownOutcome
+from stelae.model.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Retryable,
+    StelaeError,
+    TabletAway,
+    Unavailable,
+    UnknownOutcome,
+    WrongToken,
+)
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.registry.control import AlterTable, ControlRequest, JoinTablets, SplitTablet, TabletReport
 from stelae.service.deadlines import Deadline
@@ -75,6 +84,21 @@ def test_what_was_never_sent_or_was_refused_has_not_happened(request_: ControlRe
     assert end_of(request_, ConnectionLost("nobody there")) == (ConnectionLost, 5)
     assert end_of(request_, ConnectionLost("nobody there"), REPORT) == (REPORT, 2)
     assert end_of(request_, TabletAway("not here")) == (TabletAway, 1)
+
+
+def test_a_shard_that_lets_nobody_in_is_away_for_whoever_asks_what_it_has() -> None:
+    """A master asks many at once: that one of them has an expired certificate, say, is nothing to the others."""
+
+    async def refuse(*_: object) -> None:
+        raise WrongToken("the two sides do not know the same token")
+
+    async def play() -> None:
+        shard: Any = SimpleNamespace(ask=refuse)
+        nothing: Any = None
+        with pytest.raises(Unavailable, match="shard n1/0 does not say what it has: the two sides do not know"):
+            await RemoteServerLink("n1/0", shard, nothing, SimClock(), 30.0).report()
+
+    asyncio.run(play())
 
 
 def test_what_may_be_asked_again_by_anybody_says_so() -> None:

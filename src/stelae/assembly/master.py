@@ -80,10 +80,10 @@ def open_master(
             guarded, changed, tables.info, clock, time, ports.rng, root, lambda table: table in tables.kept(), tell
         )
         removal, draining = Removal(guarded, master, catalog, clock, tell), Draining(guarded, master, catalog, clock)
-        return Term(held, master, servers, changes, removal, draining)
+        return Term(held, master, servers, changes, removal, draining, tell)
 
     identity = MasterIdentity(settings.id or settings.name, settings.name)
-    terms = Terms(store, clock, ports.rng, identity, settings.lease_s, make_term, ports.loop)
+    terms = Terms(store, clock, ports.rng, identity, settings.lease_s, make_term, ports.loop, tell)
     gate = LeadingGate(visits, terms)
     desk = TableDesk(terms.master, tables, ports.loop, gate, terms.choose_split, terms.look_at_sizes, is_alone=False)
     collection = None

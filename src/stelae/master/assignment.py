@@ -81,11 +81,15 @@ class Assignment:
         following = [prepared([id_], old.table, [old.rows], now_ms)[0] for id_, old in zip(ids, late, strict=True)]
         # Side by side: what is written in pieces has both of a pair or none.
         await self._records.write([record for pair in zip(replaced, following, strict=True) for record in pair])
-        for server, mine in by_server(late).items():
-            with suppress(Retryable, UnknownOutcome):  # it is deleted when it is reported, at the latest
-                request = DeleteTablets(tuple(record.tablet for record in mine))
-                await self._servers.link(server).ask(request, deadline)
+        await asyncio.gather(*(self._give_up(server, mine, deadline) for server, mine in by_server(late).items()))
         return following
+
+    async def _give_up(self, server: str, mine: Sequence[TabletRecord], deadline: Deadline | None) -> None:
+        """A server that does not hear it now is told when it is lined up, as long as there is a record."""
+        if self._servers.is_silent(server):
+            return
+        with suppress(Retryable, UnknownOutcome):
+            await self._servers.link(server).ask(DeleteTablets(tuple(record.tablet for record in mine)), deadline)
 
     async def make_anew(self, lost: Sequence[TabletRecord]) -> None:
         """Others, without rows, in the place of tablets of one table whose server is gone for good."""

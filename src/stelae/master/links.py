@@ -15,6 +15,7 @@ from stelae.model.errors import (
     Deposed,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     Retryable,
     TabletAway,
     Unavailable,
@@ -116,7 +117,12 @@ class RemoteServerLink:
         return report
 
     async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
-        return self._heard(await self._shard.ask(REPORT, self._until(deadline), table))
+        """Unavailable also if the shard does not let its master in: nobody can do anything about that here, and others
+        are asked besides."""
+        try:
+            return self._heard(await self._shard.ask(REPORT, self._until(deadline), table))
+        except PermissionDenied as error:
+            raise Unavailable(f"shard {self._server} does not say what it has: {error}") from error
 
     async def choose_split(
         self, table: TableId, at: Row | None, tablet: int | None, deadline: Deadline | None = None

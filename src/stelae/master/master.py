@@ -194,21 +194,25 @@ class Master:
     async def create(self, command: CreateTable, cuts: Sequence[Row], *, deadline: Deadline | None = None) -> Table:
         begun_s, is_created = self._clock.monotonic_s(), f"table {str(command.table)!r} is created"
         async with AsyncExitStack() as table_turn:
-            async with self._change(CATALOG, deadline):
-                check_cuts(command.table, cuts, self._settings.tablets_per_table_max)
-                catalog = self._catalog.latest
-                # A name that begins with a namespace makes it, if it is not there.
-                commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
-                created = [entry.table for entry in decide_batch(catalog, commands) if isinstance(entry, CreatedEntry)]
-                if not created:
-                    there = found(catalog, command.table)
-                    await table_turn.enter_async_context(self._change(there.id, deadline))  # with all its tablets
-                    return there
-                if self.replication is not None:
-                    await check_room(self._store, self.replication, catalog.zones[created[0].zone])
-                made, records = await self._make(command.table, commands, created[0].id, cuts, deadline)
-                with made_already(is_created):
-                    await table_turn.enter_async_context(self._change(made.id, deadline))
+            while True:
+                async with self._change(CATALOG, deadline):
+                    check_cuts(command.table, cuts, self._settings.tablets_per_table_max)
+                    catalog = self._catalog.latest
+                    # A name that begins with a namespace makes it, if it is not there.
+                    commands = (CreateNamespace(command.table.namespace, if_not_exists=True), command)
+                    decided = decide_batch(catalog, commands)
+                    created = [entry.table for entry in decided if isinstance(entry, CreatedEntry)]
+                    if created:
+                        if self.replication is not None:
+                            await check_room(self._store, self.replication, catalog.zones[created[0].zone])
+                        made, records = await self._make(command.table, commands, created[0].id, cuts, deadline)
+                        with made_already(is_created):
+                            await table_turn.enter_async_context(self._change(made.id, deadline))
+                        break
+                # It is there already, and is waited for with all its tablets: others make theirs meanwhile.
+                with suppress(NotFound):
+                    async with self._change_named(command.table, deadline) as there:
+                        return there
             with made_already(is_created):
                 await self._assignment.create(records, deadline)
         self._tell(TableCreated(made.id, self._name(made), len(records), self._clock.monotonic_s() - begun_s))
@@ -253,6 +257,7 @@ class Master:
         """What time alone makes due: servers that came back, tables in doubt, tablets that were asked for long ago,
         dropped tables past their grace."""
         await self._begin()
+        self._alignment.note_replaced()
         await self._put_right()
         await self._alignment.replace_overdue()
         await self.clean()

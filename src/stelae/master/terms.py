@@ -16,7 +16,8 @@ from stelae.master.master import Master
 from stelae.master.removal import Removal
 from stelae.master.replication.draining import Draining
 from stelae.master.replication.replication import Replication
-from stelae.model.errors import Closed, Retryable, Unavailable, UnknownOutcome
+from stelae.model.errors import Retryable, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.events import LeadingFailed, Listener, MasterFollowed, MasterLeads
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
@@ -40,6 +41,7 @@ class Term:
         changes: TableChanges,
         removal: Removal,
         draining: Draining,
+        tell: Listener,
     ) -> None:
         self.held = held
         self.master = master
@@ -47,6 +49,8 @@ class Term:
         self.changes = changes
         self.removal = removal
         self.draining = draining
+        self._tell = tell
+        self._failing: dict[str, type[StelaeError]] = {}
         self._is_over = False
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""
@@ -56,7 +60,7 @@ class Term:
         done then, with shards that are away perhaps, is done before the next change, or when it is tended."""
         try:
             while not self._is_over:
-                with self._until_later():
+                with self._until_later("beginning"):
                     await self.master.start()
                 if not self.tried.done():
                     self.tried.set_result(None)
@@ -72,7 +76,7 @@ class Term:
         """Bring changes of many tablets to their end that whoever began them left, this master or one before it."""
         while not self._is_over:
             if self.master.knows_tables:
-                with self._until_later():
+                with self._until_later("changes of many tablets"):
                     await self.changes.tend()
             await asyncio.sleep(_CHANGES_S)
 
@@ -83,7 +87,7 @@ class Term:
         try:
             while not self._is_over:
                 if self.master.knows_tablets and self.master.replication is not None:
-                    with self._until_later():
+                    with self._until_later("replicas"):
                         await self.master.replication.tend()
                     if self.master.replication.has_leaving and (handing_over is None or handing_over.done()):
                         handing_over = asyncio.create_task(self._hand_over(self.master.replication), name="term")
@@ -94,32 +98,37 @@ class Term:
                 await asyncio.gather(handing_over, return_exceptions=True)
 
     async def _hand_over(self, replication: Replication) -> None:
-        with self._until_later():
+        with self._until_later("handing over"):
             await replication.hand_over()
 
     @contextmanager
-    def _until_later(self) -> Iterator[None]:
-        """What cannot be done now is tried again. When the term is over its connections are closed, whoever is at
-        it."""
+    def _until_later(self, part: str) -> Iterator[None]:
+        """What cannot be done now is tried again. What waiting does not mend is told, and tried again all the same: it
+        may be of one shard or one table, and who stops here leaves all others without. When the term is over its
+        connections are closed, whoever is at it."""
         try:
-            with suppress(Retryable, UnknownOutcome):
-                yield
-        except Closed:
-            if not self._is_over:
-                raise
+            yield
+        except (Retryable, UnknownOutcome):
+            return
+        except StelaeError as error:
+            if not self._is_over and self._failing.get(part) is not type(error):
+                self._failing[part] = type(error)
+                self._tell(LeadingFailed(part, f"{type(error).__name__}: {error}"))
+            return
+        self._failing.pop(part, None)
 
     async def shorten_catalog(self) -> None:
         """Put versions of the catalog together when there are many, as far as nobody needs them."""
         while not self._is_over:
             await asyncio.sleep(self.master.history.look_s)
-            with self._until_later():
+            with self._until_later("the catalog's history"):
                 await self.master.history.shorten()
 
     async def watch_leases(self) -> None:
         """See which shards renew their leases: beside all else, since who looks too seldom may call nobody silent."""
         while not self._is_over:
             if self.master.replication is not None:
-                with self._until_later():
+                with self._until_later("leases"):
                     await self.master.replication.watch()
             await asyncio.sleep(_REPLICAS_S)
 
@@ -143,8 +152,9 @@ class Terms:
         lease_s: float,
         make: Callable[[HeldGuard], Term],
         loop: Loop,
+        tell: Listener,
     ) -> None:
-        self._run = loop.run
+        self._run, self._tell, self._name = loop.run, tell, me.name
         self._leadership = Leadership(store, clock, rng, me, lease_s, self._change)
         self._make = make
         self._term: Term | None = None
@@ -226,7 +236,9 @@ class Terms:
         before, self._term = self._term, None
         if before is not None:
             self._begin_work(before.end())
+            self._tell(MasterFollowed(self._name))
         if held is not None:
+            self._tell(MasterLeads(self._name, held.guard.number))
             self._term = self._make(held)
             self._begin_work(self._term.begin())
             self._begin_work(self._term.lead_changes())

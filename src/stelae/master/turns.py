@@ -49,6 +49,10 @@ class Turns:
             if not self._users:
                 self._idle.set()
 
+    def is_taken(self, table: TableId) -> bool:
+        """Whether a change of the table is under way now, or waits."""
+        return table in self._users
+
     async def wait_idle(self, deadline: Deadline | None = None) -> None:
         """Until no change is under way or waits: at that moment, if the caller does not wait again. DeadlineExceeded if
         one is for so long."""

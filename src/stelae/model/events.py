@@ -198,6 +198,27 @@ class LeadRefused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class MasterLeads(msgspec.Struct, frozen=True, tag=True):
+    """A master begins to lead: nobody else has this guard, nor changes anything from now on."""
+
+    master: str
+    guard: int
+
+
+class MasterFollowed(msgspec.Struct, frozen=True, tag=True):
+    """A master has learned that it leads no more: it closes, or another has taken its place meanwhile."""
+
+    master: str
+
+
+class LeadingFailed(msgspec.Struct, frozen=True, tag=True):
+    """A part of what the leading master does all the time meets what waiting does not mend: a shard with another token,
+    say, or damage. It is tried again; told once until it goes well."""
+
+    part: str
+    words: str
+
+
 class LeaderElected(msgspec.Struct, frozen=True, tag=True):
     """Another server leads a tablet that has several replicas, or the same in another life."""
 
@@ -283,6 +304,9 @@ Event: TypeAlias = (
     | TableRecalled
     | TableForgotten
     | LeaderElected
+    | LeadingFailed
+    | MasterFollowed
+    | MasterLeads
     | LeadRefused
     | Attached
     | OwnerLost

@@ -39,11 +39,18 @@ class Telling:
         return Deadline(self._clock, TOLD_S) if deadline is None else deadline.within(TOLD_S)
 
     async def ask(self, table: TableId, request: ControlRequest, deadline: Deadline | None) -> None:
-        """Raises what the first has raised, when all have answered."""
-        asked = (self._servers.link(server).ask(request, deadline) for server in self._servers_of(table))
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        """Raises what the first has raised, when all have answered. Each that has not done it is looked at by itself:
+        it does not wait for the others of the table."""
+        servers = self._servers_of(table)
+        asked = (self._servers.link(server).ask(request, deadline) for server in servers)
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        failed: list[BaseException] = []
+        for server, outcome in zip(servers, outcomes, strict=True):
             if isinstance(outcome, BaseException):
-                raise outcome
+                self._alignment.note_back(server)
+                failed.append(outcome)
+        for error in failed:
+            raise error
 
     async def tell(self, table: TableId, request: ControlRequest, deadline: Deadline | None) -> None:
         """A disk that is full or broken is told as it is: that is for somebody to mend."""
