@@ -262,7 +262,9 @@ class Table(OfThisProcess):
     def erase_many(self, keys: Any, *, ts: int | None = None) -> Txn:
         """Erase many rows: a list of keys, an Arrow array of them, or a frame of the key columns.
 
-        users.erase_many(["bob", "cay"])
+            users.erase_many(["bob", "cay"])
+
+        It is atomic for each row; `PartialWrite` says how much is durable if it fails half-way.
         """
         return self._session.run(self._rows.erase_many(keys, ts))
 
