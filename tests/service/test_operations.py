@@ -85,6 +85,8 @@ def _names_of(path: str) -> set[str]:
                 found.add(name)
             case ast.Call(args=[ast.Constant(value=str(name)), *_]):
                 found.add(name)
+            case _:
+                pass
     return found
 
 

@@ -127,6 +127,8 @@ def test_tables(place: Place) -> None:
         assert people.name == "people"
         assert (await db.describe("people"))["key"] == {"id": "string"}
         await users.split("c")
+        await users.split("d")
+        await users.join("d")
         await users.flush()
         await users.compact()
         assert len(await users.tablets()) == 3

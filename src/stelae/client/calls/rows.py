@@ -160,9 +160,12 @@ class Rows:
                         yield Again(error)
         except StelaeError as error:
             told = written.tell(error)
-            if told is error:
-                raise
-            raise told from error
+            try:
+                if told is error:
+                    raise
+                raise told from error
+            finally:
+                del told  # as in the session: an error that its own traceback leads to would keep all that the call had
 
     def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:
         if if_absent and if_unchanged_since is not None:
