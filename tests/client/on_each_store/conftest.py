@@ -19,7 +19,7 @@ from tests.effort import is_soak
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    kinds = kinds_of(metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__)
+    kinds = kinds_of(metafunc.function.__name__)
     if "place" in metafunc.fixturenames:
         metafunc.parametrize("place", kinds, indirect=True)
     if "shared_place" in metafunc.fixturenames:

@@ -240,9 +240,7 @@ def start_of(schema: TableSchema, table: TableId, key: object) -> Row:
             raise InvalidArgument(f"tablet {key.tablet} is of another table")
         row = Row(key.start)
     elif schema.hashed:
-        raise InvalidArgument(
-            "of a hashed table give one of its tablets(): they do not begin at keys"
-        )
+        raise InvalidArgument("of a hashed table give one of its tablets(): they do not begin at keys")
     else:
         row = Row(schema.codec.encode_prefix(_leading(schema, key, "key")))
     if not row:
