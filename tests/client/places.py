@@ -20,13 +20,8 @@ from stelae.client.api.aio.database import Opening
 from tests.beside import Beside
 from tests.client.simulated_place import SimulatedPlace
 
-KINDS = ("embedded", "cluster", "simulated")
+KINDS = ("embedded", "attached", "cluster", "simulated")
 """What every test of the API runs on."""
-
-SAMPLED: Mapping[str, tuple[str, ...]] = {
-    "attached": ("test_loops", "test_rows", "test_tables"),
-}
-"""What some modules run on besides: what is between a client and its store is the same there as in a cluster."""
 
 _NO_TIME = "a store of other processes cannot be asked anything in no time at all"
 _NOT_CACHED = "nothing of a store of other processes is cached here, so nothing is read without asking"
@@ -38,7 +33,9 @@ _INSIDE = "it changes what the store itself is made of, which is in this process
 
 DIFFERENT: Mapping[str, Mapping[str, str]] = {
     "attached": {
+        "test_a_conflict_that_does_not_end_is_raised": _NO_TIME,
         "test_a_full_disk_is_told_at_once_of_tables_too": _INSIDE,
+        "test_files_that_others_are_merging_are_waited_for": _INSIDE,
         "test_what_is_not_cached_is_read_elsewhere": _NOT_CACHED,
     },
     "simulated": {
@@ -151,7 +148,6 @@ PLACES: Mapping[str, Any] = {
 }
 
 
-def kinds_of(module: str, test: str) -> list[str]:
+def kinds_of(test: str) -> list[str]:
     """What a test runs on."""
-    kinds = [*KINDS, *(kind for kind, modules in SAMPLED.items() if module in modules)]
-    return [kind for kind in kinds if test not in DIFFERENT.get(kind, {})]
+    return [kind for kind in KINDS if test not in DIFFERENT.get(kind, {})]

@@ -379,9 +379,9 @@ def test_a_write_of_many_rows_goes_on_behind_what_is_durable() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (Overloaded("full"), PartialWrite, "the first 2 rows are durable; then: full"),
-        (Conflict("no"), PartialWrite, "the first 2 rows are durable; then: no"),
-        (UnknownOutcome("lost"), UnknownOutcome, "lost; the first 2 rows are durable"),
+        (Overloaded("full"), PartialWrite, "2 of 5 rows are durable; then: full"),
+        (Conflict("no"), PartialWrite, "2 of 5 rows are durable; then: no"),
+        (UnknownOutcome("lost"), UnknownOutcome, "lost; 2 of 5 rows are durable, the others may be"),
     ],
     ids=["retryable", "final", "unknown"],
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
+from typing import Any
 
 import pytest
 
@@ -10,13 +13,14 @@ from stelae.model.errors import PermissionDenied
 from stelae.model.ids import Txn
 from stelae.service import messages as m
 from stelae.service.backend import Backend
-from stelae.service.operations import PIN, SCAN, UNPIN, WRITE
+from stelae.service.operations import PIN, SCAN, UNPIN, WRITE, Operation
 from stelae.service.read_only import read_only
 from stelae.service.table import OPERATIONS, TABLE_OPERATIONS, TABLET_OPERATIONS
 from stelae.wire.faults import MessageRefused
 from tests.client.asked import ASKED, BLOCKS, TABLE
 from tests.client.fake_backend import FakeBackend, table_info
 from tests.client.samples import USERS
+from tests.tidy.sources import PACKAGE
 from tests.tserver.serving.test_hostile import answers
 
 
@@ -49,6 +53,53 @@ def test_what_reads_may_be_repeated() -> None:
 def test_every_message_says_how_much_time_is_left() -> None:
     for operation in OPERATIONS.values():
         assert issubclass(operation.message, m.Request)
+
+
+README = (PACKAGE / "service" / "README.md").read_text("utf-8")
+ELSEWHERE = {
+    "unpin": ("service", "client", "assembly", "tserver"),  # asked by closing a pin
+    "info": ("client/remote/tables",),  # whoever has rows of a table tells it, too
+    "metrics": ("assembly",),  # a method there: the numbers of both halves
+    "check": ("assembly",),
+    "truncate": ("client/remote/cluster/store", "tserver/cluster"),  # in a cluster the master leads these
+    "begin_load": ("tserver/cluster",),
+    "commit_load": ("tserver/cluster",),
+}
+"""Where an operation does not stand as the others do."""
+
+
+def _listed(column: int) -> list[list[str]]:
+    """Of each step of "To add an operation" the files that it may be done in."""
+    rows = re.findall(r"^\|(.*)\|(.*)\|(.*)\|$", README.partition("## To add an operation")[2], re.MULTILINE)[2:]
+    return [files for row in rows if (files := re.findall(r"`([\w/]+/\w+\.py)`", row[column]))]
+
+
+def _names_of(path: str) -> set[str]:
+    """What a file defines: methods, attributes, operations."""
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text("utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+@pytest.mark.parametrize(
+    ("column", "operations"), [(1, TABLE_OPERATIONS), (2, TABLET_OPERATIONS)], ids=["master", "shard"]
+)
+def test_an_operation_stands_where_the_readme_says(column: int, operations: dict[str, Operation[Any, Any]]) -> None:
+    steps = _listed(column)
+    assert len(steps) == 5 + column
+    for files in steps:
+        names = set[str]().union(*map(_names_of, files))
+        missing = {name for name in operations.keys() - names if not files[0].startswith(ELSEWHERE.get(name, ("-",)))}
+        assert missing == set(), files
 
 
 @pytest.mark.parametrize("name", ASKED)

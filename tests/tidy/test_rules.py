@@ -118,6 +118,22 @@ def test_a_thread_that_waits_is_found(text: str, found: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "text, found",
+    [
+        ("def f(attempts, pause):\n    pause(attempts.delay_s(error))", 2),
+        ("async def f():\n    await asyncio.sleep(1)", 1),
+        ("def f(session):\n    session._wait_to_repeat(error)", 1),
+        ("def f(done):\n    done.wait(1)", 0),
+    ],
+)
+def test_who_tries_again_is_found(text: str, found: int) -> None:
+    assert len(waiting.unlisted_repeats([Source("client/a.py", text)], {})) == found
+    assert waiting.unlisted_repeats([Source("master/a.py", text)], {}) == []
+    reasons = {"client/a.py:f": "a reason"}
+    assert len(waiting.unlisted_repeats([Source("client/a.py", text)], reasons)) == (0 if found else 1)
+
+
+@pytest.mark.parametrize(
     "body, found",
     [
         ("with self._shard.lock:\n            self._run(told())", 1),

@@ -47,6 +47,7 @@ def test_modules(package: list[Source], rule: Callable[[Source], list[str]]) -> 
         compares.blind_writes,
         waiting.unlisted_waits,
         waiting.waits_under_locks,
+        waiting.unlisted_repeats,
     ],
 )
 def test_the_package_as_a_whole(package: list[Source], rule: Callable[[Iterable[Source]], list[str]]) -> None:

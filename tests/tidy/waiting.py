@@ -1,4 +1,5 @@
-"""Rules on who waits for whom: in the rooms that serve rows waiting stands on a list, and nobody waits under a lock."""
+"""Rules on who waits for whom: in the rooms that serve rows waiting stands on a list, and nobody waits under a lock; in
+the client whoever tries something again stands on a list, beside the one loop of its sessions."""
 
 from __future__ import annotations
 
@@ -60,6 +61,45 @@ ALLOWED_UNDER_LOCKS: Mapping[str, str] = {
     "tserver/server.py:TabletServer.close": "the last thing that a server does: whoever closes it, too, waits for that",
     "tserver/visits.py:Visits.end": "for the condition whose lock it is: it is let go meanwhile",
 }
+
+
+RESTS = frozenset({"delay_s", "wait_to_repeat", "pause", "sleep"})
+"""What is called between two tries of the same, but for what begins with an underscore."""
+
+REPEATING: Mapping[str, str] = {
+    "client/calls/aio_session.py:AsyncSession._carry_out": "the loop, for event loops",
+    "client/calls/aio_session.py:AsyncSession._look_for_store": "a try of the loop, which needs the store first",
+    "client/calls/aio_session.py:AsyncSession._rest": "the loop's rest",
+    "client/calls/aio_session.py:AsyncSession._wait_to_repeat": "the loop's rest",
+    "client/calls/aio_session.py:AsyncSession.run": "the loop, for event loops",
+    "client/calls/aio_session.py:AsyncSession.submit_by": "until this program's own threads have room",
+    "client/calls/scans.py:ScanRun._streamed": "a scan gives out rows while it runs: it goes on behind the last one",
+    "client/calls/session.py:Session._carry_out": "the loop",
+    "client/calls/session.py:Session._look_for_store": "a try of the loop, which needs the store first",
+    "client/calls/session.py:Session._rest": "the loop's rest",
+    "client/calls/session.py:Session._write": "the loop, for writes, which have numbers",
+    "client/calls/session.py:Session.run": "the loop",
+    "client/calls/session.py:Session.wait_to_repeat": "the loop's rest",
+    "client/remote/cluster/routing.py:Routing.ask_present.ask": "a report of all shards waits a while for each",
+    "client/remote/places.py:_wait_to_attach": "a store is being opened, or looked for: there is nothing to ask yet",
+}
+"""Who in the client tries something again after a while, and why."""
+
+
+def unlisted_repeats(sources: Iterable[Source], allowed: Mapping[str, str] = REPEATING) -> list[str]:
+    """One loop of the client repeats what failed, the session's; where else something is tried again, a list says why.
+    A reason for what does not is one too many."""
+    words = "says {}(): raise what is Retryable, which the session repeats, or say on the list why it cannot"
+    return _held_to(allowed, words, _rests(sources))
+
+
+def _rests(sources: Iterable[Source]) -> Iterator[tuple[str, int, str]]:
+    for source in sources:
+        if source.room == "client":
+            for place, function in functions_of(source):
+                for node in _own(function):
+                    if isinstance(node, ast.Call) and (name := name_at_end(node.func)).lstrip("_") in RESTS:
+                        yield place, node.lineno, name
 
 
 def unlisted_waits(sources: Iterable[Source], allowed: Mapping[str, str] = ALLOWED) -> list[str]:

@@ -14,7 +14,7 @@ from stelae.cli.screens import Grid, as_shown, counted, grid, on_one_line, out, 
 from stelae.cli.words.keys import only_key, typed_bound
 from stelae.cli.words.values import json_value
 from stelae.model.errors import InvalidArgument
-from stelae.model.ids import Row, TableId
+from stelae.model.ids import Row
 from stelae.model.keys.scalar import TOKEN_BYTES, KeyCodec
 from stelae.model.schema import TableSchema
 from stelae.model.types import KeyType, String
@@ -80,36 +80,35 @@ def join_tablets(
     json: JsonOption = False,
 ) -> None:
     """Join the tablet that begins at a key with the one before it."""
-    from stelae.client.api.database import session_of  # not by those who want help
-
     with place.open() as database:
         table = database.table(name)
         schema, tablets = table.schema, table.tablets()
-        at, table_id = _cut_at(schema, key, tablets), TableId(tablets[0].table)
-        session_of(database).ask(lambda backend, until: backend.join(table_id, at, deadline=until))
+        second = _tablet_at(schema, key, tablets)
+        table.join(second)
         tablets = table.tablets()
     if json:
         print_json({"tablets": len(tablets)})
         return
-    out().print(f"[green]joined[/] at {row_text(schema, at)}: {counted(len(tablets), 'tablet')} now")
+    out().print(f"[green]joined[/] at {row_text(schema, second.start)}: {counted(len(tablets), 'tablet')} now")
 
 
-def _cut_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> Row:
+def _tablet_at(schema: TableSchema, word: str, tablets: Sequence[TabletInfo]) -> TabletInfo:
     if schema.hashed:
         digits = word.removeprefix("0x")
-        found = [each.start for each in tablets if each.start and each.start.hex().startswith(digits.lower())]
+        found = [each for each in tablets if each.start and each.start.hex().startswith(digits.lower())]
         if len(found) != 1 or not digits:
             raise InvalidArgument(
                 f"KEY {word!r}: of a hashed table give where a tablet begins, as `tablet list` shows it"
             )
-        return Row(found[0])
+        return found[0]
     from stelae.client.arguments.keys import cuts_of
 
     (cut,) = cuts_of(schema, [typed_bound(schema, word, "KEY")], None)
-    if cut not in {each.start for each in tablets}:
+    beginning = {each.start: each for each in tablets}
+    if cut not in beginning:
         starts = ", ".join(row_text(schema, each.start) for each in tablets[1:6]) or "nowhere, as there is only one"
         raise InvalidArgument(f"no tablet begins at {word!r}; tablets begin at {starts}")
-    return cut
+    return beginning[cut]
 
 
 def tablet_grid(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import compress
 
 import msgspec
 import pyarrow as pa
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from stelae.format.block import Block, SmallBlock
 from stelae.format.columnar import ColumnarBlock
+from stelae.model.arrow import compute as pc
 from stelae.model.arrow_values import bytes_reader
 from stelae.model.ids import Row
 from stelae.model.once import Once
@@ -76,6 +78,26 @@ def blocks_behind(blocks: Sequence[OrderedBlock], count: int) -> list[OrderedBlo
             left.append(_slice(block, count, block.count))
         count = max(0, count - block.count)
     return left
+
+
+def blocks_of_rows(blocks: Sequence[OrderedBlock], rows: pa.Array) -> list[OrderedBlock]:
+    """Of the blocks, in their order, what is about these rows. Without numbers, where something is left out."""
+    chosen: list[OrderedBlock] = []
+    for block in blocks:
+        is_among = pc.is_in(block.rows, rows)
+        match block.block:
+            case _ if pc.all(is_among).as_py():
+                chosen.append(block)
+                continue
+            case _ if not pc.any(is_among).as_py():
+                continue
+            case SmallBlock() as small:
+                mutations = tuple(compress(small.mutations, is_among.to_pylist()))
+                chosen.append(OrderedBlock(replace(small, mutations=mutations)))
+            case ColumnarBlock() as columnar:
+                batch = columnar.batch.filter(is_among)
+                chosen.append(OrderedBlock(replace(columnar, batch=batch), block.rows.filter(is_among)))
+    return chosen
 
 
 def cut_block(block: OrderedBlock, count: int) -> tuple[OrderedBlock, OrderedBlock]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from stelae.client.calls.lanes import HalfRefused, Lanes, Numbering
+from stelae.client.calls.lanes import Lanes, Numbering
 from stelae.client.calls.steps import Write
 from stelae.format.block import SmallBlock
 from stelae.model.errors import (
@@ -150,14 +150,10 @@ def test_a_conflict_leaves_no_doubt() -> None:
     assert not numbering.is_in_doubt
 
 
-def test_what_has_no_number_or_was_half_refused_is_not_sent_again() -> None:
+def test_what_has_no_number_is_not_sent_again() -> None:
     numbering, step = _Program().call(), _step(1)
     with pytest.raises(UnknownOutcome):
         numbering.judge(step, LOST)
-    numbering.number(step)
-    with pytest.raises(HalfRefused):
-        numbering.judge(step, HalfRefused("some"))
-    assert type(numbering.told(HalfRefused("some"))) is UnknownOutcome
 
 
 def test_a_lane_that_is_used_up_is_not_used_again() -> None:

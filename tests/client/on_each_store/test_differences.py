@@ -25,7 +25,7 @@ def test_what_is_listed_is_there_and_has_a_reason() -> None:
         assert listed.keys() <= tests.keys()
         assert all(listed.values())
     assert DIFFERENT.keys() <= PLACES.keys()
-    assert {kind for name, (module, _) in tests.items() for kind in kinds_of(module, name)} == PLACES.keys()
+    assert {kind for name in tests for kind in kinds_of(name)} == PLACES.keys()
 
 
 def test_who_opens_a_directory_is_listed() -> None:

@@ -22,7 +22,6 @@ import pytest
 import stelae
 from stelae.adapters.clock import SystemClock
 from stelae.client.api.rows import Row
-from stelae.client.calls.lanes import HalfRefused
 from stelae.model.hybrid import millis_of, pack
 from tests.client.on_each_store.worlds import put_before
 from tests.client.places import Place
@@ -220,6 +219,7 @@ class _Ahead:
         return float(self._clock.monotonic_s() + self._seconds)
 
 
+@pytest.mark.usefixtures("unnumbered")
 def test_what_an_alarm_could_not_write_is_kept(
     db: stelae.Database, users: stelae.Table, alarms: RungByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +227,7 @@ def test_what_an_alarm_could_not_write_is_kept(
     batch.put({"id": "ann"})
     monkeypatch.setattr(batch._gathering, "_clock", _Ahead(batch._gathering._clock, 61))
     failing = put_before(db)
-    failing.plans["write"] = [stelae.Closed("for a test"), HalfRefused("nobody knows")]
+    failing.plans["write"] = [stelae.Closed("for a test"), stelae.UnknownOutcome("nobody knows")]
     alarms.ring()
     ((seconds, _),) = alarms.waiting  # nothing happened: it is tried again
     assert seconds == 60
@@ -239,6 +239,7 @@ def test_what_an_alarm_could_not_write_is_kept(
     assert users.exists("ann")
 
 
+@pytest.mark.usefixtures("unnumbered")
 def test_an_alarm_does_not_write_what_may_have_happened(
     db: stelae.Database, users: stelae.Table, alarms: RungByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +247,7 @@ def test_an_alarm_does_not_write_what_may_have_happened(
     batch = users.batch(seconds_max=60)
     batch.put({"id": "ann"})
     failing = put_before(db)
-    failing.plans["write"] = [HalfRefused("nobody knows")]
+    failing.plans["write"] = [stelae.UnknownOutcome("nobody knows")]
     with pytest.raises(stelae.UnknownOutcome):
         batch.flush()
     batch.put({"id": "bob"})

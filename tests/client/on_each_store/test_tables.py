@@ -298,6 +298,30 @@ def test_upkeep(db: stelae.Database, users: stelae.Table) -> None:
         users.split(7)
 
 
+def test_what_was_split_is_joined(db: stelae.Database, users: stelae.Table) -> None:
+    """By the key, or as a tablet; `users` begins tablets at g and p."""
+    users.put_many([{"id": letter, "name": "x"} for letter in "ahmq"])
+    users.split("m")
+    users.split("n")
+    users.join("m")
+    assert [each.start for each in users.tablets()] == [b"", b"g", b"n", b"p"]
+    users.join(users.tablets()[2])
+    assert [each.start for each in users.tablets()] == [b"", b"g", b"p"]
+    assert users.count() == 4
+    with pytest.raises(stelae.InvalidArgument, match="no tablet begins at"):
+        users.join("m")
+    with pytest.raises(stelae.InvalidArgument, match="before the first"):
+        users.join(users.tablets()[0])
+    with pytest.raises(stelae.InvalidArgument):
+        users.join(7)
+    pairs = db.create_table("pairs", {"a": "string", "b": "int64"}, [stelae.columns("g", {"n": "int64"})], splits=["m"])
+    with pytest.raises(stelae.InvalidArgument, match="of another table"):
+        pairs.join(users.tablets()[1])
+    hashed = db.create_table("hashed", {"k": "int64"}, [stelae.columns("g", {"n": "int64"})], partition="hash")
+    with pytest.raises(stelae.InvalidArgument, match="of a hashed table"):
+        hashed.join(7)
+
+
 def test_everything_is_closed_with_the_database(place: Place) -> None:
     database = place.open()
     table = database.create_table("t", {"id": "string"}, [stelae.cells("c")])

@@ -14,7 +14,7 @@ from stelae.client.api.display import described, glance, table_line
 from stelae.client.api.handles import OfThisProcess
 from stelae.client.api.rows import Row, Version
 from stelae.client.api.scan import Scan, open_scan
-from stelae.client.arguments.keys import check_bounded
+from stelae.client.arguments.keys import check_bounded, start_of
 from stelae.client.calls.gathering import BATCH_BYTES, BATCH_COUNT, BATCH_SECONDS, Gathering
 from stelae.client.calls.quick import Missed, quick_get
 from stelae.client.calls.rows import Rows, UpdateFunction
@@ -262,7 +262,9 @@ class Table(OfThisProcess):
     def erase_many(self, keys: Any, *, ts: int | None = None) -> Txn:
         """Erase many rows: a list of keys, an Arrow array of them, or a frame of the key columns.
 
-        users.erase_many(["bob", "cay"])
+            users.erase_many(["bob", "cay"])
+
+        It is atomic for each row; `PartialWrite` says how much is durable if it fails half-way.
         """
         return self._session.run(self._rows.erase_many(keys, ts))
 
@@ -350,6 +352,18 @@ class Table(OfThisProcess):
         """
         row = None if key is None else self._known.view.row_of(key)
         self._session.ask(lambda backend, until: backend.split(self._id, row, deadline=until))
+
+    def join(self, key: object) -> None:
+        """Join the tablet that begins at a key with the one before it: what undoes `split`, or one of `splits=`.
+
+            users.split("m")
+            users.join("m")
+
+        A tablet that begins where the store chose, or of a hashed table, is given as `tablets()` has it. Neighbours
+        join by themselves only when both are small.
+        """
+        row = start_of(self._known.view.schema, self._id, key)
+        self._session.ask(lambda backend, until: backend.join(self._id, row, deadline=until))
 
     def tablets(self) -> tuple[TabletInfo, ...]:
         """The table's tablets, in the order of their rows, which `start` and `stop` give as encoded keys."""

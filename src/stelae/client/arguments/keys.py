@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from stelae.client.intake.mutations import key_of
 from stelae.model.errors import InvalidArgument
 from stelae.model.hybrid import at_datetime, check_txn
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import Row, TableId, Txn
 from stelae.model.keys.scalar import TOKEN_BYTES, Key, KeyCodec
 from stelae.model.limits import DEFAULT_LIMITS
 from stelae.model.predicate.expr import ColumnRef, Comparator, Compare, Expr, combine, either
@@ -28,6 +28,7 @@ from stelae.model.ranges import ALL_ROWS, RowRange, prefixed
 from stelae.model.schema import TableSchema
 from stelae.model.types import Binary, Int, String
 from stelae.model.values import show
+from stelae.service.tables import TabletInfo
 
 RowMaker = Callable[[object], Row]
 
@@ -230,6 +231,21 @@ def cuts_of(schema: TableSchema, splits: Sequence[object] | None, tablets: int |
         if cut <= before:
             raise InvalidArgument(f"splits=: {show(key)} does not come after the one before it: they must ascend")
     return tuple(cuts)
+
+
+def start_of(schema: TableSchema, table: TableId, key: object) -> Row:
+    """Where a tablet begins that is given as itself, or by the key at which it was cut."""
+    if isinstance(key, TabletInfo):
+        if key.table != table:
+            raise InvalidArgument(f"tablet {key.tablet} is of another table")
+        row = Row(key.start)
+    elif schema.hashed:
+        raise InvalidArgument("of a hashed table give one of its tablets(): they do not begin at keys")
+    else:
+        row = Row(schema.codec.encode_prefix(_leading(schema, key, "key")))
+    if not row:
+        raise InvalidArgument("no tablet comes before the first one")
+    return row
 
 
 def _even_cuts(schema: TableSchema, tablets: int, splits: object) -> tuple[Row, ...]:

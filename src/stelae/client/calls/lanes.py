@@ -35,11 +35,6 @@ _FINAL = (Conflict, SnapshotTooOld)
 lies ahead is soon over, and an earlier try may be let in then."""
 
 
-class HalfRefused(UnknownOutcome):
-    """Some parts of a write are durable and another was refused for good: to send it again is of no use. Users are told
-    UnknownOutcome."""
-
-
 class Lane:
     """`calls`: how many it has numbered."""
 
@@ -119,7 +114,7 @@ class Numbering:
     def judge(self, step: Write, error: StelaeError) -> StelaeError:
         """What to wait after, if the step is to be tried again; raises what ends it otherwise."""
         if isinstance(error, UnknownOutcome):
-            if step.blocks[0].once is None or isinstance(error, HalfRefused):
+            if step.blocks[0].once is None:
                 raise error
             self._doubt = error
             return error
@@ -131,8 +126,6 @@ class Numbering:
 
     def told(self, error: StelaeError) -> StelaeError:
         """What the caller is told, if the call ends with an error."""
-        if isinstance(error, HalfRefused):
-            return UnknownOutcome(*error.args)
         if self._doubt is None or isinstance(error, UnknownOutcome):
             return error
         rest = error.args[0] if isinstance(error, PartialWrite) else error

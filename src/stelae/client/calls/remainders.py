@@ -1,6 +1,12 @@
-"""Writes of many rows, of which a store lets in the first part when it becomes full half-way: then the rest follows.
+"""Writes of many rows, of which a store let in some and not the others: then what is left follows.
 
-The store does not wait until there is room; the session's loop does, as for any write that was refused.
+A store that becomes full half-way has let in the first part (PartialWrite); of several shards each takes its part or
+refuses it (PartsLeft). Stores do not wait until they can take the rest; the session's loop does, as for any write that
+was refused. What is durable is never written again, since others may have changed it meanwhile: where the table was
+altered, and all blocks are made anew, only those rows follow that are left.
+
+Once some rows are durable, whatever ends the call says so, and how many: PartialWrite, or UnknownOutcome if nobody
+knows what became of the others.
 """
 
 from __future__ import annotations
@@ -10,57 +16,86 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from stelae.client.calls.steps import Steps, Write
-from stelae.model.errors import PartialWrite, StaleSchema, StelaeError, UnknownOutcome
+from stelae.client.calls.steps import Again, Steps, Write
+from stelae.model.errors import PartialWrite, Retryable, StaleSchema, StelaeError, UnknownOutcome
 from stelae.model.ids import TableId, Txn
-from stelae.service.blocks import OrderedBlock, blocks_behind
+from stelae.service.blocks import OrderedBlock, blocks_behind, blocks_of_rows
+
+
+class PartsLeft(StelaeError):
+    """Some parts of a write are durable, and nothing happened of the blocks that are `left`: because of the `cause`.
+    `newest`: the largest txn of what is durable, as far as it is known. For the call, which goes on with the rest."""
+
+    def __init__(self, left: Sequence[OrderedBlock], newest: Txn, cause: StelaeError) -> None:
+        super().__init__(str(cause))
+        self.left = left
+        self.newest = newest
+        self.cause = cause
 
 
 class Written(msgspec.Struct):
-    """How far one write of many rows has come: so many of its records are durable. Kept while its blocks are made anew
-    because the table was altered: what is durable is not written again, since others may have changed it meanwhile."""
+    """How far one write has come. `left`: what is to be written still, once some of it is durable. `rows`: how many
+    rows all of it is about. `newest`: the largest txn, as far as it is known."""
 
-    durable: int = 0
-    count: int = 0
+    left: Sequence[OrderedBlock] | None = None
+    rows: int = 0
+    newest: Txn = Txn(0)
+
+    @property
+    def rows_durable(self) -> int:
+        return 0 if self.left is None else self.rows - len(_rows(self.left))
+
+    def note_durable(self, blocks: Sequence[OrderedBlock], left: Sequence[OrderedBlock]) -> None:
+        """Of the blocks, which are all that was to be written just now, only this is left."""
+        if self.left is None:
+            self.rows = len(_rows(blocks))
+        self.left = left
+
+    def tell(self, error: StelaeError) -> StelaeError:
+        """What the caller is told when the call ends with an error."""
+        if self.left is None:
+            return error
+        durable = self.rows_durable
+        words = f"{durable} of {self.rows} rows are durable"
+        if isinstance(error, UnknownOutcome):
+            return UnknownOutcome(f"{error}; {words}, the others may be")
+        return PartialWrite(f"{words}; then: {error}", durable)
 
 
 def write_blocks(
     table: TableId, blocks: Sequence[OrderedBlock], max_txn: Txn | None, must_show: bool, written: Written
 ) -> Steps[Txn]:
-    """The txn of the last part. If the rest fails in the end, the error says how many rows are durable. StaleSchema:
-    the caller makes all blocks anew, and comes again with what is `written`."""
-    count = sum(block.count for block in blocks)
-    if written.durable and count != written.count:
-        raise PartialWrite(
-            f"the first {written.durable} records are durable; then the table was altered so that the rest are others",
-            written.durable,
-        )
-    written.count = count
-    step = Write(table, blocks_behind(blocks, written.durable), max_txn, must_show)
+    """The largest txn. StaleSchema: the caller makes all blocks anew, and comes again with what is `written`."""
+    if written.left is not None:
+        blocks = blocks_of_rows(blocks, _rows(written.left))
+    step = Write(table, blocks, max_txn, must_show)
     while True:
         try:
             txn: Txn = yield step
-            return txn
-        except StaleSchema:
-            raise
+            return max(txn, written.newest)
         except PartialWrite as error:
-            written.durable += error.durable
-            step.blocks = blocks_behind(step.blocks, error.durable)  # with the numbers that they have
-            if not step.blocks or not error.durable:
+            if not error.durable:
                 raise
-        except UnknownOutcome as error:
-            if not written.durable:
+            left = blocks_behind(step.blocks, error.durable)  # with the numbers that they have
+            written.note_durable(step.blocks, left)
+            step.blocks = left
+            if not left:
                 raise
-            raise UnknownOutcome(f"{error}; the first {_row_count(blocks, step.blocks)} rows are durable") from error
-        except StelaeError as error:
-            if not written.durable:
-                raise
-            rows = _row_count(blocks, step.blocks)
-            raise PartialWrite(f"the first {rows} rows are durable; then: {error}", rows) from error
+        except PartsLeft as error:
+            written.note_durable(step.blocks, error.left)
+            step.blocks, written.newest = error.left, max(written.newest, error.newest)
+            if not may_repeat(error.cause):
+                raise error.cause from None
+            yield Again(error.cause)
 
 
-def _row_count(blocks: Sequence[OrderedBlock], rest: Sequence[OrderedBlock]) -> int:
-    """How many rows the blocks have before the rest of them."""
-    every = pa.chunked_array([block.rows for block in blocks], pa.binary())
-    left = sum(block.count for block in rest)
-    return len(every.slice(0, len(every) - left).unique())
+def may_repeat(error: StelaeError) -> bool:
+    """Whether what is left may be written by asking again with nothing changed."""
+    if isinstance(error, PartialWrite):
+        return bool(error.durable)
+    return isinstance(error, Retryable) and not isinstance(error, StaleSchema)
+
+
+def _rows(blocks: Sequence[OrderedBlock]) -> pa.Array:
+    """The rows that blocks are about, each once."""
+    return pa.chunked_array([block.rows for block in blocks], pa.binary()).unique()

@@ -2,8 +2,9 @@
 
 There is one loop that repeats what failed (`Session.run`, and its twin for event loops): it repeats whatever raised
 something Retryable, which says that nothing happened, and writes whose outcome is unknown, which are numbered so that
-they happen once (`lanes`). Only a full disk and a clock that is far off are told at once: it
-takes people to mend them.
+they happen once (`lanes`). Only a full disk and a clock that is far off are told at once: it takes people to mend them.
+Who else tries again after a while, and why, stands in `tests/tidy/waiting`: running scans, whoever opens or looks for a
+store, reports of a cluster some shards of which are away, event loops whose threads are busy.
 What is between clients and servers, and would mean nothing to users, is told as what they know it by.
 """
 

@@ -142,20 +142,30 @@ class Rows:
         must_show: bool = False,
         is_large: bool = False,
     ) -> Steps[Txn]:
-        """Blocks that are made anew for as long as the table's schema is another when they get there."""
+        """Blocks that are made anew for as long as the table's schema is another when they get there. Whatever ends it
+        once some rows are durable says so."""
         if is_large:
             yield Claim(self._known.id)
         written = Written()
-        while True:
-            blocks = yield from self._known.prepared(make, is_large=is_large, for_write=True)
-            if not blocks:
-                txn: Txn = yield ask_now(self._known.id)
-                return txn
+        try:
+            while True:
+                blocks = yield from self._known.prepared(make, is_large=is_large, for_write=True)
+                if not blocks:
+                    txn: Txn = yield ask_now(self._known.id)
+                    return txn
+                try:
+                    return (yield from write_blocks(self._known.id, blocks, max_txn, must_show, written))
+                except StaleSchema as error:
+                    if not (yield from self._known.refresh()):
+                        yield Again(error)
+        except StelaeError as error:
+            told = written.tell(error)
             try:
-                return (yield from write_blocks(self._known.id, blocks, max_txn, must_show, written))
-            except StaleSchema as error:
-                if not (yield from self._known.refresh()):
-                    yield Again(error)
+                if told is error:
+                    raise
+                raise told from error
+            finally:
+                del told  # as in the session: an error that its own traceback leads to would keep all that the call had
 
     def put(self, row: Mapping[str, Any], ts: int | None, if_unchanged_since: object, if_absent: bool) -> Steps[Txn]:
         if if_absent and if_unchanged_since is not None:

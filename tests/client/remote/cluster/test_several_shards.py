@@ -13,7 +13,7 @@ import pytest
 import stelae
 import stelae.aio
 from stelae.client.remote.cluster.store import ClusterStore
-from stelae.model.errors import NotFound, Unavailable, UnknownOutcome
+from stelae.model.errors import NotFound, PartialWrite, Unavailable
 from stelae.storage.tablet.config import decode_config
 from tests.cluster_of_threads import Cluster
 from tests.clusters import until
@@ -188,7 +188,7 @@ def test_a_shard_that_is_away_keeps_nobody_from_the_others(cluster: Cluster, tab
                 own.get(250)
             with pytest.raises(Unavailable, match=away):
                 list(own.scan())
-            with pytest.raises(UnknownOutcome, match=rf"400 of 600 records are durable.*{away}"):
+            with pytest.raises(PartialWrite, match=rf"400 of 600 rows are durable.*{away}"):
                 own.put_many([{"k": k, "v": 8} for k in range(ROWS)])
         assert [row and row["v"] for row in table.get_many(others)] == [8] * len(others)
     finally:

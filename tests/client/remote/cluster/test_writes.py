@@ -4,68 +4,100 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.client.calls.retries import Attempts
+from stelae.client.calls.aio_session import AsyncSession
+from stelae.client.calls.retries import Patience
+from stelae.client.calls.rows import Rows
+from stelae.client.calls.session import Session
+from stelae.client.calls.steps import Steps
+from stelae.client.calls.views import KnownTable
 from stelae.client.remote.cluster.routes import TableRoutes
-from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts, write_parts_on_loop
+from stelae.client.remote.cluster.seen import SeenTime
+from stelae.client.remote.cluster.writes import newest_written
 from stelae.model.errors import (
     InvalidArgument,
     Overloaded,
     PartialWrite,
-    Retryable,
     StaleSchema,
     StelaeError,
     TabletAway,
     Unavailable,
     UnknownOutcome,
 )
-from stelae.model.ids import Row, Txn
+from stelae.model.ids import Row, TableId, Txn
+from stelae.ports.executor import Executor
+from stelae.service.backend import Backend
 from stelae.service.blocks import OrderedBlock, blocks_behind
-from stelae.service.deadlines import Deadline
 from stelae.sim.clock import SimClock
 from stelae.sim.rng import SimRng
 from tests.client.remote.cluster.test_routes import block_of, rows_of
 
 ROUTES = TableRoutes((b"", b"b", b"c", b"d"), ("n1/0", "n1/1", "n2/0", "n1/0"))
-BLOCKS = [block_of([Row(b"a1"), Row(b"b1"), Row(b"c1"), Row(b"d1")]), block_of([Row(b"a1"), Row(b"b2")])]
+BLOCKS = [block_of([Row(b"a1"), Row(b"b1"), Row(b"c1"), Row(b"d1")]), block_of([Row(b"a2"), Row(b"b2")])]
 
 
 class Cluster:
-    """Shards that do with each part that they are sent what the script says next, and then take all of it. An outcome
-    is an error, or how many records are let in before the shard is full."""
+    """A store, and the only table that it has: shards do with each part that they are sent what the script says next,
+    and then take all of it. An outcome is an error, or how many records are let in before the shard is full. `made`:
+    how often blocks were made; whoever asks is told each time that the schema is another by now."""
+
+    is_local = False
+    quick = None
+    place = "a test"
+    id = TableId(16)
 
     def __init__(self, script: dict[str, list[StelaeError | int]], seconds: float = 1e6) -> None:
         self.clock = SimClock()
         self.script = script
-        self.deadline = Deadline(self.clock, seconds)
-        self.attempts = Attempts(self.deadline, SimRng(1))
+        self.seen = SeenTime()
+        self.unknown_places: list[StelaeError] = []
         self.written: dict[str, list[bytes]] = {}
         self.txn = 0
         self.sent = 0
+        self.made = 0
+        self._session = Session(cast(Backend, self), Patience(self.clock, SimRng(1), seconds), pause=self._pause)
+        self._steps = Rows(cast(KnownTable, self)).write
 
-    def write(self) -> Txn:
-        return write_parts(BLOCKS, self.cut, self.send, self.attempts, self.clock.advance)
+    def _pause(self, _: Event, seconds: float) -> bool:
+        self.clock.advance(seconds)
+        return False
 
-    async def write_on_loop(self) -> Txn:
-        async def cut(left: Sequence[OrderedBlock]) -> Parts:
-            return self.cut(left)
+    def put(self) -> Txn:
+        return self._session.run(self._steps(lambda _: BLOCKS))
 
-        async def send(parts: Parts) -> Outcomes:
-            self.clock.advance(1.0)
-            return self.send(parts)
+    async def put_on_loop(self) -> Txn:
+        return await AsyncSession(self._session, cast(Executor, None)).run(self._steps(lambda _: BLOCKS))
 
-        return await write_parts_on_loop(BLOCKS, cut, send, self.attempts)
+    def prepared(self, make: Callable[[Any], Any], **_: bool) -> Steps[Any]:
+        self.made += 1
+        yield from ()
+        return make(None)
 
-    def cut(self, left: Sequence[OrderedBlock]) -> Parts:
-        return ROUTES.cut_blocks(left)
+    def refresh(self) -> Steps[bool]:
+        yield from ()
+        return True
 
-    def send(self, parts: Parts) -> Outcomes:
+    def write(self, _: TableId, blocks: Sequence[OrderedBlock], *__: object, **___: object) -> Txn:
+        assert all(block.once is not None for block in blocks)
+        if self.sent and self.unknown_places:
+            raise self.unknown_places.pop()
         self.sent += 1
-        return {shard: self._send_part(shard, part) for shard, part in parts.items()}
+        parts = ROUTES.cut_blocks(blocks)
+        return newest_written(parts, {shard: self._send_part(shard, part) for shard, part in parts.items()}, self.seen)
+
+    def submit(self, *given: Any, **named: Any) -> asyncio.Future[Txn]:
+        done = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(self.write(*given, **named))
+        except StelaeError as error:
+            done.set_exception(error)
+        return done
 
     def _send_part(self, shard: str, part: Sequence[OrderedBlock]) -> Txn | StelaeError:
         script = self.script.get(shard)
@@ -83,10 +115,10 @@ class Cluster:
 
 
 FULL = Overloaded("it is full")
-ALL = {"n1/0": [b"a1", b"d1", b"a1"], "n1/1": [b"b1", b"b2"], "n2/0": [b"c1"]}
+ALL = {"n1/0": [b"a1", b"d1", b"a2"], "n1/1": [b"b1", b"b2"], "n2/0": [b"c1"]}
 
 refusals: st.SearchStrategy[StelaeError | int] = st.sampled_from(
-    [FULL, TabletAway("not here"), Unavailable("no lease"), 1, 0]
+    [FULL, TabletAway("not here"), Unavailable("no lease"), StaleSchema("altered"), 1, 0]
 )
 scripts = st.dictionaries(st.sampled_from(sorted(ALL)), st.lists(refusals, max_size=4))
 
@@ -95,14 +127,9 @@ scripts = st.dictionaries(st.sampled_from(sorted(ALL)), st.lists(refusals, max_s
 def test_what_is_refused_is_sent_again_until_all_is_durable_once_and_in_order(
     script: dict[str, list[StelaeError | int]],
 ) -> None:
+    """Also where all blocks are made anew because the table was altered, and some of them are durable by then."""
     cluster = Cluster(script)
-    for _ in range(5):
-        try:
-            assert cluster.write() == cluster.txn
-        except Retryable:
-            assert cluster.written == {}, "only while nothing is durable the caller may begin again"
-        else:
-            break
+    assert cluster.put() == cluster.txn == cluster.seen.last
     assert cluster.written == ALL
 
 
@@ -110,7 +137,7 @@ def test_what_is_refused_is_sent_again_until_all_is_durable_once_and_in_order(
 def test_an_event_loop_does_the_same(script: dict[str, list[StelaeError | int]]) -> None:
     one = Cluster({shard: list(outcomes) for shard, outcomes in script.items()})
     other = Cluster({shard: list(outcomes) for shard, outcomes in script.items()})
-    results = [_outcome(one.write), _outcome(lambda: asyncio.run(_without_rest(other)))]
+    results = [_outcome(one.put), _outcome(lambda: asyncio.run(_without_rest(other)))]
     assert results[0] == results[1]
     assert one.written == other.written
 
@@ -118,7 +145,7 @@ def test_an_event_loop_does_the_same(script: dict[str, list[StelaeError | int]])
 async def _without_rest(cluster: Cluster) -> Txn:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", _no_rest)
-        return await cluster.write_on_loop()
+        return await cluster.put_on_loop()
 
 
 async def _no_rest(_: float) -> None:
@@ -132,68 +159,73 @@ def _outcome(write: Callable[[], Txn]) -> object:
         return type(error), str(error)
 
 
-def test_while_nothing_is_durable_the_caller_tries_again() -> None:
+def test_of_what_nothing_is_durable_all_is_sent_again() -> None:
     cluster = Cluster({shard: [FULL] for shard in ALL})
-    with pytest.raises(Overloaded):
-        cluster.write()
-    assert cluster.sent == 1
+    cluster.put()
+    assert (cluster.sent, cluster.made, cluster.written) == (2, 1, ALL)
 
 
 def test_if_the_time_is_up_it_is_said_how_much_is_durable() -> None:
     cluster = Cluster({"n1/1": [Unavailable("no lease")] * 1_000}, seconds=2.0)
-    with pytest.raises(UnknownOutcome, match="4 of 6 records are durable, nothing happened of the others: no lease"):
-        cluster.write()
+    with pytest.raises(PartialWrite, match=r"^4 of 6 rows are durable; then: no lease$") as told:
+        cluster.put()
+    assert told.value.durable == 4
     assert cluster.written == {shard: rows for shard, rows in ALL.items() if shard != "n1/1"}
-    assert cluster.deadline.left_s < 0.11, "less than a try may take"
+    assert cluster.clock.monotonic_s() > 1.89, "less than a try may take was left"
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (UnknownOutcome("lost"), r"^4 of 6 records are durable, the others may be: lost$"),
-        (InvalidArgument("too wide"), r"^4 of 6 records are durable, nothing happened of the others: too wide$"),
-    ],
-)
-def test_what_cannot_be_repeated_ends_the_write(error: StelaeError, told: str) -> None:
-    cluster = Cluster({"n1/1": [error]})
-    with pytest.raises(UnknownOutcome, match=told):
-        cluster.write()
+def test_what_is_refused_for_good_ends_the_write() -> None:
+    cluster = Cluster({"n1/1": [InvalidArgument("too wide")]})
+    with pytest.raises(PartialWrite, match=r"^4 of 6 rows are durable; then: too wide$"):
+        cluster.put()
+    assert cluster.sent == 1
+
+
+def test_what_is_unknown_of_one_part_is_asked_of_all_again() -> None:
+    """They have numbers: shards that have done their part say so."""
+    cluster = Cluster({"n1/1": [UnknownOutcome("lost")]}, seconds=2.0)
+    cluster.put()
+    assert cluster.sent == 2
+    cluster = Cluster({"n1/1": [UnknownOutcome("lost")] * 1_000}, seconds=2.0)
+    with pytest.raises(UnknownOutcome, match=r"^lost"):
+        cluster.put()
 
 
 def test_the_worst_of_several_errors_is_told() -> None:
-    cluster = Cluster({"n1/0": [InvalidArgument("a")], "n1/1": [UnknownOutcome("b")], "n2/0": [FULL]})
+    outcomes: dict[str, Txn | StelaeError]
+    parts = ROUTES.cut_blocks(BLOCKS)
+    outcomes = {"n1/0": InvalidArgument("a"), "n1/1": UnknownOutcome("b"), "n2/0": FULL}
     with pytest.raises(UnknownOutcome, match=r"^b$"):
-        cluster.write()
-    cluster = Cluster({"n1/0": [InvalidArgument("a")], "n1/1": [StaleSchema("b")], "n2/0": [FULL]})
+        newest_written(parts, outcomes, SeenTime())
+    outcomes = {"n1/0": InvalidArgument("a"), "n1/1": StaleSchema("b"), "n2/0": FULL}
     with pytest.raises(InvalidArgument, match=r"^a$"):
-        cluster.write()
+        newest_written(parts, outcomes, SeenTime())
+    outcomes = {"n1/0": FULL, "n1/1": StaleSchema("b"), "n2/0": FULL}
+    with pytest.raises(StaleSchema, match=r"^b$"):
+        newest_written(parts, outcomes, SeenTime())
 
 
-def test_of_an_old_schema_all_is_made_anew_unless_some_is_durable() -> None:
-    with pytest.raises(StaleSchema, match="altered"):
-        Cluster({"n1/1": [StaleSchema("altered")], "n1/0": [FULL], "n2/0": [FULL]}).write()
-    with pytest.raises(UnknownOutcome, match="4 of 6 records are durable, nothing happened of the others: altered"):
-        Cluster({"n1/1": [StaleSchema("altered")]}).write()
+def test_of_an_old_schema_what_is_left_is_made_anew() -> None:
+    cluster = Cluster({"n1/1": [StaleSchema("altered")], "n1/0": [FULL], "n2/0": [FULL]})
+    cluster.put()
+    assert (cluster.sent, cluster.made, cluster.written) == (2, 2, ALL)
+    cluster = Cluster({"n1/1": [StaleSchema("altered")]})
+    cluster.put()
+    assert (cluster.sent, cluster.made, cluster.written) == (2, 2, ALL)
 
 
 def test_a_full_shard_that_lets_nothing_in_is_no_part_of_a_write() -> None:
     cluster = Cluster({"n2/0": [PartialWrite("odd", 0)]})
-    with pytest.raises(UnknownOutcome, match="5 of 6"):
-        cluster.write()
+    with pytest.raises(PartialWrite, match="5 of 6"):
+        cluster.put()
 
 
 def test_where_rows_are_may_not_be_known_for_a_while() -> None:
     """In the middle of a write, of which some is durable."""
     cluster = Cluster({"n1/1": [TabletAway("moved")]})
-    failures = [Unavailable("no master"), Unavailable("no master")]
-
-    def cut(left: Sequence[OrderedBlock]) -> Parts:
-        if cluster.sent and failures:
-            raise failures.pop()
-        return ROUTES.cut_blocks(left)
-
-    write_parts(BLOCKS, cut, cluster.send, cluster.attempts, cluster.clock.advance)
-    assert (cluster.written, failures) == (ALL, [])
+    cluster.unknown_places = [Unavailable("no master"), Unavailable("no master")]
+    cluster.put()
+    assert (cluster.written, cluster.unknown_places) == (ALL, [])
 
 
 def test_the_rest_behind_a_part_is_cut_by_records() -> None:

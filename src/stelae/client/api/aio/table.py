@@ -206,6 +206,10 @@ class AsyncTable(OfThisProcess):
         """Cut a tablet in two at a key."""
         await self._session.work(self._twin.split, key)
 
+    async def join(self, key: object) -> None:
+        """Join the tablet that begins at a key with the one before it: see `Table.join`."""
+        await self._session.work(self._twin.join, key)
+
     async def tablets(self) -> tuple[TabletInfo, ...]:
         """The table's tablets, in the order of their rows."""
         return await self._session.work(self._twin.tablets)

@@ -6,17 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from stelae.client.calls.retries import Attempts
 from stelae.client.remote.cluster.routes import TableRoutes
 from stelae.client.remote.cluster.routing import Routing
 from stelae.client.remote.cluster.silence import SilentPeers
-from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts_on_loop
+from stelae.client.remote.cluster.writes import newest_written
 from stelae.client.remote.on_loop import begin_row
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order_on_loop
 from stelae.model.errors import Closed, DeadlineExceeded, Retryable, StelaeError, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.selectors import Selectors
-from stelae.ports.rng import Rng
 from stelae.registry.peers import Begun, Peer, Sign
 from stelae.service import operations as ops
 from stelae.service.backend import Values
@@ -27,10 +25,9 @@ from stelae.service.deadlines import Deadline
 class ClusterRowsOnLoop:
     """A `RowsOnLoop`. `open_peer` connects the running loop to a shard, by its name."""
 
-    def __init__(self, routing: Routing, open_peer: Callable[[str, Sign], Peer], rng: Rng) -> None:
+    def __init__(self, routing: Routing, open_peer: Callable[[str, Sign], Peer]) -> None:
         self._routing = routing
         self._open_peer = open_peer
-        self._rng = rng
         self._peers: dict[str, Peer] = {}
         self._is_over = False
         self._finding: dict[TableId, asyncio.Task[TableRoutes]] = {}
@@ -80,20 +77,12 @@ class ClusterRowsOnLoop:
                 except StelaeError as error:
                     return error.with_traceback(None)
 
-            async def cut(left: Sequence[OrderedBlock]) -> Parts:
-                nonlocal routes
-                routes = routing.locations.known(table) or await self._find(table, deadline)
-                return routes.cut_blocks(left)
-
-            async def send(parts: Parts) -> Outcomes:
-                outcomes = await asyncio.gather(*(attempt(shard, part) for shard, part in parts.items()))
-                return dict(zip(parts, outcomes, strict=True))
-
             parts = routes.cut_blocks(blocks)
             if len(parts) == 1:
                 ((shard, part),) = parts.items()
                 return routing.seen.note(await send_part(shard, part))
-            return routing.seen.note(await write_parts_on_loop(blocks, cut, send, Attempts(deadline, self._rng)))
+            outcomes = await asyncio.gather(*(attempt(shard, part) for shard, part in parts.items()))
+            return newest_written(parts, dict(zip(parts, outcomes, strict=True)), routing.seen)
 
     def begin_write(
         self, table: TableId, block: OrderedBlock, deadline: Deadline, ended: Callable[[], None]

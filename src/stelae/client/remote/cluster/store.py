@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from stelae.client.calls.retries import Attempts
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.changes import ChangesUnderWay
 from stelae.client.remote.cluster.jobs import ClusterJobs
@@ -29,11 +28,11 @@ from stelae.client.remote.cluster.reads import ManyRows, ask_snapshots
 from stelae.client.remote.cluster.routing import Routing, Shards
 from stelae.client.remote.cluster.scans import ClusterScan
 from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports
-from stelae.client.remote.cluster.writes import Outcomes, Parts, write_parts
+from stelae.client.remote.cluster.writes import newest_written
 from stelae.client.remote.lines import Lines
 from stelae.client.remote.tables import RemoteTables
 from stelae.client.remote.tablets import RemoteTablets
-from stelae.model.errors import Closed, NotCached, StelaeError, Unavailable
+from stelae.model.errors import NotCached, StelaeError, Unavailable
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -167,7 +166,7 @@ class ClusterStore(RemoteTables):
         """For the tasks of the running event loop; None if it has no way to the store but threads."""
         if self._open_peer is None:
             return None
-        return ClusterRowsOnLoop(self._routing, self._open_peer, self._rng)
+        return ClusterRowsOnLoop(self._routing, self._open_peer)
 
     def info(self, table: TableId, *, deadline: Deadline | None = None) -> TableInfo:
         """As a shard that has rows of it knows it: its tablets are at that schema, or will be soon."""
@@ -202,30 +201,20 @@ class ClusterStore(RemoteTables):
         routing = self._routing
         routes = routing.locations.find(table, deadline)
 
-        def send_part(shard: RemoteTablets, part: Sequence[OrderedBlock]) -> Txn:
-            return shard.write(table, part, max_txn, must_show=must_show, deadline=deadline)
-
-        def cut(left: Sequence[OrderedBlock]) -> Parts:
-            nonlocal routes
-            self._changes.check()
-            routes = routing.locations.find(table, deadline)
-            return routes.cut_blocks(left)
-
-        def send(parts: Parts) -> Outcomes:
-            return self._shards.ask_each(
-                list(parts),
-                lambda name: routing.ask_shard(table, routes, name, lambda shard: send_part(shard, parts[name])),
+        def send_part(name: str, part: Sequence[OrderedBlock]) -> Txn:
+            return routing.ask_shard(
+                table,
+                routes,
+                name,
+                lambda shard: shard.write(table, part, max_txn, must_show=must_show, deadline=deadline),
             )
 
         parts = routes.cut_blocks(blocks)
         if len(parts) == 1:
             ((name, part),) = parts.items()
-            return routing.seen.note(routing.ask_shard(table, routes, name, lambda shard: send_part(shard, part)))
-        return routing.seen.note(write_parts(blocks, cut, send, Attempts(deadline, self._rng), self._rest))
-
-    def _rest(self, seconds: float) -> None:
-        if self._routing.pause(self._changes.ended, seconds):
-            raise Closed(f"{self.place}: the store was closed here meanwhile")
+            return routing.seen.note(send_part(name, part))
+        outcomes = self._shards.ask_each(list(parts), lambda name: send_part(name, parts[name]))
+        return newest_written(parts, outcomes, routing.seen)
 
     def submit(
         self,
