@@ -70,6 +70,8 @@ def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[p
     seals = {name: file.seal for tablet in held_tablets(held) for name, file in tablet.files().items()}
     hidden = {each.file: each.bits for each in read.hidden}
     assert set(hidden) in (set(), set(read.files))
+    asked = [*read.shape.keys, *(each.name for each in read.shape.columns if each.name is not None)]
+    assert len({name.lower() for name in asked}) == len(asked), "Spark would say COLUMN_ALREADY_EXISTS"
     for name in read.files:
         with closing(blobs_of(held.root).open(name)) as blob:
             if overlay_ticket(name) is None:
@@ -98,10 +100,12 @@ def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[p
 
 
 def _column(each: StoredColumn, stored: pa.RecordBatch) -> pa.Array:
-    """As Spark reads it: what is not in the file is NULL."""
+    """As Spark reads it: what is not in the file is NULL. Case does not count in names."""
     count, type_ = stored.num_rows, to_arrow(each.type)
     if each.name is None:
         return pa.array([[]] * count, type_) if each.is_cells else array_of(each.type, [each.default] * count)
-    if each.name not in stored.schema.names:
+    places = [at for at, name in enumerate(stored.schema.names) if name.lower() == each.name.lower()]
+    if not places:
         return pa.array([[]] * count, type_) if each.is_cells else pa.nulls(count, type_)
-    return stored.column(each.name).cast(type_)
+    (place,) = places
+    return stored.column(place).cast(type_)

@@ -48,7 +48,7 @@ class _Seen:
 @pytest.mark.parametrize("steady", [True, False], ids=["steady", "wild"])
 def test_plans_of_random_tables(tmp_path: Path, key: str, steady: bool) -> None:
     seen = {way: _Seen() for way in WAYS}
-    for seed in range(tries(2)):
+    for seed in range(tries(3)):
         with stelae.open(tmp_path / str(seed)) as db:
             world = RandomTable(db, 1_000 * len(key) + seed, key, steady=steady)
             world.write(range(80))
