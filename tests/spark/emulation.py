@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
+from tests.effort import HANG_S
 
 SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
 FEW = replace(SMALL, overlay_rows_small=0, overlay_share=0.2, beside_rows_max=20)
@@ -38,6 +40,15 @@ def hold(db: Database, at: int | None = None) -> HeldTable:
     backend: Any = backend_of(db)
     held: HeldTable = backend.hold(backend.find("t").id, at)
     return held
+
+
+def compact(db: Database) -> None:
+    """Into one file for each tablet and group. A hold takes what is saved of a tablet, which follows in a moment."""
+    db.table("t").compact()
+    deadline = monotonic() + HANG_S
+    while any(len(refs) > 1 for tablet in held_tablets(hold(db)) for _, refs in tablet.config.groups):
+        assert monotonic() < deadline, "holds do not see what was compacted"
+        sleep(0.01)
 
 
 def remove_files(held: HeldTable) -> None:

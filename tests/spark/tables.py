@@ -10,6 +10,7 @@ from typing import Any
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.model.hybrid import micros_of
 
 KEYS: dict[str, tuple[dict[str, str], Callable[[int], Any]]] = {
     "string": ({"id": "string"}, lambda n: f"k{n:03}"),
@@ -39,7 +40,7 @@ class RandomTable:
         self.steady = steady
         self.is_hashed = key == "hash"
         self.types, self.make_key = KEYS[key]
-        purge = [None, "max-history=2", "max-age=1h"]
+        purge = [None, "max-history=2", "max-age=1h", "max-age=1h and max-history=1 or max-history=2"]
         groups = [
             stelae.columns(
                 "data",
@@ -102,6 +103,7 @@ class RandomTable:
             lambda: table.erase(self.make_key(rng.randrange(ROWS)), columns=["x"]),
             lambda: self.alter(rng.choice(self.changes or [""])),
             self.more,
+            lambda: self.late(rng.sample(range(ROWS + 10), 5)),
         ]
         if self.steady:
             others = [self.more, self.more] if self.has_more else []
@@ -116,6 +118,10 @@ class RandomTable:
             self.table.put(keys | {f"click:{self.rng.randrange(3)}": b"c", "view:all": b"v"})
         if not self.steady:
             self.table.put(keys)
+
+    def late(self, numbers: list[int]) -> None:
+        """As of two hours ago."""
+        self.table.put_many([self.row(n) for n in numbers], ts=micros_of(self.db.now()) - 7_200_000_000)
 
     def split(self) -> None:
         at = self.rng.randrange(1, ROWS - 1)

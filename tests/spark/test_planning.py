@@ -11,10 +11,11 @@ import pytest
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.model.hybrid import micros_of
 from stelae.service.tickets import HeldTable, overlay_ticket
 from stelae.spark.reading.plans import PlanLimits
 from tests.effort import tries
-from tests.spark.emulation import FEW, SMALL, carried_out, hold, planned
+from tests.spark.emulation import FEW, SMALL, carried_out, compact, hold, planned
 from tests.spark.same import plain_rows
 from tests.spark.tables import KEYS, RandomTable
 
@@ -245,11 +246,62 @@ def test_history_that_a_compaction_keeps_is_merged_alone(db: Database, change: C
     table = _create(db)
     _write(table, [f"b{number}" for number in range(40)])
     change(table)
-    table.compact()
+    compact(db)
     files, hidden, merged = _counts(db, overlaid=True)
     assert (hidden, merged) == (1, 0)
     assert files <= 3
     assert _counts(db)[2] == 1
+
+
+@pytest.mark.parametrize(
+    "change", [_in_part, _erased, lambda table: _write(table, "a")], ids=["in part", "erased", "whole"]
+)
+@pytest.mark.parametrize("columns", [None, ["id"], ["n"]], ids=str)
+def test_a_snapshot_from_before_a_compaction_is_read_from_its_file(
+    db: Database, change: Callable[[Any], Any], columns: list[str] | None
+) -> None:
+    """But for the rows that were changed after it, or were not there yet."""
+    table = _create(db)
+    _write(table, [f"b{number}" for number in range(40)])
+    before = db.now()
+    change(table)
+    _write(table, ["later"])
+    compact(db)
+    files, hidden, merged = _counts(db, at=before, overlaid=True, columns=columns)
+    assert (hidden, merged) == (1, 0)
+    assert files <= 3
+
+
+@pytest.mark.parametrize(
+    "purge, after, hidden, count",
+    [
+        ("max-age=1h", None, 1, 46),
+        ("max-age=1h or max-history=2", None, 1, 46),
+        ("max-age=1h and max-history=2", None, 0, 47),
+        ("max-history=2", None, 0, 47),
+        ("max-age=1h", "max-history=1", 1, 46),
+        ("max-age=1h", "max-age=300d", 1, 46),
+        ("max-age=300d", "max-age=1h", 1, 46),
+        ("max-history=1", "max-age=1h or max-age=2h and max-history=1", 1, 46),
+    ],
+)
+def test_rows_that_were_purged_by_their_age_are_merged_alone(
+    db: Database, purge: str, after: str | None, hidden: int, count: int
+) -> None:
+    """The rest of their file is read as it lies, whatever the policy is made of."""
+    table = _create(db, purge)
+    day_ago_us = micros_of(db.now()) - 86_400_000_000
+    table.put_many([{"id": f"b{number}", "n": 1, "s": "", "d": 2} for number in range(40)])
+    table.put({"id": "b-old", "n": 5, "s": "", "d": 1}, ts=day_ago_us)
+    table.flush()
+    if after is not None:
+        db.alter_table("t", purge={"data": after})
+    table = db.table("t")
+    for asked in ({}, {"columns": ["id"]}, {"columns": ["n"], "where": "d = 1"}):
+        assert _counts(db, overlaid=True, **asked)[1:] == (hidden, 0)
+    assert table.count() == count
+    # A time that the file reaches beyond is told record by record, too.
+    assert _counts(db, overlaid=True, where=f"time > {day_ago_us + 1}")[2] == 0
 
 
 def test_the_same_question_about_the_same_files_has_one_overlay(db: Database) -> None:

@@ -73,7 +73,7 @@ class Unit:
         return sum(stretch.file.records for stretch in self.stretches)
 
     def touched(self) -> tuple[int, int]:
-        """About how many records other files have, and mixed ones of rows with several: so many rows are merged. And
+        """About how many records other files have, and mixed ones of rows that take a merge: so many are merged. And
         about how many bytes they take in files."""
         records = size_bytes = 0
         for layers in self.layers:
@@ -84,10 +84,9 @@ class Unit:
                     records += share.records_in(rows)
                     size_bytes += share.bytes_in(rows)
             for each in layers.files:
-                stats = each.file.stats
-                if each.checked:
+                if each.mixed is not None:
                     share = FileShare(each.ref, each.file, self.tablet.fragments)
-                    records += max(1, share.records_in(rows) * (stats.records - stats.rows) // stats.records)
+                    records += max(1, int(share.records_in(rows) * each.mixed.share))
         whole_bytes = sum(stretch.file.size_bytes for stretch in self.stretches)
         return records, size_bytes + records * whole_bytes // max(1, self.records)
 

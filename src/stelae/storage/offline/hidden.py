@@ -19,12 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stelae.model.arrow import compute as pc
-from stelae.model.ids import ColumnId
 from stelae.model.ranges import RowRange
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import extent
 from stelae.storage.merge.overlay import overlaid
-from stelae.storage.offline.mixed import merged_flags
+from stelae.storage.offline.mixed import Mixed
 from stelae.storage.offline.plain import Layers
 from stelae.storage.read.scans.windows import Piece, ScanWindow, plan_windows, run_ahead
 
@@ -56,7 +55,7 @@ class HiddenPlaces:
     def of(self, layers: Layers, fragments: Fragments, rows: RowRange) -> Hidden:
         """`rows`: those of the stretch that are asked for."""
         touching = tuple(ref.file.name for ref in layers.touching if ref.file is not None)
-        at = (tuple((each.file.name, each.checked) for each in layers.files), touching, rows)
+        at = (tuple((each.file.name, each.mixed) for each in layers.files), touching, rows)
         found = self._found.get(at)
         if found is None:
             found = hidden_places(layers, fragments, rows)
@@ -78,7 +77,7 @@ def hidden_places(layers: Layers, fragments: Fragments, rows: RowRange) -> Hidde
     def is_needed(window: ScanWindow) -> bool:
         """Where one plain file is alone, all of it is read."""
         alone = plain.get(id(window.pieces[0].ref)) if len(window.pieces) == 1 else None
-        return alone is None or bool(alone.checked)
+        return alone is None or alone.mixed is not None
 
     def work(window: ScanWindow) -> _Found:
         found = _Found()
@@ -87,7 +86,7 @@ def hidden_places(layers: Layers, fragments: Fragments, rows: RowRange) -> Hidde
             if file is None:
                 found.add_touching(piece, window.rows)
             else:
-                found.add_plain(piece, window.rows, file.checked, starts[id(piece.ref)])
+                found.add_plain(piece, window.rows, file.mixed, starts[id(piece.ref)])
         return found
 
     hidden: dict[str, list[Places]] = {}
@@ -129,19 +128,21 @@ class _Found:
             if high > low:
                 self._touching.append(each_once(block.rows.slice(low, high - low)))
 
-    def add_plain(self, piece: Piece, within: RowRange, checked: frozenset[ColumnId], starts: Sequence[int]) -> None:
-        """`checked`: of a mixed file, the columns that a record must write. `starts`: how many records lie before each
-        block."""
+    def add_plain(self, piece: Piece, within: RowRange, mixed: Mixed | None, starts: Sequence[int]) -> None:
+        """`starts`: how many records lie before each block."""
         name, rows = piece.fragment.file.name, within.intersect(piece.rows)
-        columns = piece.fragment.needed_marks(checked) if checked else ()
+        columns = () if mixed is None else piece.fragment.needed_marks(mixed.columns)
         raws = []
         for number, block in zip(piece.blocks, piece.read(columns, keep=False), strict=True):
             low, high = extent(block.rows, rows)
             if high > low:
                 source = _Source(name, starts[number] + low, block.rows.slice(low, high - low))
-                (self._mixed if checked else self._plain).append(source)
-                raws += [block.raw_columns(rows, tuple(checked), with_values=False)] if checked else []
-        flags = pa.array(merged_flags(raws))
+                if mixed is None:
+                    self._plain.append(source)
+                    continue
+                self._mixed.append(source)
+                raws.append(block.raw_columns(rows, tuple(mixed.columns), with_values=False))
+        flags = pa.array([] if mixed is None else mixed.flags(raws), pa.bool_())
         if flags.true_count:
             self._touching.append(each_once(pa.concat_arrays([raw.rows for raw in raws]).filter(flags)))
 
