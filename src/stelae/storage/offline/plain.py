@@ -26,6 +26,7 @@ from stelae.storage.files.extents import extent_of, layered, rows_of_file
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.offline.mixed import Mixed, mixed_of
 from stelae.storage.offline.tablets import HeldTablet
+from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
 from stelae.storage.read.scans.shapes import output_schema
@@ -89,11 +90,14 @@ class PlainFile(msgspec.Struct, frozen=True, eq=False):
 
 class Layers(msgspec.Struct, frozen=True, eq=False):
     """A stretch of rows. `files`: plain ones, the oldest first, each lying over the ones before. `touching`: all else
-    that has records of these rows; what is seen of a row that one of them has takes a merge."""
+    that has records of these rows; what is seen of a row that one of them has takes a merge. `erasing`: those of them
+    that may erase whole rows, all at or below the snapshot; of a row that they erase, and nothing else touches, nothing
+    is seen."""
 
     rows: RowRange
     files: tuple[PlainFile, ...]
     touching: tuple[Ref, ...]
+    erasing: tuple[Ref, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -196,7 +200,14 @@ def layers_of(
     for rows, refs in layered([*state.refs(group.id), *besides]):
         chain = _heaviest_chain([file for ref in refs if (file := files.get(id(ref))) is not None], choice)
         chosen = {id(each.ref) for each in chain}
-        yield Layers(rows, chain, tuple(ref for ref in refs if id(ref) not in chosen))
+        touching = tuple(ref for ref in refs if id(ref) not in chosen)
+        erasing = tuple(ref for ref in touching if id(ref) in files and _erases(ref, asking))
+        yield Layers(rows, chain, touching, erasing)
+
+
+def _erases(ref: Ref, asking: Asking) -> bool:
+    file = ref.file
+    return file is not None and file.stats.erasures > 0 and asking.floor <= file.txn_min and file.txn_max <= asking.at
 
 
 def _heaviest_chain(files: Sequence[PlainFile], choice: ColumnChoice) -> tuple[PlainFile, ...]:
