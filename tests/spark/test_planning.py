@@ -229,6 +229,24 @@ def test_rows_that_other_groups_have_lie_in_one_more_file(
     assert _counts(db, overlaid=True, **asked) == expected
 
 
+@pytest.mark.parametrize("families", [["click", "view"], ["*"]], ids=str)
+def test_a_small_table_of_cells_lies_in_one_file(db: Database, families: list[str]) -> None:
+    """What has more cells than that is left to tasks."""
+    table = db.create_table("t", key={"id": "string"}, groups=[stelae.cells("events", families=families)], splits=["m"])
+    table.put_many([{"id": f"{key}{number}", f"click:{number % 3}": b"1"} for key in "az" for number in range(25)])
+    table.put({"id": "k", "view:all": b"v"})
+    table.put({"id": "only its key"})
+    table.flush()
+    table.erase("a3")
+    for asked in ({}, {"columns": ["click:"]}, {"columns": ["click:"], "rows": "having"}, {"columns": ["id"]}):
+        assert _counts(db, overlaid=True, **asked) == (1, 0, 0)
+        assert _counts(db, replace(SMALL, overlay_rows_small=10), overlaid=True, **asked)[0] == 0
+    some = _counts(db, replace(SMALL, overlay_rows_small=40), overlaid=True, columns=["click:"])
+    assert some[0] == 1
+    assert some[2] > 0
+    assert _counts(db, overlaid=True, history=2)[0] == 0
+
+
 def test_tablets_of_which_much_was_touched_are_left_to_tasks(db: Database) -> None:
     table = _create(db)
     _in_part(table)
