@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import duckdb
 import pyspark
 import spark_peers
 from harness import write_facts, write_rows
+from processor_time import Took
 from spark_peers import PeerFailed, Refusal
 from tpch_data import STATES
 from tpch_measuring import OURS, PARQUET, Contender, Found, taken
@@ -44,12 +45,9 @@ def measured_state(
     explain: bool,
 ) -> Found:
     world.prepare(state)
-    first, ours = _opened(world, state)
-    again, ours = _opened(world, state)
-    start = time.perf_counter()
-    parquet = world.parquet_frames(state)
-    parquet.show()
-    parquet_s = time.perf_counter() - start
+    _, first = _opened(world, lambda: world.frames(state))
+    ours, again = _opened(world, lambda: world.frames(state))
+    parquet, parquet_opening = _opened(world, lambda: world.parquet_frames(state))
     if explain:
         for number in numbers:
             plan = ours.explain(sql_of(number, world.scale))
@@ -58,14 +56,18 @@ def measured_state(
     queries = {number: sql_of(number, world.scale) for number in numbers}
     wanted = {number: world.truth.answer(state, sql) for number, sql in queries.items()}
     took = taken(state, queries, wanted, contenders, rounds, refusals)
-    return Found(state, first, again, parquet_s, took)
+    return Found(state, first, again, parquet_opening, took)
 
 
-def _opened(world: World, state: str) -> tuple[float, Frames]:
-    start = time.perf_counter()
-    frames = world.frames(state)
-    frames.show()
-    return time.perf_counter() - start, frames
+def _opened(world: World, frames: Callable[[], Frames]) -> tuple[Frames, Took]:
+    found: list[Frames] = []
+
+    def open_all() -> None:
+        found.append(frames())
+        found[0].show()
+
+    took = world.processes.measured(open_all)
+    return found[0], took
 
 
 def _ready(peers: Sequence[PeerTables], state: str, refusals: list[Refusal]) -> dict[str, Contender]:

@@ -24,13 +24,13 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one state. `open_s`: to open all frames for the first time, then again, and Parquet's. `took`: by the query's
-    number and the contender's title."""
+    """Of one state. `opening`: to open all frames for the first time, when what was changed is merged; then again, and
+    Parquet's. `took`: by the query's number and the contender's title."""
 
     state: str
-    open_s: float
-    open_again_s: float
-    parquet_open_s: float
+    opening: Took
+    opening_again: Took
+    parquet_opening: Took
     took: dict[int, dict[str, Took]]
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
+from tests.effort import HANG_S
 
 SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
 FEW = replace(SMALL, overlay_rows_small=0, overlay_share=0.2, beside_rows_max=20)
@@ -38,6 +40,15 @@ def hold(db: Database, at: int | None = None) -> HeldTable:
     backend: Any = backend_of(db)
     held: HeldTable = backend.hold(backend.find("t").id, at)
     return held
+
+
+def compact(db: Database) -> None:
+    """Into one file for each tablet and group. A hold takes what is saved of a tablet, which follows in a moment."""
+    db.table("t").compact()
+    deadline = monotonic() + HANG_S
+    while any(len(refs) > 1 for tablet in held_tablets(hold(db)) for _, refs in tablet.config.groups):
+        assert monotonic() < deadline, "holds do not see what was compacted"
+        sleep(0.01)
 
 
 def remove_files(held: HeldTable) -> None:
@@ -70,6 +81,8 @@ def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[p
     seals = {name: file.seal for tablet in held_tablets(held) for name, file in tablet.files().items()}
     hidden = {each.file: each.bits for each in read.hidden}
     assert set(hidden) in (set(), set(read.files))
+    asked = [*read.shape.keys, *(each.name for each in read.shape.columns if each.name is not None)]
+    assert len({name.lower() for name in asked}) == len(asked), "Spark would say COLUMN_ALREADY_EXISTS"
     for name in read.files:
         with closing(blobs_of(held.root).open(name)) as blob:
             if overlay_ticket(name) is None:
@@ -98,10 +111,12 @@ def _native(question: Question, held: HeldTable, read: NativeRead) -> Iterator[p
 
 
 def _column(each: StoredColumn, stored: pa.RecordBatch) -> pa.Array:
-    """As Spark reads it: what is not in the file is NULL."""
+    """As Spark reads it: what is not in the file is NULL. Case does not count in names."""
     count, type_ = stored.num_rows, to_arrow(each.type)
     if each.name is None:
         return pa.array([[]] * count, type_) if each.is_cells else array_of(each.type, [each.default] * count)
-    if each.name not in stored.schema.names:
+    places = [at for at, name in enumerate(stored.schema.names) if name.lower() == each.name.lower()]
+    if not places:
         return pa.array([[]] * count, type_) if each.is_cells else pa.nulls(count, type_)
-    return stored.column(each.name).cast(type_)
+    (place,) = places
+    return stored.column(place).cast(type_)

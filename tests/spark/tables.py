@@ -10,6 +10,7 @@ from typing import Any
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.model.hybrid import micros_of
 
 KEYS: dict[str, tuple[dict[str, str], Callable[[int], Any]]] = {
     "string": ({"id": "string"}, lambda n: f"k{n:03}"),
@@ -39,7 +40,7 @@ class RandomTable:
         self.steady = steady
         self.is_hashed = key == "hash"
         self.types, self.make_key = KEYS[key]
-        purge = [None, "max-history=2", "max-age=1h"]
+        purge = [None, "max-history=2", "max-age=1h", "max-age=1h and max-history=1 or max-history=2"]
         groups = [
             stelae.columns(
                 "data",
@@ -55,7 +56,7 @@ class RandomTable:
         hashed: dict[str, Any] = {"partition": "hash", "tablets": 3} if self.is_hashed else {}
         self.table = db.create_table("t", key=self.types, groups=groups, **hashed)
         self.columns = ["n", "name", "x", "d"]
-        self.changes = ["renamed", "wide", "added", "dropped"]
+        self.changes = ["renamed", "wide", "added", "dropped", "taken", "again"]
         self.cuts: set[int] = set()
         self.txns: list[int] = []
 
@@ -71,6 +72,7 @@ class RandomTable:
             rng.choice([None, n / 8, -0.0, 0.0, float("nan"), float("inf")]),
             rng.choice([0, 1, n % 50]),
         ]
+        values += [rng.choice([None, n]) for _ in self.columns[4:]]
         kept = {name: value for name, value in zip(self.columns, values, strict=True) if rng.random() < part}
         return self.keys(n) | kept
 
@@ -93,7 +95,7 @@ class RandomTable:
             table.flush,
             table.compact,
             self.split,
-            lambda: self.alter("renamed"),
+            lambda: self.alter(rng.choice(["renamed", "taken", "again"])),
         ]
         others: list[Callable[[], Any]] = [
             lambda: self.write(rng.sample(range(ROWS), 10), 0.4),
@@ -101,6 +103,7 @@ class RandomTable:
             lambda: table.erase(self.make_key(rng.randrange(ROWS)), columns=["x"]),
             lambda: self.alter(rng.choice(self.changes or [""])),
             self.more,
+            lambda: self.late(rng.sample(range(ROWS + 10), 5)),
         ]
         if self.steady:
             others = [self.more, self.more] if self.has_more else []
@@ -116,6 +119,10 @@ class RandomTable:
         if not self.steady:
             self.table.put(keys)
 
+    def late(self, numbers: list[int]) -> None:
+        """As of two hours ago."""
+        self.table.put_many([self.row(n) for n in numbers], ts=micros_of(self.db.now()) - 7_200_000_000)
+
     def split(self) -> None:
         at = self.rng.randrange(1, ROWS - 1)
         if not self.is_hashed and at not in self.cuts:
@@ -126,9 +133,19 @@ class RandomTable:
         if what not in self.changes:
             return
         self.changes.remove(what)
+        last = self.columns[3]
         if what == "renamed":
-            self.db.alter_table("t", rename_columns={"d": "dd"})
+            self.db.alter_table("t", rename_columns={last: "dd"})
             self.columns[3] = "dd"
+        elif what == "taken":
+            # Another column gets the name, but for the case.
+            self.db.alter_table("t", rename_columns={last: "was"})
+            self.db.alter_table("t", add={"data": {last.swapcase(): "int16"}})
+            self.columns[3:] = ["was", last.swapcase()]
+        elif what == "again":
+            self.db.alter_table("t", drop=[last])
+            self.db.alter_table("t", add={"data": {last.swapcase(): "int16"}})
+            self.columns[3] = last.swapcase()
         elif what == "wide":
             self.db.alter_table("t", widen={"n": "int64"})
         elif what == "added":
@@ -149,6 +166,7 @@ class RandomTable:
             {"where": f"{self.columns[0]} is null", "columns": self.columns[:2]},
             {"columns": self.columns[:2], "rows": "having"},
             {"where": "x is null", "columns": self.columns[:1], "rows": "having"},
+            {"columns": self.columns[3:]},
         ]
         if self.has_more:
             asked.append({"columns": ["extra"]})

@@ -11,10 +11,11 @@ import pytest
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.model.hybrid import micros_of
 from stelae.service.tickets import HeldTable, overlay_ticket
 from stelae.spark.reading.plans import PlanLimits
 from tests.effort import tries
-from tests.spark.emulation import FEW, SMALL, carried_out, hold, planned
+from tests.spark.emulation import FEW, SMALL, carried_out, compact, hold, planned
 from tests.spark.same import plain_rows
 from tests.spark.tables import KEYS, RandomTable
 
@@ -48,7 +49,7 @@ class _Seen:
 @pytest.mark.parametrize("steady", [True, False], ids=["steady", "wild"])
 def test_plans_of_random_tables(tmp_path: Path, key: str, steady: bool) -> None:
     seen = {way: _Seen() for way in WAYS}
-    for seed in range(tries(2)):
+    for seed in range(tries(3)):
         with stelae.open(tmp_path / str(seed)) as db:
             world = RandomTable(db, 1_000 * len(key) + seed, key, steady=steady)
             world.write(range(80))
@@ -228,6 +229,24 @@ def test_rows_that_other_groups_have_lie_in_one_more_file(
     assert _counts(db, overlaid=True, **asked) == expected
 
 
+@pytest.mark.parametrize("families", [["click", "view"], ["*"]], ids=str)
+def test_a_small_table_of_cells_lies_in_one_file(db: Database, families: list[str]) -> None:
+    """What has more cells than that is left to tasks."""
+    table = db.create_table("t", key={"id": "string"}, groups=[stelae.cells("events", families=families)], splits=["m"])
+    table.put_many([{"id": f"{key}{number}", f"click:{number % 3}": b"1"} for key in "az" for number in range(25)])
+    table.put({"id": "k", "view:all": b"v"})
+    table.put({"id": "only its key"})
+    table.flush()
+    table.erase("a3")
+    for asked in ({}, {"columns": ["click:"]}, {"columns": ["click:"], "rows": "having"}, {"columns": ["id"]}):
+        assert _counts(db, overlaid=True, **asked) == (1, 0, 0)
+        assert _counts(db, replace(SMALL, overlay_rows_small=10), overlaid=True, **asked)[0] == 0
+    some = _counts(db, replace(SMALL, overlay_rows_small=40), overlaid=True, columns=["click:"])
+    assert some[0] == 1
+    assert some[2] > 0
+    assert _counts(db, overlaid=True, history=2)[0] == 0
+
+
 def test_tablets_of_which_much_was_touched_are_left_to_tasks(db: Database) -> None:
     table = _create(db)
     _in_part(table)
@@ -245,11 +264,62 @@ def test_history_that_a_compaction_keeps_is_merged_alone(db: Database, change: C
     table = _create(db)
     _write(table, [f"b{number}" for number in range(40)])
     change(table)
-    table.compact()
+    compact(db)
     files, hidden, merged = _counts(db, overlaid=True)
     assert (hidden, merged) == (1, 0)
     assert files <= 3
     assert _counts(db)[2] == 1
+
+
+@pytest.mark.parametrize(
+    "change", [_in_part, _erased, lambda table: _write(table, "a")], ids=["in part", "erased", "whole"]
+)
+@pytest.mark.parametrize("columns", [None, ["id"], ["n"]], ids=str)
+def test_a_snapshot_from_before_a_compaction_is_read_from_its_file(
+    db: Database, change: Callable[[Any], Any], columns: list[str] | None
+) -> None:
+    """But for the rows that were changed after it, or were not there yet."""
+    table = _create(db)
+    _write(table, [f"b{number}" for number in range(40)])
+    before = db.now()
+    change(table)
+    _write(table, ["later"])
+    compact(db)
+    files, hidden, merged = _counts(db, at=before, overlaid=True, columns=columns)
+    assert (hidden, merged) == (1, 0)
+    assert files <= 3
+
+
+@pytest.mark.parametrize(
+    "purge, after, hidden, count",
+    [
+        ("max-age=1h", None, 1, 46),
+        ("max-age=1h or max-history=2", None, 1, 46),
+        ("max-age=1h and max-history=2", None, 0, 47),
+        ("max-history=2", None, 0, 47),
+        ("max-age=1h", "max-history=1", 1, 46),
+        ("max-age=1h", "max-age=300d", 1, 46),
+        ("max-age=300d", "max-age=1h", 1, 46),
+        ("max-history=1", "max-age=1h or max-age=2h and max-history=1", 1, 46),
+    ],
+)
+def test_rows_that_were_purged_by_their_age_are_merged_alone(
+    db: Database, purge: str, after: str | None, hidden: int, count: int
+) -> None:
+    """The rest of their file is read as it lies, whatever the policy is made of."""
+    table = _create(db, purge)
+    day_ago_us = micros_of(db.now()) - 86_400_000_000
+    table.put_many([{"id": f"b{number}", "n": 1, "s": "", "d": 2} for number in range(40)])
+    table.put({"id": "b-old", "n": 5, "s": "", "d": 1}, ts=day_ago_us)
+    table.flush()
+    if after is not None:
+        db.alter_table("t", purge={"data": after})
+    table = db.table("t")
+    for asked in ({}, {"columns": ["id"]}, {"columns": ["n"], "where": "d = 1"}):
+        assert _counts(db, overlaid=True, **asked)[1:] == (hidden, 0)
+    assert table.count() == count
+    # A time that the file reaches beyond is told record by record, too.
+    assert _counts(db, overlaid=True, where=f"time > {day_ago_us + 1}")[2] == 0
 
 
 def test_the_same_question_about_the_same_files_has_one_overlay(db: Database) -> None:

@@ -82,6 +82,29 @@ def test_clean_tablets_are_read_by_spark_itself(spark: SparkSession, db: Databas
     assert layered.where("n = 2").count() == 2
 
 
+@pytest.mark.parametrize("is_case_told", [False, True], ids=["case does not count", "case counts"])
+def test_names_that_differ_by_case_alone(spark: SparkSession, db: Database, is_case_told: bool) -> None:
+    """Files of a dropped or renamed column are not taken for those of one that is called nearly so."""
+    table = _create(db)
+    again = {"drop": ["n"]}, {"add": {"data": {"N": "int64"}}}
+    taken = {"rename_columns": {"s": "text"}}, {"add": {"data": {"S": "string"}}}
+    spark.conf.set("spark.sql.caseSensitive", str(is_case_told).lower())
+    try:
+        for changes in (again, taken):
+            for change in changes:
+                table = db.alter_table("t", **change)
+            table.put_many([{"id": "b", "N": 7}, {"id": "d", "N": 8}])
+            names = table.scan().to_arrow().column_names[1:]
+            for columns in (None, *([name] for name in names)):
+                frame = reading.read(spark, db, "t", columns=columns)
+                assert _way(frame)[0]
+                assert_same(frame, table, db.now(), columns=columns)
+            asked = {"columns": names[:1], "where": f"{names[-1]} is null"}
+            assert_same(reading.read(spark, db, "t", **asked), table, db.now(), **asked)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_a_frame_stays_what_it_was(spark: SparkSession, db: Database) -> None:
     table = _create(db)
     table.erase("c")

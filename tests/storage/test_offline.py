@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from stelae.model.declare import columns, declare
 from stelae.model.errors import Corruption
-from stelae.model.ids import Row, TabletId, Txn
+from stelae.model.hybrid import micros_of
+from stelae.model.ids import Micros, Row, TabletId, Txn
 from stelae.model.mutation import Erase, Put, WholeRow
 from stelae.model.predicate.selectors import ALL_COLUMNS
 from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
+from stelae.model.schema_checks import BLOCK_BYTES_MIN
+from stelae.storage.files.fragments import Fragment
 from stelae.storage.offline.hidden import hidden_places
 from stelae.storage.offline.merges import merge_files
 from stelae.storage.offline.plain import Layers, layers_of, needed_files
@@ -160,11 +164,53 @@ def test_rows_that_other_files_touch_are_merged_alone(engine: Engine) -> None:
     for each in layered(engine, tablet, fragments):
         hidden = hidden_places(each, fragments, each.rows)
         touched += hidden.touched.to_pylist()
-        assert (len(hidden.touched) > 0) == (not each.is_clean)
+        assert not (each.is_clean and len(hidden.touched))
         found = scan_touched(tablet, fragments, each, hidden, each.rows, ALL_COLUMNS, engine.visible)
         seen |= {row["k"]: row["v"] for batch in found for row in batch.batch.to_pylist()}
-    assert touched == [row(4), row(6)]
+    assert touched == [row(6)]
     assert seen == {"006": 66}
+
+
+@pytest.mark.parametrize("late_us", [0, -1], ids=["erased now", "erased as of a time before"])
+def test_rows_that_are_only_erased_are_hidden_and_not_merged(engine: Engine, late_us: int) -> None:
+    """Unless the erasure may not cover what there is."""
+    first = put(engine, {at: at for at in range(10)})
+    engine.write([Erase(row(at), WholeRow(), Micros(micros_of(first) + late_us)) for at in (4, 6)])
+    engine.flush(TABLET)
+    tablet, fragments = held(engine), open_fragments(engine.blobs)
+    (each,) = (found for found in layered(engine, tablet, fragments) if not found.is_clean)
+    hidden = hidden_places(each, fragments, each.rows)
+    assert hidden.touched.to_pylist() == ([] if late_us == 0 else [row(4), row(6)])
+    assert [places.tolist() for places in hidden.places.values()] == [[4, 6]]
+    merged = scan_touched(tablet, fragments, each, hidden, each.rows, ALL_COLUMNS, engine.visible)
+    assert [row["v"] for batch in merged for row in batch.batch.to_pylist()] == ([] if late_us == 0 else [4, 6])
+    assert len(shown(engine, tablet, engine.visible)) == (8 if late_us == 0 else 10)
+
+
+def test_of_files_that_others_lie_over_blocks_are_read_where_those_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows at the ends of a table cost two blocks, and if they are erased no values."""
+    engine = Engine(declare({"k": "string"}, [columns("g", {"v": "int64"}, block_bytes=BLOCK_BYTES_MIN)]))
+    engine.write([Put(row(at), ((V.id, at),)) for at in range(900)])
+    engine.flush(TABLET)
+    engine.write([Erase(row(at), WholeRow()) for at in (1, 898)])
+    engine.flush(TABLET)
+    read: list[int] = []
+    tablet, fragments = held(engine), open_fragments(engine.blobs)
+    base = next(name for name, file in tablet.files().items() if file.stats.rows == 900)
+    inner = Fragment.block
+
+    def block(self: Fragment, number: int, columns: Iterable[str], keep: bool) -> Any:
+        if self.file.name == base:
+            read.append(number)
+        return inner(self, number, columns, keep)
+
+    monkeypatch.setattr(Fragment, "block", block)
+    blocks = next(fragments.of(file) for file in tablet.files().values() if file.name == base).reader.block_count
+    assert blocks > 2
+    for each in layered(engine, tablet, fragments):
+        hidden = hidden_places(each, fragments, each.rows)
+        assert not [*scan_touched(tablet, fragments, each, hidden, each.rows, ALL_COLUMNS, engine.visible)]
+    assert read == [0, blocks - 1]
 
 
 def test_records_are_counted_within_the_rows_of_a_reference(engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,9 @@ from stelae.model.purge import (
     Reigns,
     parse_purge,
     purges,
+    purges_newest,
 )
+from stelae.storage.merge.alive import purged_alone
 from stelae.storage.merge.rule import Erased, Written, counts_versions, survivors
 from tests.effort import examples
 from tests.storage.workloads import POLICIES, START
@@ -270,3 +273,15 @@ def test_examples_of_altered_policies(
 def test_several_policies_count_if_one_does(several: Reigns) -> None:
     each = [several.now, *(past.policy for past in several.past)]
     assert counts_versions(several) == any(counts_versions(policy) for policy in each)
+
+
+@pytest.mark.parametrize("purging", [policies, reigns()], ids=["one policy", "several"])
+@given(st.data(), st.lists(puts, min_size=1, max_size=7))
+@settings(max_examples=examples(200))
+def test_versions_that_are_alone_are_judged_all_at_once(
+    purging: st.SearchStrategy[Purging], data: st.DataObject, some: list[Written]
+) -> None:
+    policy, read_us = data.draw(purging), Micros(data.draw(st.sampled_from(TIMES[:-3])))
+    ts, txn = np.array([put.ts for put in some], np.int64), np.array([put.txn for put in some], np.int64)
+    expected = [policy is not None and purges_newest(policy, put.ts, put.txn, read_us) for put in some]
+    assert purged_alone(policy, ts, txn, read_us).tolist() == expected

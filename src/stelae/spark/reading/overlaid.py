@@ -45,6 +45,14 @@ class BesideRows:
     rows: RangeSet
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeRows:
+    """Rows of a tablet that are all merged."""
+
+    tablet: PlannedTablet
+    rows: RangeSet
+
+
 class OverlaysFull(Exception):
     """Overlays take as much room as they may already: rows are to be merged by tasks."""
 
@@ -65,18 +73,19 @@ def overlay_of(
     shape: NativeShape,
     touched: Sequence[TouchedRows],
     beside: Sequence[BesideRows],
+    whole: Sequence[WholeRows],
     overlays: Overlays,
 ) -> NativeFile | None:
     """The file with all of these rows; None if nothing is seen of any."""
-    if not touched and not beside:
+    if not touched and not beside and not whole:
         return None
     schema = overlay_schema(question, shape)
 
     def make() -> Iterator[pa.RecordBatch]:
-        for found in _rows(question, touched, beside):
+        for found in _rows(question, touched, beside, whole):
             yield _stored(found, schema)
 
-    found = overlays.file(_key(question, touched, beside), schema, make)
+    found = overlays.file(_key(question, touched, beside, whole), schema, make)
     if found is None:
         return None
     name, size_bytes, records = found
@@ -99,7 +108,9 @@ def _stored(found: RowBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _rows(question: Question, touched: Sequence[TouchedRows], beside: Sequence[BesideRows]) -> Iterator[RowBatch]:
+def _rows(
+    question: Question, touched: Sequence[TouchedRows], beside: Sequence[BesideRows], whole: Sequence[WholeRows]
+) -> Iterator[RowBatch]:
     predicate, txn = question.predicate, question.job.txn
     for each in touched:
         yield from scan_touched(
@@ -122,12 +133,25 @@ def _rows(question: Question, touched: Sequence[TouchedRows], beside: Sequence[B
         )
         for batch in found:
             yield from rows_within(batch, already, invert=True)
+    for all_of in whole:
+        yield from scan_part(
+            all_of.tablet.tablet,
+            all_of.tablet.fragments,
+            all_of.rows,
+            question.read,
+            txn,
+            time=predicate.time,
+            having=question.job.having,
+        )
 
 
-def _key(question: Question, touched: Sequence[TouchedRows], beside: Sequence[BesideRows]) -> str:
+def _key(
+    question: Question, touched: Sequence[TouchedRows], beside: Sequence[BesideRows], whole: Sequence[WholeRows]
+) -> str:
     """What the content depends on: what is read, and the files, which never change. The snapshot counts only where the
     same files may show something else at another."""
-    tablets = dict.fromkeys([*(each.tablet for each in touched), *(each.tablet for each in beside)])
+    some: list[TouchedRows | BesideRows | WholeRows] = [*touched, *beside, *whole]
+    tablets = dict.fromkeys(each.tablet for each in some)
     txn, predicate = question.job.txn, question.predicate
     is_of_snapshot = any(group.options.purging for group in question.schema.groups) or any(
         file.txn_max > txn for tablet in tablets for file in tablet.tablet.files().values()
@@ -142,5 +166,6 @@ def _key(question: Question, touched: Sequence[TouchedRows], beside: Sequence[Be
         [tablet.tablet.encode() for tablet in tablets],
         [(each.rows.start, each.rows.stop) for each in touched],
         [(rows.start, rows.stop) for each in beside for rows in each.rows],
+        [(rows.start, rows.stop) for each in whole for rows in each.rows],
     )
     return sha256(msgspec.msgpack.encode(said)).hexdigest()[:32]

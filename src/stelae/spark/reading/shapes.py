@@ -18,17 +18,19 @@ from stelae.storage.offline.scans import output_schema
 def native_shape(file: PlainFile, columns: Iterable[Column], besides: Iterable[StoredColumn] = ()) -> NativeShape:
     """The columns of its own group, as the file has them; `besides`: what is read of other groups, which no row that is
     read from the file has anything of. Spark reads a column that a file does not have as NULL: so files from before and
-    after a column was added are read alike, unless they have another one of that name."""
-    there = file.names
+    after a column was added are read alike, unless they have another one of that name. For Spark that is also one whose
+    name differs by case alone, unless the session says otherwise. No table has two such columns at a time, so no file
+    has."""
+    there = {name.casefold() for name in file.names}
     stored = []
     for column in columns:
         known = file.stored(column)
-        if known is None and column.default is None and column.name not in there:
+        if known is None and column.default is None and column.name.casefold() not in there:
             known = column.name, column.type
         name, type_ = known or (None, column.type)
         stored.append(StoredColumn(column.name, column.type, column.default, name, type_))
     for each in besides:
-        is_taken = each.name in there or each.default is not None
+        is_taken = each.shown.casefold() in there or each.default is not None
         stored.append(replace(each, name=None) if is_taken else each)
     return NativeShape(file.key_names, tuple(stored), *file.row_column)
 

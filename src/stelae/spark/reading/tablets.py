@@ -13,7 +13,8 @@ from stelae.storage.offline.tablets import Fragments, HeldTablet
 
 
 class PlannedTablet:
-    """`asked`: its rows that the question is about; `native`: those of them that are read natively, as it is found.
+    """`asked`: its rows that the question is about; `native`: those of them that are read natively, as it is found, and
+    `overlaid`: all of whose values are merged while the read is planned.
     `is_beside_known`: rows that exist beside those are among them."""
 
     def __init__(self, question: Question, tablet: HeldTablet, fragments: Fragments) -> None:
@@ -22,6 +23,7 @@ class PlannedTablet:
         self.fragments = fragments
         self.asked = question.predicate.rows.intersect(RangeSet.of([tablet.rows]))
         self.native = RangeSet()
+        self.overlaid = RangeSet()
         self.is_beside_known = False
 
     @cached_property
@@ -32,7 +34,7 @@ class PlannedTablet:
     def merged(self) -> RangeSet:
         """What is left, without stretches that no file reaches into."""
         there = RangeSet.of([file.rows for file in self.files])
-        return self.asked.subtract(self.native).intersect(there)
+        return self.asked.subtract(self.native).subtract(self.overlaid).intersect(there)
 
     def beside(self, group: ColumnsGroup, native: RangeSet) -> tuple[RangeSet, int]:
         """Where rows are read natively from one group, others may exist that have nothing of it; and about how many

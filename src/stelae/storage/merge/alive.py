@@ -241,6 +241,18 @@ class _Some(msgspec.Struct, frozen=True):
         return hidden
 
 
+def purged_alone(policy: Purging, ts: Ints, txn: Ints, read_us: Micros) -> Flags:
+    """Of versions beside which there never was a newer one, which are gone: `purges_newest` for arrays."""
+    gone = np.zeros(len(ts), np.bool_)
+    newer: Ints = np.zeros(len(ts), np.int64)
+    past = policy.past if isinstance(policy, Reigns) else ()
+    for each in past:
+        if each.policy is not None:
+            gone |= (txn <= each.until) & _policy_says(each.policy, newer, micros_of(each.until) - ts)
+    now = policy.now if isinstance(policy, Reigns) else policy
+    return gone if now is None else gone | _policy_says(now, newer, read_us - ts)
+
+
 def _policy_says(policy: PurgePolicy, newer: Ints, age_us: Ints) -> Flags:
     """Which versions the policy purges: `purges` for arrays."""
     match policy:

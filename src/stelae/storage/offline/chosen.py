@@ -45,7 +45,7 @@ class ChosenRows(Fragments):
         if name in self._whole:
             return fragment
         places = self._places.get(name)
-        return _ByRows(fragment, self._touched) if places is None else _ByPlaces(fragment, places)
+        return _ByRows(fragment, self._touched) if places is None else _ByPlaces(fragment, places, self._touched)
 
 
 class _Chosen(Fragment):
@@ -65,11 +65,12 @@ class _Chosen(Fragment):
 
 
 class _ByPlaces(_Chosen):
-    """The records at these places."""
+    """The records at these places, of blocks that may have one of the rows: others are hidden for other reasons."""
 
-    def __init__(self, fragment: Fragment, places: Places) -> None:
+    def __init__(self, fragment: Fragment, places: Places, rows: pa.Array) -> None:
         super().__init__(fragment)
         self._places = places
+        self._rows = rows
         counts = (self.reader.block_records(block) for block in range(self.reader.block_count))
         self._starts = list(accumulate(counts, initial=0))
 
@@ -77,7 +78,8 @@ class _ByPlaces(_Chosen):
         first, stop = self._starts[block], self._starts[block + 1]
         low, high = np.searchsorted(self._places, [first, stop])
         columns = tuple(columns)
-        if low == high:
+        begin, end = extent(self._rows, self.range_of(block))
+        if low == high or begin == end:
             return self._nothing(columns)
         found = self._inner.block(block, columns, keep)
         return self._some(found, columns, pa.array(self._places[low:high] - first))

@@ -2,13 +2,14 @@
 
 Where plain files lie over each other, the newest record of each row is all that is seen of it. So all of the files can
 be read as they are, if the records of rows that a newer one has too are left out of each, and those of rows that are
-merged because another file touches them. Which they are is found by reading the rows alone, block by block, where there
-is another file than the oldest; it is kept for the next read of the same files.
+merged because another file touches them, or that are erased. Which they are is found by reading the rows alone, block
+by block, the newest file first: a block of an older one is looked at where a newer one has rows. It is kept for the
+next read of the same files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from threading import Lock
 from typing import NamedTuple
@@ -19,14 +20,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stelae.model.arrow import compute as pc
-from stelae.model.ids import ColumnId
+from stelae.model.hybrid import TXN_MIN
+from stelae.model.ids import TS_MIN
 from stelae.model.ranges import RowRange
+from stelae.model.record import Kind
 from stelae.storage.files.fragments import Fragment, Fragments
-from stelae.storage.merge.order import extent
+from stelae.storage.merge.order import Flags, extent
 from stelae.storage.merge.overlay import overlaid
-from stelae.storage.offline.mixed import merged_flags
+from stelae.storage.merge.select import RawColumns
+from stelae.storage.offline.mixed import Mixed
 from stelae.storage.offline.plain import Layers
+from stelae.storage.read.scans.columns import times_of
 from stelae.storage.read.scans.windows import Piece, ScanWindow, plan_windows, run_ahead
+from stelae.storage.tablet.state import Ref
 
 Places = npt.NDArray[np.int64]
 
@@ -35,7 +41,7 @@ _KEPT_BYTES_MAX = 64 * 2**20
 
 class Hidden(msgspec.Struct, frozen=True, eq=False):
     """What is not read of the files of one stretch. `places`: by the file's name, in order. `touched`: the rows that
-    are merged, each once, in order."""
+    are merged, each once, in order; those that are only erased are not among them."""
 
     places: Mapping[str, Places]
     touched: pa.Array
@@ -55,8 +61,8 @@ class HiddenPlaces:
 
     def of(self, layers: Layers, fragments: Fragments, rows: RowRange) -> Hidden:
         """`rows`: those of the stretch that are asked for."""
-        touching = tuple(ref.file.name for ref in layers.touching if ref.file is not None)
-        at = (tuple((each.file.name, each.checked) for each in layers.files), touching, rows)
+        touching, erasing = _names(layers.touching), _names(layers.erasing)
+        at = (tuple((each.file.name, each.mixed) for each in layers.files), touching, erasing, rows)
         found = self._found.get(at)
         if found is None:
             found = hidden_places(layers, fragments, rows)
@@ -69,25 +75,35 @@ class HiddenPlaces:
         return found
 
 
+def _names(refs: Iterable[Ref]) -> tuple[str, ...]:
+    return tuple(ref.file.name for ref in refs if ref.file is not None)
+
+
 def hidden_places(layers: Layers, fragments: Fragments, rows: RowRange) -> Hidden:
     refs = [*(each.ref for each in layers.files), *layers.touching]
     order = {id(ref): number for number, ref in enumerate(refs)}
     plain = {id(each.ref): each for each in layers.files}
+    erasing = {id(ref) for ref in layers.erasing}
     starts = {id(each.ref): _starts(each.fragment) for each in layers.files}
 
     def is_needed(window: ScanWindow) -> bool:
         """Where one plain file is alone, all of it is read."""
         alone = plain.get(id(window.pieces[0].ref)) if len(window.pieces) == 1 else None
-        return alone is None or bool(alone.checked)
+        return alone is None or alone.mixed is not None
 
     def work(window: ScanWindow) -> _Found:
         found = _Found()
-        for piece in sorted(window.pieces, key=lambda piece: order[id(piece.ref)]):
+        pieces = sorted(window.pieces, key=lambda piece: order[id(piece.ref)])
+        found.erases_after(piece for piece in pieces if id(piece.ref) in plain)
+        while pieces:
+            piece = pieces.pop()
             file = plain.get(id(piece.ref))
             if file is None:
-                found.add_touching(piece, window.rows)
-            else:
-                found.add_plain(piece, window.rows, file.checked, starts[id(piece.ref)])
+                found.add_touching(piece, window.rows, erases=id(piece.ref) in erasing)
+            elif file.mixed is not None:
+                found.add_mixed(piece, window.rows, file.mixed, starts[id(piece.ref)])
+            elif pieces or found.has_rows:
+                found.add_plain(piece, window.rows, starts[id(piece.ref)])
         return found
 
     hidden: dict[str, list[Places]] = {}
@@ -116,32 +132,64 @@ class _Source(NamedTuple):
 
 
 class _Found:
-    """What there is in one window, file by file, the oldest first."""
+    """What there is in one window, file by file, the newest first. `has_rows`: whether there was any row yet."""
 
     def __init__(self) -> None:
+        self.has_rows = False
         self._plain: list[_Source] = []
         self._mixed: list[_Source] = []
         self._touching: list[pa.Array] = []
+        self._erased: list[pa.Array] = []
+        self._txn = self._ts = 0
 
-    def add_touching(self, piece: Piece, within: RowRange) -> None:
-        for block in piece.read((), keep=False):
-            low, high = extent(block.rows, within.intersect(piece.rows))
-            if high > low:
+    def erases_after(self, pieces: Iterable[Piece]) -> None:
+        """Of plain files: an erasure is above all records of them only if it is above these."""
+        pieces = list(pieces)
+        self._txn = max((piece.fragment.file.txn_max for piece in pieces), default=TXN_MIN)
+        self._ts = max((times_of(piece)[1] for piece in pieces), default=TS_MIN)
+
+    def add_touching(self, piece: Piece, within: RowRange, *, erases: bool) -> None:
+        """`erases`: rows may be erased whole."""
+        columns = piece.fragment.needed_marks(()) if erases else ()
+        rows = within.intersect(piece.rows)
+        for block in piece.read(columns, keep=False):
+            low, high = extent(block.rows, rows)
+            if high == low:
+                continue
+            self.has_rows = True
+            if erases:
+                raw = block.raw_columns(rows, (), with_values=False)
+                gone = self._gone(raw)
+                self._erased.append(each_once(raw.rows.filter(pa.array(gone))))
+                self._touching.append(each_once(raw.rows.filter(pa.array(~gone))))
+            else:
                 self._touching.append(each_once(block.rows.slice(low, high - low)))
 
-    def add_plain(self, piece: Piece, within: RowRange, checked: frozenset[ColumnId], starts: Sequence[int]) -> None:
-        """`checked`: of a mixed file, the columns that a record must write. `starts`: how many records lie before each
-        block."""
+    def _gone(self, raw: RawColumns) -> Flags:
+        """Which records erase all that plain files have of their rows."""
+        if raw.kinds is None:
+            return np.zeros(len(raw.rows), np.bool_)
+        return (raw.kinds == Kind.ERASE_ROW) & (raw.txn > self._txn) & (raw.ts >= self._ts)
+
+    def add_plain(self, piece: Piece, within: RowRange, starts: Sequence[int]) -> None:
+        """`starts`: how many records lie before each block."""
         name, rows = piece.fragment.file.name, within.intersect(piece.rows)
-        columns = piece.fragment.needed_marks(checked) if checked else ()
+        for number, block in reversed([*zip(piece.blocks, piece.read((), keep=False), strict=True)]):
+            low, high = extent(block.rows, rows)
+            if high > low:
+                self.has_rows = True
+                self._plain.append(_Source(name, starts[number] + low, block.rows.slice(low, high - low)))
+
+    def add_mixed(self, piece: Piece, within: RowRange, mixed: Mixed, starts: Sequence[int]) -> None:
+        name, rows = piece.fragment.file.name, within.intersect(piece.rows)
         raws = []
+        columns = piece.fragment.needed_marks(mixed.columns)
         for number, block in zip(piece.blocks, piece.read(columns, keep=False), strict=True):
             low, high = extent(block.rows, rows)
             if high > low:
-                source = _Source(name, starts[number] + low, block.rows.slice(low, high - low))
-                (self._mixed if checked else self._plain).append(source)
-                raws += [block.raw_columns(rows, tuple(checked), with_values=False)] if checked else []
-        flags = pa.array(merged_flags(raws))
+                self._mixed.append(_Source(name, starts[number] + low, block.rows.slice(low, high - low)))
+                raws.append(block.raw_columns(rows, tuple(mixed.columns), with_values=False))
+        flags = pa.array(mixed.flags(raws))
         if flags.true_count:
             self._touching.append(each_once(pa.concat_arrays([raw.rows for raw in raws]).filter(flags)))
 
@@ -151,8 +199,10 @@ class _Found:
 
     def places(self, touched: pa.Array) -> Iterator[tuple[str, Places]]:
         """Of each plain file, what is not read from it."""
-        sources = [*(each.rows for each in self._plain), *([touched] if len(touched) else [])]
-        for each, hidden in zip(self._plain, covered(sources), strict=False):
+        above = [rows for rows in (touched, *self._erased) if len(rows)]
+        plain = self._plain[::-1]
+        sources = [*(each.rows for each in plain), *([sorted_union(above)] if above else [])]
+        for each, hidden in zip(plain, covered(sources), strict=False):
             if len(hidden):
                 yield each.name, hidden + each.start
         if self._mixed and sources:

@@ -16,7 +16,7 @@ import msgspec
 from stelae.format import layout
 from stelae.format.fragment.footer import FragmentFile
 from stelae.model import types as t
-from stelae.model.ids import ColumnId, GroupId, Txn
+from stelae.model.ids import GroupId, Txn
 from stelae.model.keys.scalar import KeyCodec
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -24,8 +24,9 @@ from stelae.model.ranges import RangeSet, RowRange
 from stelae.model.schema import WILDCARD, Column, ColumnsGroup, Group
 from stelae.storage.files.extents import extent_of, layered, rows_of_file
 from stelae.storage.files.fragments import Fragment, Fragments
-from stelae.storage.offline.mixed import is_mixed
+from stelae.storage.offline.mixed import Mixed, mixed_of
 from stelae.storage.offline.tablets import HeldTablet
+from stelae.storage.read.asking import Asking
 from stelae.storage.read.scans.choices import ColumnChoice
 from stelae.storage.read.scans.columns import ColumnsQuestion, is_plain, lies_over
 from stelae.storage.read.scans.shapes import output_schema
@@ -54,12 +55,12 @@ def row_column(codec: KeyCodec) -> tuple[str, t.ColumnType]:
 
 
 class PlainFile(msgspec.Struct, frozen=True, eq=False):
-    """A file each of whose records is exactly what is seen of its row, unless a newer file has the row, too. `checked`:
-    it is a mixed file (see `mixed`), and that holds of rows with one record that writes these columns."""
+    """A file each of whose records is exactly what is seen of its row, unless a newer file has the row, too. `mixed`:
+    that holds but for some rows."""
 
     ref: Ref
     fragment: Fragment
-    checked: frozenset[ColumnId] = frozenset()
+    mixed: Mixed | None = None
 
     @property
     def file(self) -> FragmentFile:
@@ -89,16 +90,19 @@ class PlainFile(msgspec.Struct, frozen=True, eq=False):
 
 class Layers(msgspec.Struct, frozen=True, eq=False):
     """A stretch of rows. `files`: plain ones, the oldest first, each lying over the ones before. `touching`: all else
-    that has records of these rows; what is seen of a row that one of them has takes a merge."""
+    that has records of these rows; what is seen of a row that one of them has takes a merge. `erasing`: those of them
+    that may erase whole rows, all at or below the snapshot; of a row that they erase, and nothing else touches, nothing
+    is seen."""
 
     rows: RowRange
     files: tuple[PlainFile, ...]
     touching: tuple[Ref, ...]
+    erasing: tuple[Ref, ...] = ()
 
     @property
     def is_clean(self) -> bool:
         """All of a row's newest record in the files counts, and nothing else."""
-        return not self.touching and not any(each.checked for each in self.files)
+        return not self.touching and not any(each.mixed for each in self.files)
 
 
 class FileShare(msgspec.Struct, frozen=True):
@@ -196,7 +200,14 @@ def layers_of(
     for rows, refs in layered([*state.refs(group.id), *besides]):
         chain = _heaviest_chain([file for ref in refs if (file := files.get(id(ref))) is not None], choice)
         chosen = {id(each.ref) for each in chain}
-        yield Layers(rows, chain, tuple(ref for ref in refs if id(ref) not in chosen))
+        touching = tuple(ref for ref in refs if id(ref) not in chosen)
+        erasing = tuple(ref for ref in touching if id(ref) in files and _erases(ref, asking))
+        yield Layers(rows, chain, touching, erasing)
+
+
+def _erases(ref: Ref, asking: Asking) -> bool:
+    file = ref.file
+    return file is not None and file.stats.erasures > 0 and asking.floor <= file.txn_min and file.txn_max <= asking.at
 
 
 def _heaviest_chain(files: Sequence[PlainFile], choice: ColumnChoice) -> tuple[PlainFile, ...]:
@@ -213,7 +224,7 @@ def _heaviest_chain(files: Sequence[PlainFile], choice: ColumnChoice) -> tuple[P
 
 def _lies_over(new: PlainFile, old: PlainFile, choice: ColumnChoice) -> bool:
     """A mixed file only lies below others."""
-    return not new.checked and lies_over(_whole(new.ref, new.fragment), _whole(old.ref, old.fragment), choice)
+    return new.mixed is None and lies_over(_whole(new.ref, new.fragment), _whole(old.ref, old.fragment), choice)
 
 
 def _plain_file(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: ColumnsQuestion) -> PlainFile | None:
@@ -225,7 +236,8 @@ def _plain_file(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: Colum
     piece = _whole(ref, fragment)
     if is_plain(piece, asked):
         return PlainFile(ref, fragment)
-    return PlainFile(ref, fragment, asked.choice.ids) if is_mixed(piece, asked) else None
+    mixed = mixed_of(piece, asked)
+    return None if mixed is None else PlainFile(ref, fragment, mixed)
 
 
 def _whole(ref: Ref, fragment: Fragment) -> Piece:

@@ -73,6 +73,8 @@ def scan_touched(
 ) -> Iterator[RowBatch]:
     """What is seen of the rows that other files touch, in order. `hidden`: what was found of the same rows of the
     stretch. Blocks that have none of them are not read."""
+    if not len(hidden.touched):
+        return
     request = ScanRequest(RangeSet.of([rows]), columns, tablet.asking(at, time), having=having)
     chosen = ChosenRows(fragments, layers, hidden)
     for found in RowScan(tablet.state, chosen, request).batches():

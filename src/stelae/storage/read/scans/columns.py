@@ -167,7 +167,7 @@ class ColumnsScan:
     def _layer_of(self, piece: Piece, rows: RowRange, keep: bool) -> _Layer:
         file = piece.fragment.file
         whole = piece.fragment.spec.nulls == "written" and has_all(piece, self._choice.ids)
-        times = _times(piece)
+        times = times_of(piece)
         return _Layer(file.txn_min, file.txn_max, *times, whole, lambda: self._as_stored(piece, rows, keep))
 
     def _written(self, ref: Ref, rows: RowRange) -> list[_Layer] | None:
@@ -313,7 +313,7 @@ def is_inside(piece: Piece, question: ColumnsQuestion) -> bool:
     file, asking = piece.fragment.file, question.asking
     if file.txn_max > asking.at or file.txn_min < asking.floor:
         return False
-    ts_min, ts_max = _times(piece)
+    ts_min, ts_max = times_of(piece)
     if ts_min < asking.time.start or ts_max >= asking.time.stop:
         return False
     if question.policy is None:
@@ -322,7 +322,7 @@ def is_inside(piece: Piece, question: ColumnsQuestion) -> bool:
     return policy is None or not purges_newest(policy, Micros(ts_min), file.txn_min, asking.read_us)
 
 
-def _times(piece: Piece) -> tuple[int, int]:
+def times_of(piece: Piece) -> tuple[int, int]:
     """Of the first and of the last record."""
     file, stats = piece.fragment.file, piece.fragment.file.stats
     has_own = file.ts is None or piece.fragment.spec.has_ts
@@ -331,7 +331,7 @@ def _times(piece: Piece) -> tuple[int, int]:
 
 def lies_over(new: Piece, old: Piece, choice: ColumnChoice) -> bool:
     """Whether of two plain pieces, a record of the new one is all that is seen of its row."""
-    if new.fragment.file.txn_min <= old.fragment.file.txn_max or _times(new)[0] < _times(old)[1]:
+    if new.fragment.file.txn_min <= old.fragment.file.txn_max or times_of(new)[0] < times_of(old)[1]:
         return False
     return new.fragment.spec.nulls == "written" and has_all(new, choice.ids)
 
