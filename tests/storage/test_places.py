@@ -23,7 +23,10 @@ def test_rows_are_found_where_they_are(rows: list[bytes], before: int, asked: li
     places = RowPlaces(pa.array([b""] * before + rows, pa.binary()).slice(before))
     for row in [*asked, *rows[::7]]:
         assert places.place(row) == bisect_left(rows, row)
-        assert places.find(row) == (bisect_left(rows, row), bisect_right(rows, row))
+        found = bisect_left(rows, row), bisect_right(rows, row)
+        for _ in range(2):
+            begin, end = places.find(row)
+            assert (begin, end) == found if row in rows else begin == end
     start, stop = min(asked), max(asked)
     assert places.extent(RowRange(start, None)) == (bisect_left(rows, start), len(rows))
     if start < stop:

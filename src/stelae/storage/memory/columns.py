@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.model.arrow_values import array_of, values_of
-from stelae.model.ids import ColumnId, Micros, Row, Txn
+from stelae.model.ids import TS_MIN, ColumnId, Micros, Row, Txn
 from stelae.model.ranges import RowRange
 from stelae.model.record import ROW_EXISTS, ColumnsRecord, Kind
 from stelae.model.schema import ColumnsGroup
@@ -90,6 +90,10 @@ class ColumnsBlock(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def places(self) -> RowPlaces:
         return RowPlaces(self.rows)
+
+    @cached_property
+    def ts_max(self) -> int:
+        return int(self.ts.max(initial=TS_MIN))
 
     def puts_all(self, ids: Collection[ColumnId]) -> bool:
         """Whether each of its records is a put of all of these columns."""
@@ -179,24 +183,45 @@ class MemoryOfColumns(MemoryOfGroup[_Known, ColumnsBlock]):
             return known.records, known.is_plain
         return _records_of(known), known is None or known.kind is Kind.PUT
 
+    def newest_in_blocks(self, row: Row) -> Sequence[ColumnsVersion]:
+        """The record of the newest block that has the row, if it is the only one there, a put, and later than all that
+        older blocks have; else none. Those then need not be looked up."""
+        blocks = self.blocks
+        for number in range(len(blocks) - 1, -1, -1):
+            block = blocks[number]
+            low, high = block.places.find(row)
+            if low < high:
+                ts = block.ts[low]
+                if high - low > 1 or block.kind is not Kind.PUT or any(each.ts_max >= ts for each in blocks[:number]):
+                    return ()
+                found = self._version_at(block, low)
+                return () if found is None else (found,)
+        return ()
+
     def versions_of(self, row: Row) -> Iterator[ColumnsVersion]:
         yield from list(_records_of(self._rows.get(row)))
         yield from self.in_blocks(row)
 
     def in_blocks(self, row: Row) -> Iterator[ColumnsVersion]:
-        types = self.types
         for block in self.blocks:
             low, high = block.places.find(row)
             for at in range(low, high):
-                values = {
-                    id_: None if column.values is None else values_of(types[id_], column.values.slice(at, 1))[0]
-                    for id_, column in block.columns
-                    if column.written is True or (not isinstance(column.written, bool) and column.written[at])
-                }
-                if block.exists if isinstance(block.exists, bool) else block.exists[at]:
-                    values[ROW_EXISTS] = None
-                if values or block.kind is not Kind.PUT:
-                    yield ColumnsVersion(Micros(int(block.ts[at])), block.txn, block.kind, values)
+                found = self._version_at(block, at)
+                if found is not None:
+                    yield found
+
+    def _version_at(self, block: ColumnsBlock, at: int) -> ColumnsVersion | None:
+        types = self.types
+        values = {
+            id_: None if column.values is None else values_of(types[id_], column.values.slice(at, 1))[0]
+            for id_, column in block.columns
+            if column.written is True or (not isinstance(column.written, bool) and column.written[at])
+        }
+        if block.exists if isinstance(block.exists, bool) else block.exists[at]:
+            values[ROW_EXISTS] = None
+        if not values and block.kind is Kind.PUT:
+            return None
+        return ColumnsVersion(Micros(int(block.ts[at])), block.txn, block.kind, values)
 
     def rows_between(self, rows: RowRange) -> list[Row]:
         """The rows of the dict that lie in the range, in order. Blocks may have more."""

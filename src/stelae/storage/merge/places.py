@@ -20,26 +20,51 @@ _NO_SPAN = memoryview(bytes(4)).cast("i"), b""
 class RowPlaces:
     """Of the rows of one block, which may come several times each."""
 
-    __slots__ = ("_count", "_rows", "_sample", "_span")
+    __slots__ = ("_count", "_found", "_rows", "_sample", "_span")
 
     def __init__(self, rows: pa.Array) -> None:
         self._rows = rows
         self._count = len(rows)
         self._span: tuple[memoryview, bytes] = _NO_SPAN
         self._sample: list[bytes] = []
+        self._found: tuple[bytes | None, tuple[int, int]] = None, (0, 0)
+        """The row that was asked for last, and the answer: a read asks first whether there is anything, then where."""
 
     @property
     def is_ready(self) -> bool:
-        """Somebody has asked before."""
+        """Whether anybody has asked before."""
         return bool(self._sample)
 
     def find(self, row: bytes) -> tuple[int, int]:
-        """Where the row's records begin and end."""
-        low = end = self.place(row)
-        count, (offsets, data) = self._count, self._span
+        """Where the row's records begin and end: twice the same place if it has none."""
+        known, found = self._found
+        if known == row:
+            return found
+        found = self._find(row)
+        self._found = row, found
+        return found
+
+    def _find(self, row: bytes) -> tuple[int, int]:
+        count = self._count
+        if not count:
+            return 0, 0
+        sample = self._sample or self._prepare()
+        offsets, data = self._span
+        above = bisect_left(sample, row)
+        high = above * _SAMPLE_STEP
+        low = high - _SAMPLE_STEP if above else 0
+        last = high if high < count else count - 1
+        begin = data.find(row, offsets[low], offsets[last + 1])
+        if begin < 0:
+            return low, low
+        first = bisect_left(offsets, begin, low, last + 1)
+        if offsets[first] != begin or offsets[first + 1] - begin != len(row):
+            # The bytes also stand within other rows, or across two.
+            first = self.place(row)
+        end = first
         while end < count and data[offsets[end] : offsets[end + 1]] == row:
             end += 1
-        return low, end
+        return first, end
 
     def extent(self, rows: RowRange) -> tuple[int, int]:
         """Where a range begins and ends."""
@@ -49,11 +74,9 @@ class RowPlaces:
     def place(self, row: bytes) -> int:
         """Where the row is, or would be."""
         count = self._count
-        if not self._sample and count:
-            self._span = span_of(self._rows)
-            self._sample = self._rows.take(pa.array(range(0, count, _SAMPLE_STEP))).to_pylist()
+        sample = self._sample or self._prepare()
         offsets, data = self._span
-        high = min(bisect_left(self._sample, row) * _SAMPLE_STEP, count)
+        high = min(bisect_left(sample, row) * _SAMPLE_STEP, count)
         low = max(0, high - _SAMPLE_STEP)
         while low < high:
             middle = (low + high) >> 1
@@ -62,3 +85,10 @@ class RowPlaces:
             else:
                 high = middle
         return low
+
+    def _prepare(self) -> list[bytes]:
+        count = self._count
+        if count:
+            self._span = span_of(self._rows)
+            self._sample = self._rows.take(pa.array(range(0, count, _SAMPLE_STEP))).to_pylist()
+        return self._sample

@@ -240,10 +240,13 @@ class ColumnsReader:
         """The newest values, if the row's last few records in memory have all of them and nothing anywhere else can be
         newer: then the rest of its history need not be looked at."""
         source = holders[0]
-        records, is_plain = source.memory.newest_of(row)
-        if len(holders) > 1 or not records or not is_plain or asking.time is not ALL_TIME:
-            return None
         memory = source.memory
+        records, is_plain = memory.newest_of(row)
+        if len(holders) > 1 or not is_plain or asking.time is not ALL_TIME:
+            return None
+        is_in_dict = bool(records)
+        if not is_in_dict:
+            records = memory.newest_in_blocks(row)
         txn_in_blocks, ts_in_blocks = memory.blocks_txn_max, memory.blocks_ts_max
         found: dict[ColumnId, Value] = {}
         missing = self._values_wanted
@@ -252,7 +255,8 @@ class ColumnsReader:
                 continue
             if version.txn < asking.floor or version.ts <= self._ts_in_files:
                 return None
-            if (version.txn <= txn_in_blocks or version.ts <= ts_in_blocks) and memory.is_in_blocks(row):
+            is_late = version.txn > txn_in_blocks and version.ts > ts_in_blocks
+            if is_in_dict and not is_late and memory.is_in_blocks(row):
                 return None
             if version.txn <= self._altered_at:
                 if self._was_purged(version, asking):
