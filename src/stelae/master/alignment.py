@@ -145,8 +145,8 @@ class Alignment:
                 if isinstance(error, NOT_NOW):
                     raise
                 failed.append(error)
-        for error in failed:
-            raise error
+        for first in failed:
+            raise first
 
     def _look(self, report: TabletReport, table: TableId | None) -> Corrections:
         maps = self._records.maps

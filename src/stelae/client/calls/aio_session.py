@@ -87,6 +87,7 @@ class AsyncSession:
         attempts, numbering = self._attempts(deadline), numbering or self.session.begin_numbering()
         writing = _Writing(self, numbering, turn)
         raised: StelaeError | None = None
+        result: Any = None
         try:
             if failed is not None:
                 await self._wait_to_repeat(attempts, failed, self.session.backend, deadline)

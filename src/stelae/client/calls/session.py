@@ -106,6 +106,7 @@ class Session:
         if failed is not None:
             self.wait_to_repeat(attempts, failed, self.backend, deadline)
         raised: StelaeError | None = None
+        result: Any = None
         try:
             step = next(steps)
             while True:
