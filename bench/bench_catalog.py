@@ -33,7 +33,7 @@ from stelae.model.declare import cells, columns, declare
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Metastore, PutKey
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
 from stelae.registry.catalog.following import follow_catalog
 from stelae.registry.catalog.service import CatalogService
 
@@ -92,7 +92,10 @@ async def fill(directory: Path, versions: int) -> None:
             entries = decide_batch(catalog, [command])
             update = Update(CatalogVersion(version), Txn(version), b"%016d" % version, "bench", entries)
             catalog = apply_update(catalog, update)
-            changes.append(PutKey(log.update_key(version), await log.encode_update(store, update, b"%012d" % version)))
+            value = await log.encode_update(store, update, b"%012d" % version)
+            if value is None:
+                raise SystemExit(f"somebody else has made version {version} in {directory}")
+            changes.append(PutKey(log.update_key(version), value))
             if len(changes) == 60 or version == versions:
                 await store.txn([], [*changes, PutKey(log.VERSION_KEY, log.number_value(version))])
                 changes = []

@@ -14,11 +14,10 @@ from stelae.assembly.shard import ShardWorld, open_shard
 from stelae.catalog.value import CatalogVersion
 from stelae.launch import steps
 from stelae.ports.logfiles import LogFiles
-from stelae.registry import version_pins
-from stelae.registry.catalog import following
+from stelae.registry.catalog import following, version_pins
+from stelae.registry.catalog.compaction import CatalogCompaction
 from stelae.registry.catalog.needed import NeededVersion
 from stelae.registry.catalog.settings import CatalogSettings, HistoryKept
-from stelae.registry.compaction import CatalogCompaction
 from stelae.storage.replicas.naming import schemas_logged
 from stelae.tserver.cluster import ClusterShard
 from tests.cluster import processes

@@ -14,7 +14,7 @@ import stelae
 from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.errors import Retryable, UnknownOutcome
 from stelae.ports.metastore import Metastore
-from stelae.registry import compaction
+from stelae.registry.catalog import compaction
 from stelae.registry.catalog.settings import HistoryKept
 from tests.cluster.processes import SHARDS
 from tests.cluster.scripted import Stage, play

@@ -11,7 +11,8 @@ from stelae.master.master import Master
 from stelae.master.servers import OneServer
 from stelae.master.settings import MasterSettings
 from stelae.model.declare import columns, declare
-from stelae.model.errors import InvalidArgument, Unavailable
+from stelae.model.errors import InvalidArgument, StelaeError, Unavailable
+from stelae.model.events import Event
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import Row, SchemaVersion, TableId, TabletId
 from stelae.model.ranges import RowRange
@@ -62,6 +63,11 @@ class ScriptedServer:
         self.server = server
         self.is_stopped = False
         """It answers nothing, and says nothing of what it does: it is waited for so long, and given up."""
+        self.mistake: StelaeError | None = None
+        """What it answers to each request of the kinds in `mistakes_at`, and if None is among them to whoever wants to
+        know what it has; `mistake_s` later."""
+        self.mistakes_at: tuple[type | None, ...] = (None,)
+        self.mistake_s = 0.0
         self._newest = newest
         self.tablets: dict[TabletId, ReportedTablet] = {}
         self.unloaded: dict[TabletId, ReportedTablet] = {}
@@ -70,13 +76,13 @@ class ScriptedServer:
         self.minds: type = CreateTablets
 
     async def report(self, table: TableId | None = None, deadline: Deadline | None = None) -> TabletReport:
-        await self._answer_if_it_lives()
+        await self._answer_if_it_lives(None)
         found = [each for each in self.tablets.values() if table in (None, each.table)]
         return TabletReport(self.server, tuple(found), is_full=table is None)
 
     async def ask(self, request: ControlRequest, deadline: Deadline | None = None) -> TabletReport:
         self.asked.append(request)
-        await self._answer_if_it_lives()
+        await self._answer_if_it_lives(type(request))
         mood = self.moods.pop(0) if self.moods and isinstance(request, self.minds) else ""
         if mood == "lost":
             raise Unavailable("the request was lost")
@@ -87,10 +93,13 @@ class ScriptedServer:
             await asyncio.sleep(10_000)
         return TabletReport(self.server, () if mood == "silent" else tuple(done))
 
-    async def _answer_if_it_lives(self) -> None:
+    async def _answer_if_it_lives(self, kind: type | None) -> None:
         if self.is_stopped:
             await asyncio.sleep(SILENCE_S)
             raise Unavailable("it does not answer")
+        if self.mistake is not None and kind in self.mistakes_at:
+            await asyncio.sleep(self.mistake_s)
+            raise self.mistake
 
     def _done(self, request: ControlRequest) -> list[ReportedTablet]:
         made: list[ReportedTablet] = []
@@ -134,22 +143,23 @@ class ScriptedServer:
 
 
 class ScriptedServers:
-    """`Servers`: several of them. `silent`: those that were to be heard of, and were not."""
+    """`Servers`: several of them. `silent`: those that were to be heard of, and were not. `taken_out`: for good."""
 
     patience_s: float | None = 3.0
 
     def __init__(self, servers: Sequence[ScriptedServer]) -> None:
         self._servers = {each.server: each for each in servers}
         self.silent: set[str] = set()
+        self.taken_out: tuple[str, ...] = ()
 
     async def names(self) -> tuple[str, ...]:
-        return tuple(self._servers)
+        return tuple(name for name in self._servers if name not in self.taken_out)
 
     async def placeable(self) -> tuple[str, ...]:
-        return tuple(name for name in self._servers if name not in self.silent)
+        return tuple(name for name in await self.names() if name not in self.silent)
 
     async def gone(self) -> tuple[str, ...]:
-        return ()
+        return self.taken_out
 
     def is_silent(self, server: str) -> bool:
         return server in self.silent
@@ -163,6 +173,7 @@ class Office:
 
     def __init__(self, count: int = 1) -> None:
         self._state = MetastoreState()
+        self.told: list[Event] = []
         self.loop = OneThread(1)
         self.clock = SkewedClock(self.loop.loop)
         self.all = [ScriptedServer(self._newest, f"s{number}") for number in range(1, count + 1)]
@@ -181,7 +192,7 @@ class Office:
             self.store, self.clock, HybridClock(self.clock.wall_ms), SimRng(1), CatalogSettings(attempts_max=2)
         )
         self.run(self.catalog.start())
-        self.master = Master(self.store, self.catalog, self.servers, self.clock, SETTINGS)
+        self.master = Master(self.store, self.catalog, self.servers, self.clock, SETTINGS, self.told.append)
 
     def start(self) -> Office:
         self.run(self.master.start())

@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import cast
 
+import msgspec
 import pytest
 
 from stelae.catalog.commands.tables import CreateTable, TableName
-from stelae.model.errors import Retryable, UnknownOutcome
-from stelae.model.ids import Row, TableId
+from stelae.model.errors import Corruption, InternalFault, Retryable, UnknownOutcome
+from stelae.model.events import LeadingFailed, TableForgotten
+from stelae.model.ids import Row, SchemaVersion, TableId
 from stelae.registry.control import AlterTable, CreateTablets, DeleteTablets
 from stelae.registry.tablet_records import TabletPhase, read_tablets
 from stelae.service.deadlines import Deadline
 from stelae.service.spaces import CreateZoneAsk
 from stelae.service.tables import AlterAsk
-from tests.master.servers import SCHEMA, SILENCE_S, Office, ScriptedServers, named
+from tests.master.covers import gaps
+from tests.master.servers import SCHEMA, SETTINGS, SILENCE_S, Office, ScriptedServers, named
 
 MORE = AlterAsk(add={"data": {"b": "int32"}})
 T = TableName.parse("t")
@@ -147,6 +150,85 @@ def test_a_server_that_missed_a_change_hears_of_it_while_another_is_away(office:
     versions = {each.schema_version for server in office.all[1:] for each in server.tablets.values()}
     assert versions == {2}
     assert {each.table for each in office.all[1].tablets.values()} == {table}
+
+
+# -- a server that fails for good
+
+
+def failures(office: Office) -> list[tuple[str, str]]:
+    return [(each.part, each.words) for each in office.told if isinstance(each, LeadingFailed)]
+
+
+def test_what_one_server_meets_for_good_is_told_once_and_keeps_no_other_waiting(office: Office) -> None:
+    tables = {name: office.create(name) for name in "abc"}
+    assert [office.master.maps.of_table(table)[0].server for table in tables.values()] == ["s1", "s2", "s3"]
+    office.run(office.master.drop(TableName.parse("b"), if_exists=False))
+    office.run(asyncio.sleep(SETTINGS.grace_s + 1))
+    office.server.mistake = InternalFault("a mistake")
+    office.master.note_back("s1")
+    office.master._alignment.doubt(tables["c"])
+    for _ in range(3):
+        office.run(office.master.tend())
+    assert list(office.master._alignment._doubted) == []
+    assert TableForgotten(tables["b"], 1) in office.told
+    assert failures(office) == [("lining up s1", "InternalFault: a mistake")]
+    assert office.master.has_work, "it is tried again"
+    office.server.mistake = None
+    office.run(office.master.tend())
+    assert not office.master.has_work
+
+
+def test_of_one_server_what_a_table_meets_for_good_keeps_no_other_table_waiting(office: Office) -> None:
+    first, second = office.create("first"), office.create("second", b"g", b"p")
+    (there,) = office.master.maps.of_table(first)
+    server = next(each for each in office.all if each.server == there.server)
+    for tablet in (old for old in server.tablets.values() if old.table in (first, second)):
+        server.tablets[tablet.tablet] = msgspec.structs.replace(tablet, schema_version=SchemaVersion(0))
+    server.mistake, server.mistakes_at = Corruption("torn", "a file"), (AlterTable,)
+    office.master.note_back(server.server)
+    asked = len(server.asked)
+    office.run(office.master.tend())
+    assert server.asked[asked:] == [AlterTable(first), AlterTable(second)]
+    assert [words for _, words in failures(office)] == ["Corruption: a file: torn"]
+
+
+def test_who_takes_a_server_out_is_told_no_error_of_another(office: Office) -> None:
+    """Which came after nobody waited for it any more."""
+    table = make_on_all(office, "t")
+    office.server.mistake, office.server.mistake_s = InternalFault("a mistake"), 5.0
+    office.master.note_back("s1")
+    office.run(office.master.tend())
+    assert not failures(office)
+    office.run(asyncio.sleep(3.0))
+    assert failures(office) == [("lining up s1", "InternalFault: a mistake")]
+    cast(ScriptedServers, office.servers).taken_out = ("s3",)
+    office.run(office.master.replace_lost())
+    assert {each.server for each in office.master.maps.of_table(table)} == {"s1", "s2"}
+
+
+def test_who_takes_a_server_out_is_told_what_keeps_others_from_taking_its_place(office: Office) -> None:
+    table = make_on_all(office, "t")
+    for server in office.all:
+        server.mistake, server.mistakes_at = InternalFault("a mistake"), (CreateTablets,)
+    cast(ScriptedServers, office.servers).taken_out = ("s3",)
+    with pytest.raises(InternalFault, match="a mistake"):
+        office.run(office.master.replace_lost())
+    for server in office.all:
+        server.mistake = None
+    office.run(office.master.tend())
+    assert {each.server for each in office.master.maps.of_table(table)} == {"s1", "s2"}
+    assert gaps(office.master, office.catalog) == []
+
+
+def test_who_drops_a_table_is_told_nothing_of_another_that_is_forgotten_meanwhile(office: Office) -> None:
+    first, second = office.create("first"), office.create("second")
+    office.run(office.master.drop(TableName.parse("first"), if_exists=False))
+    office.run(asyncio.sleep(SETTINGS.grace_s + 1))
+    for server in office.all:
+        server.mistake, server.mistakes_at = Corruption("torn", "a file"), (DeleteTablets,)
+    office.run(office.master.drop(TableName.parse("second"), if_exists=False))
+    assert second in office.catalog.latest.dropped
+    assert failures(office) == [(f"forgetting table {first}", "Corruption: a file: torn")]
 
 
 # -- what was replaced

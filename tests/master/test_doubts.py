@@ -9,8 +9,8 @@ import pytest
 
 from stelae.model.errors import Closed, StelaeError, UnknownOutcome
 from stelae.ports.metastore import Change, Compare, DeleteKey, PutKey, TxnOutcome
+from stelae.registry.catalog.update_log import UPDATE_PREFIX
 from stelae.registry.tablet_records import read_tablets
-from stelae.registry.update_log import UPDATE_PREFIX
 from stelae.service.spaces import CreateNamespaceAsk, CreateZoneAsk
 from tests.master.covers import gaps
 from tests.master.servers import Office, named

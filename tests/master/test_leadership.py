@@ -153,6 +153,34 @@ def test_one_that_closes_gives_its_lease_back() -> None:
     play(story)
 
 
+def test_one_that_gives_up_is_followed_soon_and_says_why() -> None:
+    async def story(masters: Masters) -> None:
+        masters.start("one")
+        await masters.until(lambda: masters.leading() == ["one"], 0.2)
+        masters.start("two")
+        await asyncio.sleep(LEASE_S)
+        masters.leaderships["one"].give_up(masters.guards["one"], "it cannot read a record")
+        await masters.until(lambda: masters.leading() == ["two"], 0.6)
+        await asyncio.sleep(5 * LEASE_S)
+        with pytest.raises(Deposed, match="two led last; this one gave up leading: it cannot read a record"):
+            raise masters.leaderships["one"].refusal()
+
+    assert play(story).heard == [("one", 1), ("one", None), ("two", 2)]
+
+
+def test_one_that_gives_up_leads_again_if_nobody_else_does() -> None:
+    async def story(masters: Masters) -> None:
+        masters.start("one")
+        await masters.until(lambda: masters.leading() == ["one"], 0.2)
+        masters.leaderships["one"].give_up(masters.guards["one"], "it cannot read a record")
+        await masters.until(lambda: masters.leading() == [], 0.5)
+        assert await masters.until(lambda: masters.leading() == ["one"], 3.0) > 1.5
+        await asyncio.sleep(3 * LEASE_S)
+        assert masters.leading() == ["one"], "what it gave up was another term"
+
+    assert play(story).heard == [("one", 1), ("one", None), ("one", 2)]
+
+
 def test_one_that_begins_again_leads_at_once() -> None:
     async def story(masters: Masters) -> None:
         masters.start("one")
@@ -288,7 +316,10 @@ async def disturbed(masters: Masters) -> None:
         aims = masters.leading() if rng.below(3) else []
         name = aims[0] if aims else NAMES[rng.below(len(NAMES))]
         process = masters.processes[name]
-        match rng.below(8):
+        match rng.below(9):
+            case 8:
+                if name in masters.guards:
+                    masters.leaderships[name].give_up(masters.guards[name], "it cannot")
             case 0:
                 process.crash()
                 masters.start(name)

@@ -15,7 +15,7 @@ from stelae.model.errors import Unavailable, UnknownOutcome
 from stelae.model.ids import SchemaVersion
 from stelae.model.types import parse_type
 from stelae.ports.metastore import Change, Compare, DeleteKey, Metastore, PutKey, TxnOutcome
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
 from stelae.registry.catalog.needed import NeededVersion, needed_key
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.changes.sessions import ChangeKind, ChangeSession, change_key

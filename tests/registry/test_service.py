@@ -30,9 +30,21 @@ from stelae.model.errors import (
 )
 from stelae.model.hybrid import HybridClock, pack
 from stelae.model.ids import TableId, Txn
-from stelae.ports.metastore import TXN_BYTES_MAX, Change, Compare, DeleteKey, LeaseId, Metastore, PutKey, TxnOutcome
-from stelae.registry import update_log as log
-from stelae.registry import version_pins
+from stelae.ports.metastore import (
+    TXN_BYTES_MAX,
+    Change,
+    Compare,
+    DeleteKey,
+    LeaseId,
+    Metastore,
+    ModRevisionIs,
+    PutKey,
+    Revision,
+    TxnOutcome,
+)
+from stelae.registry.catalog import update_log as log
+from stelae.registry.catalog import version_pins
+from stelae.registry.catalog.compaction import CatalogCompaction
 from stelae.registry.catalog.reader import CatalogReader
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.catalog.settings import CatalogSettings
@@ -250,6 +262,30 @@ def test_old_versions_are_replaced_by_snapshots_as_they_come() -> None:
         assert len(chunks) == 1, "chunks of replaced snapshots are left"
         fresh = await cluster.service()
         assert fresh.latest == service.latest
+
+    run(main)
+
+
+def test_pieces_of_what_another_has_made_or_compacted_by_then_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "INLINE_BYTES_MAX", 10)
+    monkeypatch.setattr(version_pins, "PROGRESS_STEP", 1)
+
+    async def pieces(cluster: Cluster) -> list[str]:
+        kinds = (log.UPDATE_CHUNKS, log.SNAPSHOT_CHUNKS)
+        return [prefix for kind in kinds for prefix in await log.chunk_prefixes(cluster.store, kind)]
+
+    async def main(cluster: Cluster) -> None:
+        service = await cluster.service()
+        made = await service.execute(create("a"))
+        before = await pieces(cluster)
+        update = Update(made.version, Txn(made.activation + 1), b"%016d" % 1, "me", ())
+        assert await log.encode_update(cluster.store, update, b"late") is None
+        compaction = CatalogCompaction(cluster.store, SimRng(1), service.pins, service.catalog)
+        assert await compaction._compact_announced(made.version, ModRevisionIs(log.COMPACTING_KEY, Revision(1))) is None
+        assert await pieces(cluster) == before
+        following = replace(update, version=CatalogVersion(made.version + 1))
+        assert await log.encode_update(cluster.store, following, b"soon")
+        assert len(await pieces(cluster)) == len(before) + 1
 
     run(main)
 

@@ -20,8 +20,8 @@ from stelae.model.errors import AlreadyExists, NotFound, SnapshotTooOld, Unavail
 from stelae.model.hybrid import HybridClock
 from stelae.model.ids import TableId, Txn
 from stelae.ports.metastore import KeyPut, Metastore, Revision
-from stelae.registry import update_log as log
-from stelae.registry import version_pins
+from stelae.registry.catalog import update_log as log
+from stelae.registry.catalog import version_pins
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.catalog.settings import CatalogSettings
 from stelae.sim.loop import SimLoop, simulate

@@ -19,7 +19,8 @@ from stelae.model.ranges import EVERYTHING, RangeSet, RowRange
 from stelae.model.schema import ColumnsGroup
 from stelae.model.schema_checks import BLOCK_BYTES_MIN
 from stelae.storage.files.fragments import Fragment
-from stelae.storage.offline.hidden import hidden_places
+from stelae.storage.offline import hidden as hidden_module
+from stelae.storage.offline.hidden import Hidden, HiddenPlaces, hidden_places
 from stelae.storage.offline.merges import merge_files
 from stelae.storage.offline.plain import Layers, layers_of, needed_files
 from stelae.storage.offline.scans import Appearing, count_records, history_reader, scan_part, scan_touched
@@ -181,10 +182,39 @@ def test_rows_that_are_only_erased_are_hidden_and_not_merged(engine: Engine, lat
     (each,) = (found for found in layered(engine, tablet, fragments) if not found.is_clean)
     hidden = hidden_places(each, fragments, each.rows)
     assert hidden.touched.to_pylist() == ([] if late_us == 0 else [row(4), row(6)])
-    assert [places.tolist() for places in hidden.places.values()] == [[4, 6]]
+    assert [marked.places(0, 100).tolist() for marked in hidden.marked.values()] == [[4, 6]]
     merged = scan_touched(tablet, fragments, each, hidden, each.rows, ALL_COLUMNS, engine.visible)
     assert [row["v"] for batch in merged for row in batch.batch.to_pylist()] == ([] if late_us == 0 else [4, 6])
     assert len(shown(engine, tablet, engine.visible)) == (8 if late_us == 0 else 10)
+
+
+def test_what_is_hidden_takes_about_a_bit_for_each_record_and_is_kept_only_if_it_is_small(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a table that was loaded twice all of the first load is hidden."""
+    count = 2_000
+    for value in (1, 2):
+        engine.write([Put(f"{at:06}".encode(), ((V.id, value),)) for at in range(count)])  # type: ignore[arg-type]
+        engine.flush(TABLET)
+    tablet, fragments = held(engine), open_fragments(engine.blobs)
+    (both,) = (each for each in layered(engine, tablet, fragments) if len(each.files) > 1)
+    looked: list[Hidden] = []
+
+    def look(*given: Any) -> Hidden:
+        looked.append(hidden_places(*given))
+        return looked[-1]
+
+    monkeypatch.setattr(hidden_module, "hidden_places", look)
+    kept = HiddenPlaces()
+    first = kept.of(both, fragments, both.rows)
+    (marked,) = first.marked.values()
+    assert len(marked.places(0, count)) == count
+    assert first.size_bytes < 2 * count, "a number for each would be 8"
+    assert kept.of(both, fragments, both.rows) is first
+    monkeypatch.setattr(hidden_module, "_KEPT_BYTES_MAX", first.size_bytes - 1)
+    small = HiddenPlaces()
+    again = [small.of(both, fragments, both.rows) for _ in range(2)]
+    assert looked == [first, *again]
 
 
 def test_of_files_that_others_lie_over_blocks_are_read_where_those_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:

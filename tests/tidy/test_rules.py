@@ -159,6 +159,8 @@ def test_waiting_under_a_lock_is_found(body: str, found: int) -> None:
         ("class A:\n    async def f(self):\n        await self._store.txn([], [put])", 1),
         ("async def f(store: Metastore):\n    await store.txn([unchanged], [put])", 0),
         ("async def f(store: OwnStore):\n    await store.txn([], [put])", 0),
+        ("async def f(store: ComparedStore | OwnStore):\n    await store.txn([], [put])", 0),
+        ("async def f(store: OwnStore | Metastore):\n    await store.txn([], [put])", 1),
         ("async def f(store: own.OwnStore, other: Metastore):\n    await other.txn([], [put])", 1),
         ("async def f(store, fence):\n    await FencedStore(store, fence).txn([], [put])", 0),
         ("async def f(store, held):\n    mine = GuardedStore(store, held)\n    await mine.txn([], [put])", 0),

@@ -89,6 +89,8 @@ def test_what_is_told_of_parts_is_true_of_a_beginning(
         writer._outcome(commits, refusal, None)
     assert type(raised.value) is told
     assert getattr(raised.value, "durable", 0) == durable
+    if isinstance(raised.value, PartialWrite):
+        assert raised.value.why == str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize(("first", "durable"), [(1, 4), (5, 0)])

@@ -33,6 +33,7 @@ SAMPLES = [
     Corruption("bad", "file.parquet"),
     InvalidPredicate("bad", "a =\n ", 4),
     PartialWrite("half", 3),
+    PartialWrite("half; full", 3, "full"),
     ProtocolError("no frame"),
     MessageRefused("no message"),
     StelaeError(),
@@ -128,6 +129,13 @@ def test_attributes_fit_or_the_class_is_not_made(attributes: dict[str, object], 
     assert again.__dict__ == ({"text": "a", "position": 1} if kind is InvalidPredicate else {})
 
 
+def test_an_older_server_does_not_say_apart_why_a_write_ended_half_way() -> None:
+    fault = {"kinds": ["PartialWrite", "StelaeError"], "message": "half; full", "attributes": {"durable": 3}}
+    again = PLAIN.decode(msgspec.msgpack.encode(fault))
+    assert isinstance(again, PartialWrite)
+    assert (again.durable, again.why, str(again)) == (3, None, "half; full")
+
+
 def test_attributes_that_cannot_be_sent_cost_the_class_and_nothing_more() -> None:
     for durable in (2**64, -(2**63) - 1, object(), [1]):
         again = PLAIN.decode(PLAIN.encode(PartialWrite("half", durable)))  # type: ignore[arg-type]
@@ -208,7 +216,7 @@ def test_mutated_faults_are_an_error_or_refused() -> None:
             refused += 1
         else:
             assert str(error) or error.args
-            assert set(error.__dict__) <= {"durable", "file", "offset", "text", "position"}
+            assert set(error.__dict__) <= {"durable", "why", "file", "offset", "text", "position"}
     assert tries(20_000) // 3 < refused < tries(20_000)
 
 

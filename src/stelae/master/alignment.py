@@ -3,24 +3,24 @@ changed whose last change failed half-way or lost its answer.
 
 A server is asked what it has without anybody's turn; what differs from the records is looked at again, table by table,
 with the table's turn, and only then put right. Servers and tables do not wait for each other: one that is slow is
-waited for briefly, and one that is silent not at all.
+waited for briefly, and one that is silent not at all. What fails of one for good is told, and keeps no other waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from stelae.catalog.value import Catalog
 from stelae.master.assignment import Assignment
 from stelae.master.beside import Beside, Key, Work
+from stelae.master.failures import Failures
 from stelae.master.plan import Corrections, behind, corrections, overdue, unplaced
 from stelae.master.records import Records
 from stelae.master.servers import Servers
 from stelae.master.settings import MasterSettings
 from stelae.master.tables.turns import CATALOG, Turns
-from stelae.model.errors import PermissionDenied, Retryable, UnknownOutcome
+from stelae.model.errors import Closed, PermissionDenied, Retryable, StelaeError, UnknownOutcome
 from stelae.model.ids import SchemaVersion, TableId
 from stelae.ports.clock import Clock
 from stelae.registry.catalog.service import CatalogService
@@ -45,6 +45,7 @@ class Alignment:
         turns: Turns,
         clock: Clock,
         settings: MasterSettings,
+        failures: Failures,
     ) -> None:
         self._catalog = catalog
         self._records = records
@@ -53,12 +54,15 @@ class Alignment:
         self._turns = turns
         self._clock = clock
         self._settings = settings
+        self._failures = failures
         self._late: dict[str, object] = {}
         self._doubted: dict[TableId, object] = {}
-        """With each what it was noted as: who is noted again while it is looked at is looked at once more."""
+        """Servers that are to be lined up and tables in doubt, each with a mark that is new whenever it is noted. Who
+        has looked at one takes it out only if it has the mark still that it had before the look: else it was noted
+        again meanwhile, and is looked at once more."""
         self._gone: dict[str, None] = {}
         self._has_lost = False
-        self._beside = Beside()
+        self._beside = Beside(self._note_end)
 
     @property
     def has_work(self) -> bool:
@@ -98,27 +102,51 @@ class Alignment:
 
     async def line_up_servers(self) -> None:
         """All that are late, at once; one that does not answer stays late."""
-        await self._do("line up", {server: partial(self._try_server, server) for server in self._late})
+        await self._do("lining up", {server: partial(self._try_server, server) for server in self._late})
 
-    async def _do(self, what: str, works: Mapping[str, Work] | Mapping[TableId, Work]) -> None:
+    async def _do(self, what: str, works: Mapping[str, Work] | Mapping[TableId, Work]) -> list[StelaeError]:
+        """What cannot be done now is tried again when it is looked at next, and so is what waiting does not mend: of
+        these works, not of others that are under way, that is returned as far as it is known by now."""
         found: dict[Key, Work] = {(what, each): work for each, work in works.items()}
-        await self._beside.do(found, self._servers.patience_s)
+        lasting: list[StelaeError] = []
+        for error in await self._beside.do(found, self._servers.patience_s):
+            if not isinstance(error, StelaeError):
+                raise error
+            if not isinstance(error, NOT_NOW):
+                lasting.append(error)
+        return lasting
+
+    def _note_end(self, key: Key, error: BaseException | None) -> None:
+        """Of each of the works, also if it took so long that nobody waited for it."""
+        part = f"{key[0]} {key[1]}"
+        if error is None:
+            self._failures.note_well(part)
+        elif isinstance(error, Exception) and not isinstance(error, (*NOT_NOW, Closed)):
+            self._failures.note(part, error)
 
     async def _try_server(self, server: str) -> None:
         if self._servers.is_silent(server):
             return
         noted = self._late.get(server)
-        with suppress(*NOT_NOW):
-            await self._line_up_server(server)
-            if self._late.get(server) is noted:
-                self._late.pop(server, None)
+        await self._line_up_server(server)
+        if self._late.get(server) is noted:
+            self._late.pop(server, None)
 
     async def _line_up_server(self, server: str) -> None:
+        """All tables that the server has something of; raises what the first has met that waiting does not mend."""
         report = await self._servers.link(server).report()
         tables = self._tables_of(self._look(report, None), report)
+        failed: list[StelaeError] = []
         for table in sorted(tables, key=self._turns.is_taken):
-            async with self._turns.turn(table):
-                await self._line_up(server, table)
+            try:
+                async with self._turns.turn(table):
+                    await self._line_up(server, table)
+            except StelaeError as error:
+                if isinstance(error, NOT_NOW):
+                    raise
+                failed.append(error)
+        for first in failed:
+            raise first
 
     def _look(self, report: TabletReport, table: TableId | None) -> Corrections:
         maps = self._records.maps
@@ -164,46 +192,47 @@ class Alignment:
 
     async def settle_all(self) -> None:
         """Whatever is in doubt, as far as it can be settled now."""
-        await self._do("settle", {table: partial(self._try_to_settle, table) for table in sorted(self._doubted)})
+        works = {table: partial(self._try_to_settle, table) for table in sorted(self._doubted)}
+        await self._do("settling table", works)
 
     async def _try_to_settle(self, table: TableId) -> None:
         mine = self._records.maps.with_replaced(table)
         if any(self._servers.is_silent(record.server) for record in mine if record.server):
             return
-        with suppress(*NOT_NOW):
-            async with self._turns.turn(table):
-                await self.settle(table)
+        async with self._turns.turn(table):
+            await self.settle(table)
 
     async def replace_overdue(self) -> None:
         """Tablets that were asked for long ago and not reported."""
         tables = sorted({record.table for record in self._overdue(self._records.maps.all())})
-        await self._do("replace overdue", {table: partial(self._replace_overdue, table) for table in tables})
+        works = {table: partial(self._replace_overdue, table) for table in tables}
+        await self._do("replacing overdue tablets of table", works)
 
     def _overdue(self, records: Sequence[TabletRecord]) -> list[TabletRecord]:
         return overdue(records, self._clock.wall_ms(), int(self._settings.assignment_timeout_s * 1_000))
 
     async def _replace_overdue(self, table: TableId) -> None:
-        with suppress(*NOT_NOW):
-            async with self._turns.turn(table):
-                late = self._overdue(self._records.maps.with_replaced(table))
-                await self._assignment.create(await self._assignment.replace(late))
+        async with self._turns.turn(table):
+            late = self._overdue(self._records.maps.with_replaced(table))
+            await self._assignment.create(await self._assignment.replace(late))
 
-    async def replace_lost(self) -> None:
+    async def replace_lost(self) -> list[StelaeError]:
         """Others, without rows, in the place of tablets that only a server had that was taken out. Those of a dropped
-        table stay as they are: it cannot be recalled any more, and is forgotten in its time."""
+        table stay as they are: it cannot be recalled any more, and is forgotten in its time. What waiting does not mend
+        of that, each of another table, is returned."""
         if not self._has_lost:
-            return
+            return []
         tables, self._has_lost = self._catalog.latest.tables, False
         found = {record.table for record in self._records.maps.all() if is_only_on(record, self._gone)}
         lost = sorted(each for each in found if each in tables)
         self._has_lost = bool(lost)
-        await self._do("replace lost", {table: partial(self._replace_lost, table) for table in lost})
+        works = {table: partial(self._replace_lost, table) for table in lost}
+        return await self._do("replacing lost tablets of table", works)
 
     async def _replace_lost(self, table: TableId) -> None:
-        with suppress(*NOT_NOW):
-            async with self._turns.turn(table):
-                mine = self._records.maps.with_replaced(table)
-                await self._assignment.make_anew([record for record in mine if is_only_on(record, self._gone)])
+        async with self._turns.turn(table):
+            mine = self._records.maps.with_replaced(table)
+            await self._assignment.make_anew([record for record in mine if is_only_on(record, self._gone)])
 
     async def _line_up(self, server: str, table: TableId, deadline: Deadline | None = None) -> None:
         """Of one server and table; the caller has its turn."""

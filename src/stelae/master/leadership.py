@@ -5,6 +5,8 @@ Taking it is one transaction: the lease and another guard. From then on every ot
 they believe. A master that cannot renew in time leads no more until it can, and if nobody took its place it goes on as
 before; if somebody did, it is told so (`tell` hears None) and follows again.
 
+A master that cannot do what leading takes gives the lease back, and leaves it to others for twice as long as it lasts.
+
 Crash points: before the transaction nothing happened; after it, a lease that nobody renews, which the next one takes.
 An answer that was lost: whoever does not know that it took the lease finds it under its own id, and takes it again.
 """
@@ -25,6 +27,9 @@ from stelae.ports.rng import Rng
 from stelae.registry.leases.held import LOOKS, RENEWALS, HeldLease, relied_on_until_s
 from stelae.registry.masters.guard import GUARD_KEY, HeldGuard, next_guard
 from stelae.registry.masters.lease import LEASE_KEY, MasterLease, SeenLease, lease_of
+
+_LEFT_TO_OTHERS = 2.0
+"""So many times as long as a lease lasts does a master that gave it up leave it to others."""
 
 
 class MasterIdentity(msgspec.Struct, frozen=True):
@@ -63,6 +68,8 @@ class Leadership:
         self._holding: _Holding | None = None
         self._address = ""
         self._trouble = ""
+        self._given_up: tuple[HeldGuard, str] | None = None
+        self._others_until_s = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, address: str) -> None:
@@ -81,6 +88,11 @@ class Leadership:
         if holding is not None:
             with suppress(StelaeError):  # then it ends by itself
                 await self._write(holding, is_over=True)
+
+    def give_up(self, held: HeldGuard, why: str) -> None:
+        """At the next step, if this master leads with that guard then: let another lead. `why`: what this one says to
+        whoever asks it until it leads again."""
+        self._given_up = held, why
 
     @property
     def held(self) -> HeldGuard | None:
@@ -101,7 +113,8 @@ class Leadership:
     def refusal(self) -> Deposed:
         lease = self._seen.lease
         who = "nobody leads yet" if lease is None else f"{lease.master} led last"
-        return Deposed(f"master {self._me.name} stands by: {who}{self._trouble}")
+        why = "" if self._given_up is None else f"; this one gave up leading: {self._given_up[1]}"
+        return Deposed(f"master {self._me.name} stands by: {who}{why}{self._trouble}")
 
     async def _go_on(self) -> None:
         while True:
@@ -112,6 +125,8 @@ class Leadership:
         try:
             if self._holding is None:
                 await self._follow()
+            elif self._given_up is not None and self._given_up[0] == self._holding.held:
+                await self._give_back(self._holding)
             else:
                 await self._renew(self._holding)
         except StelaeError as error:  # the next step looks again; whoever asks is told
@@ -122,7 +137,8 @@ class Leadership:
     async def _follow(self) -> None:
         entry = await self._store.get(LEASE_KEY)
         self._seen.note(entry, self._clock.monotonic_s())
-        if not self._seen.is_free(self._me.id, self._clock.monotonic_s()):
+        now_s = self._clock.monotonic_s()
+        if not self._seen.is_free(self._me.id, now_s) or now_s < self._others_until_s:
             return
         guard_entry = await self._store.get(GUARD_KEY)
         guard, guard_unchanged = next_guard(guard_entry, self._me.name, self._address)
@@ -135,7 +151,7 @@ class Leadership:
         if outcome.succeeded:
             held = HeldGuard(guard, outcome.revision)
             taken.revision, taken.until_s = outcome.revision, relied_on_until_s(asked_s, self._duration_s)
-            self._holding = _Holding(held, taken)
+            self._holding, self._given_up = _Holding(held, taken), None
             self._tell(held)
 
     async def _renew(self, holding: _Holding) -> None:
@@ -143,6 +159,14 @@ class Leadership:
             self._holding = None
             self._tell(None)
             self._seen.note(await self._store.get(LEASE_KEY), self._clock.monotonic_s())
+
+    async def _give_back(self, holding: _Holding) -> None:
+        """What this master was at is refused from the moment that another takes the lease. If this cannot be written
+        now, the lease ends by itself."""
+        self._others_until_s = self._clock.monotonic_s() + _LEFT_TO_OTHERS * self._duration_s
+        self._holding = None
+        self._tell(None)
+        await self._write(holding, is_over=True)
 
     async def _write(self, holding: _Holding, *, is_over: bool = False) -> bool:
         """Whether this master still had the lease. Raises if that is not known."""

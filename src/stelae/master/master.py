@@ -22,6 +22,7 @@ from stelae.catalog.value import Catalog
 from stelae.master.alignment import NOT_NOW, Alignment
 from stelae.master.assignment import Assignment
 from stelae.master.descriptors import Descriptors
+from stelae.master.failures import Failures
 from stelae.master.garbage.history import ShortHistory
 from stelae.master.plan import check_cuts, forgettable, prepared
 from stelae.master.records import Records
@@ -36,10 +37,12 @@ from stelae.master.tables.telling import Telling
 from stelae.master.tables.turns import CATALOG, Turns
 from stelae.model.errors import (
     AlreadyExists,
+    Closed,
     InvalidArgument,
     InvalidSchema,
     NotFound,
     Retryable,
+    StelaeError,
     UnknownOutcome,
 )
 from stelae.model.events import (
@@ -104,7 +107,10 @@ class Master:
             self.replication = Replication(store, catalog, self._records, servers, descriptors, clock, tell)
         self._assignment = Assignment(store, self._records, servers, clock, settings, self.replication)
         self._resizing = Resizing(store, self._records, servers, clock, self.replication)
-        self._alignment = Alignment(catalog, self._records, servers, self._assignment, self._turns, clock, settings)
+        self._failures = Failures(tell)
+        self._alignment = Alignment(
+            catalog, self._records, servers, self._assignment, self._turns, clock, settings, self._failures
+        )
         self._telling = Telling(self._records, servers, self._alignment, clock)
         self.history = ShortHistory(catalog, settings.history, tell)
         self._beginning = asyncio.Lock()
@@ -130,10 +136,12 @@ class Master:
         self._alignment.note_back(server)
 
     async def replace_lost(self) -> None:
-        """Servers were taken out of the store: others, without rows, take the place of the tablets that they had."""
+        """Servers were taken out of the store: others, without rows, take the place of the tablets that they had.
+        Raises what waiting does not mend of that; what is not done by then is done when this is tended."""
         await self._begin()
         await self._alignment.note_gone()
-        await self._alignment.replace_lost()
+        for error in await self._alignment.replace_lost():
+            raise error
 
     async def _begin(self, deadline: Deadline | None = None) -> None:
         """Once: the newest catalog, the records as they are, and all servers lined up that answer."""
@@ -313,16 +321,22 @@ class Master:
         return made
 
     async def clean(self, *, deadline: Deadline | None = None) -> tuple[TableId, ...]:
-        """Forget the dropped tables whose grace period is over, with all that was theirs."""
+        """Forget the dropped tables whose grace period is over, with all that was theirs; those that are forgotten.
+        What waiting does not mend of one is told, and keeps no other: whoever asks for this has no part in it."""
         await self._begin(deadline)
         gone: list[TableForgotten] = []
         over = forgettable(self._catalog.latest, self._clock.wall_ms(), int(self._settings.grace_s * 1_000))
         try:
             for table in over:
-                async with self._change(table, deadline):
-                    await self._execute(ForgetTable(table), deadline=deadline)
-                    gone.append(TableForgotten(table, await self._telling.forget(table, deadline)))
-            return over
+                try:
+                    async with self._change(table, deadline):
+                        await self._execute(ForgetTable(table), deadline=deadline)
+                        gone.append(TableForgotten(table, await self._telling.forget(table, deadline)))
+                except StelaeError as error:
+                    if isinstance(error, Retryable | UnknownOutcome | Closed):
+                        raise
+                    self._failures.note(f"forgetting table {table}", error)
+            return tuple(event.table for event in gone)
         finally:
             for event in gone:
                 self._tell(event)

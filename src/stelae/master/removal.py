@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from stelae.catalog.value import Catalog
 from stelae.master.master import Master
-from stelae.model.errors import InvalidArgument, NotFound, Unavailable
+from stelae.model.errors import InvalidArgument, NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
 from stelae.model.events import Listener, ShardRemoved
 from stelae.model.ids import TableId
 from stelae.model.words import counted
@@ -62,7 +62,15 @@ class Removal:
             if not await remove_shard(self._store, life, sight, self._clock.wall_ms()):
                 raise Unavailable(f"shard {life.name} is being started, or was taken out by somebody else; look again")
             self._tell(ShardRemoved(life.name, len(self._tablets_on([life]))))
-        await self._master.replace_lost()
+        try:
+            await self._master.replace_lost()
+        except (Retryable, UnknownOutcome):
+            raise
+        except StelaeError as error:
+            raise UnknownOutcome(
+                f"{name} is taken out of the cluster; that others take the place of the tablets that it had is tried "
+                f"again and again, but meets this: {error}"
+            ) from error
         return RemovedServers(tuple(life.name for life in lives), lost)
 
     def _tablets_on(self, lives: Sequence[ShardLife]) -> list[TabletRecord]:

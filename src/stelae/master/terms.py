@@ -1,5 +1,11 @@
 """A master's terms. In each it leads with one guard, and has a `Master` that writes and asks with that guard alone:
-what was begun in one term is never gone on with in another, although the same process leads again."""
+what was begun in one term is never gone on with in another, although the same process leads again.
+
+A master may be unable to begin, and no waiting mends it: the catalog is of a newer release, a record is damaged. Its
+process does not end, and tells why to whoever asks for what it cannot do. If it does not even know which tables there
+are it is of no use, and gives the lead up: another master may know more. If it knows them it keeps the lead: programs
+find tables by it, and rows by what is recorded of each table, so only those are away whose own record is damaged.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from typing import Any
 
 from stelae.master.changes.loads import TableChanges
 from stelae.master.desk import Gate
+from stelae.master.failures import Failures, words_of
 from stelae.master.leadership import Leadership, MasterIdentity
 from stelae.master.links import ShardServers
 from stelae.master.master import Master
@@ -17,7 +24,7 @@ from stelae.master.removal import Removal
 from stelae.master.replication.draining import Draining
 from stelae.master.replication.replication import Replication
 from stelae.model.errors import Retryable, StelaeError, Unavailable, UnknownOutcome
-from stelae.model.events import LeadingFailed, Listener, MasterFollowed, MasterLeads
+from stelae.model.events import Listener, MasterFollowed, MasterLeads
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
@@ -49,28 +56,46 @@ class Term:
         self.changes = changes
         self.removal = removal
         self.draining = draining
-        self._tell = tell
-        self._failing: dict[str, type[StelaeError]] = {}
+        self._failures = Failures(tell)
         self._is_over = False
+        self.trouble = ""
+        """Why it has not begun."""
         self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it has begun, or failed to, once."""
 
-    async def begin(self) -> None:
+    async def begin(self) -> bool:
         """Until all is known that there is: which tables and which tablets, as they are recorded. What is left to be
-        done then, with shards that are away perhaps, is done before the next change, or when it is tended."""
+        done then, with shards that are away perhaps, is done before the next change, or when it is tended. False: this
+        master cannot even say which tables there are, and waiting does not mend it."""
         try:
             while not self._is_over:
-                with self._until_later("beginning"):
-                    await self.master.start()
+                is_of_use = await self._try_to_begin()
                 if not self.tried.done():
                     self.tried.set_result(None)
-                if self.master.knows_tablets:
-                    return
+                if self.master.knows_tablets or not is_of_use:
+                    return is_of_use
                 await asyncio.sleep(_PAUSE_S)
         except BaseException as error:
             if not self.tried.done():
                 self.tried.set_exception(error)
             raise
+        return True
+
+    async def _try_to_begin(self) -> bool:
+        """Whether this master is of use: it knows the tables, or may when it is tried again."""
+        try:
+            await self.master.start()
+        except StelaeError as error:
+            self.trouble = words_of(error)
+            self._note_failed("beginning", error)
+            return _may_pass(error) or self.master.knows_tables or self._is_over
+        return True
+
+    def check_knows(self, what: str, *, knows: bool) -> None:
+        """Unavailable, with the reason, if this master does not know yet what there is."""
+        if not knows:
+            begun = f"could not begin ({self.trouble})" if self.trouble else "has just begun"
+            raise Unavailable(f"the master that leads {begun}, and has not read yet which {what} there are")
 
     async def lead_changes(self) -> None:
         """Bring changes of many tablets to their end that whoever began them left, this master or one before it."""
@@ -108,14 +133,14 @@ class Term:
         connections are closed, whoever is at it."""
         try:
             yield
-        except (Retryable, UnknownOutcome):
-            return
         except StelaeError as error:
-            if not self._is_over and self._failing.get(part) is not type(error):
-                self._failing[part] = type(error)
-                self._tell(LeadingFailed(part, f"{type(error).__name__}: {error}"))
-            return
-        self._failing.pop(part, None)
+            self._note_failed(part, error)
+        else:
+            self._failures.note_well(part)
+
+    def _note_failed(self, part: str, error: StelaeError) -> None:
+        if not self._is_over and not _may_pass(error):
+            self._failures.note(part, error)
 
     async def shorten_catalog(self) -> None:
         """Put versions of the catalog together when there are many, as far as nobody needs them."""
@@ -138,6 +163,10 @@ class Term:
         self.servers.end()
         await self.master.look_undisturbed(lambda: None)
         await self.servers.close()
+
+
+def _may_pass(error: StelaeError) -> bool:
+    return isinstance(error, Retryable | UnknownOutcome)
 
 
 class Terms:
@@ -201,13 +230,13 @@ class Terms:
 
     def check_tables(self) -> None:
         """Raise unless this master leads, and knows which tables there are."""
-        if not self.master().knows_tables:
-            raise Unavailable("the master that leads has just begun, and has not read yet which tables there are")
+        term = self.current()
+        term.check_knows("tables", knows=term.master.knows_tables)
 
     def check_tablets(self) -> None:
         """Raise unless this master leads, and knows which tablets there are."""
-        if not self.master().knows_tablets:
-            raise Unavailable("the master that leads has just begun, and has not read yet which tablets there are")
+        term = self.current()
+        term.check_knows("tablets", knows=term.master.knows_tablets)
 
     def tablets_of(self, table: TableId) -> tuple[TabletRecord, ...] | None:
         """The tablets of a table, if this master leads and knows them; None: what is recorded says more."""
@@ -240,11 +269,20 @@ class Terms:
         if held is not None:
             self._tell(MasterLeads(self._name, held.guard.number))
             self._term = self._make(held)
-            self._begin_work(self._term.begin())
+            self._begin_work(self._begin(self._term))
             self._begin_work(self._term.lead_changes())
             self._begin_work(self._term.watch_leases())
             self._begin_work(self._term.shorten_catalog())
             self._begin_work(self._term.lead_replicas())
+
+    async def _begin(self, term: Term) -> None:
+        try:
+            is_of_use = await term.begin()
+        except Exception as error:
+            self._leadership.give_up(term.held, f"it could not begin: {words_of(error)}")
+            raise
+        if not is_of_use:
+            self._leadership.give_up(term.held, f"it could not begin: {term.trouble}")
 
     def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="term")

@@ -101,11 +101,19 @@ class Conflict(StelaeError):
 
 @public("PartialWrite")
 class PartialWrite(StelaeError):
-    """Some rows of a large write are durable and some are not; `durable` counts the rows that are."""
+    """Some rows of a large write are durable and some are not; `durable` counts the rows that are. `why`: what stood
+    against the others, without that count; None: only the message says it."""
 
-    def __init__(self, message: str, durable: int) -> None:
+    def __init__(self, message: str, durable: int, why: str | None = None) -> None:
         super().__init__(message)
         self.durable = durable
+        self.why = why
+
+
+def why_no_more(error: StelaeError) -> str:
+    """What kept a write, or the rest of it, from being durable. Whoever adds up what several errors say has a count of
+    his own, and tells no other beside it."""
+    return error.why if isinstance(error, PartialWrite) and error.why is not None else str(error)
 
 
 @public("Overloaded")

@@ -13,6 +13,8 @@ import msgspec
 from stelae.format.checksums import crc32c
 from stelae.model.errors import Corruption
 from stelae.ports.metastore import Metastore, PutKey, Revision
+from stelae.registry.views.compared import ComparedStore
+from stelae.registry.views.own import OwnStore
 
 CHUNK_BYTES = 512 * 1024
 _LENGTH_BYTES = 4
@@ -28,8 +30,9 @@ def chunk_key(prefix: str, number: int) -> str:
     return f"{prefix}{number:06d}"
 
 
-async def write_chunks(store: Metastore, prefix: str, parts: Iterable[bytes]) -> Manifest:
-    """Nobody else writes under the prefix. An attempt that fails leaves chunks that the next compaction removes."""
+async def write_chunks(store: ComparedStore | OwnStore, prefix: str, parts: Iterable[bytes]) -> Manifest:
+    """Nobody else writes under the prefix, and nothing is written once what the store compares holds no more. An
+    attempt that fails leaves chunks that the next compaction removes."""
     number, crc = 0, 0
     for data in _cut(parts):
         await store.txn([], [PutKey(chunk_key(prefix, number), data)])

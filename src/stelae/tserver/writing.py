@@ -269,7 +269,7 @@ class TableWriter:
         if behind or isinstance(error, UnknownOutcome):
             words = f"{durable + behind} rows are durable, and the others may be or not: {error}"
             raise UnknownOutcome(words) from error
-        raise PartialWrite(f"{durable} rows are durable, the rest is not: {error}", durable) from error
+        raise PartialWrite(f"{durable} rows are durable, the rest is not: {error}", durable, str(error)) from error
 
 
 def _is_row(blocks: Sequence[OrderedBlock], max_txn: Txn | None) -> bool:

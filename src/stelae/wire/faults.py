@@ -1,8 +1,9 @@
 """Errors that cross the wire: as bytes, and back as the class they were.
 
 A fault is msgpack: the names of the error's class and of its ancestors, nearest first; the message; the attributes that
-the class declares (`FaultTable`). Whoever reads it makes the nearest class it knows, and says the name it does not know
-in the message: a newer server's `Unavailable` of some new kind is still `Unavailable`, and is retried.
+the class declares (`FaultTable`), of which one that is not there is None. Whoever reads it makes the nearest class it
+knows, and says the name it does not know in the message: a newer server's `Unavailable` of some new kind is still
+`Unavailable`, and is retried.
 
 What is no StelaeError is a mistake on the side where it happened: it travels as an InternalFault that names its class
 and nothing else, since its message and traceback may hold anything. Texts are cut to `TEXT_CHARS_MAX`.
@@ -54,7 +55,7 @@ _DECODER = msgspec.msgpack.Decoder(_Fault)
 
 _OF_MODEL = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StelaeError)]
 _ATTRIBUTES: dict[type[StelaeError], dict[str, Any]] = {
-    PartialWrite: {"durable": int},
+    PartialWrite: {"durable": int, "why": str | None},
     Corruption: {"file": str, "offset": int | None},
     InvalidPredicate: {"text": str, "position": int},
 }
@@ -137,8 +138,8 @@ def _bounded(value: Any, chars_max: int = TEXT_CHARS_MAX) -> Any:
 
 def _fitting(found: dict[str, _Scalar], declared: dict[str, Any]) -> dict[str, _Scalar] | None:
     try:
-        return {name: _bounded(msgspec.convert(found[name], type_)) for name, type_ in declared.items()}
-    except (KeyError, msgspec.ValidationError):
+        return {name: _bounded(msgspec.convert(found.get(name), type_)) for name, type_ in declared.items()}
+    except msgspec.ValidationError:
         return None
 
 

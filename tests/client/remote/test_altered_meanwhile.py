@@ -59,6 +59,15 @@ def test_of_groups_on_one_connection() -> None:
     assert told.durable == 2
 
 
+def test_of_groups_one_of_which_is_durable_in_part_one_count_is_told() -> None:
+    written = GroupsWritten()
+    written.take(group(block(b"a", b"b")), Txn(5))
+    told = written.tell(PartialWrite("3 rows are durable, the rest is not: it is full", 3, "it is full"))
+    assert isinstance(told, PartialWrite)
+    assert (str(told), told.durable) == ("the first 5 records are durable; then: it is full", 5)
+    assert told.why == "it is full"
+
+
 def _answered(written: Written, blocks: Sequence[OrderedBlock], *answers: StelaeError) -> list[int]:
     """How many records each write had, until the call has raised its error."""
     steps, counts = write_blocks(TABLE, blocks, None, False, written), []

@@ -86,6 +86,8 @@ class AsyncSession:
         deadline = deadline or self.session.patience.deadline()
         attempts, numbering = self._attempts(deadline), numbering or self.session.begin_numbering()
         writing = _Writing(self, numbering, turn)
+        raised: StelaeError | None = None
+        result: Any = None
         try:
             if failed is not None:
                 await self._wait_to_repeat(attempts, failed, self.session.backend, deadline)
@@ -94,9 +96,9 @@ class AsyncSession:
                 try:
                     result = await self._carry_out(step, attempts, deadline, writing)
                 except StelaeError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
+                    raised = error
+                step = steps.send(result) if raised is None else steps.throw(raised)  # behind it: as in `Session.run`
+                raised = None
         except StopIteration as done:
             return cast(T, done.value)
         except StelaeError as error:
@@ -106,7 +108,7 @@ class AsyncSession:
                     raise told from error
                 raise error.with_traceback(None) if isinstance(error, MISTAKES) else error
             finally:
-                del told  # an error that its own traceback leads to would keep all that the call had
+                del told, raised  # an error that its own traceback leads to would keep all that the call had
         finally:
             writing.end()
             numbering.end()

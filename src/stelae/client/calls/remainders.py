@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from stelae.client.calls.steps import Again, Steps, Write
-from stelae.model.errors import PartialWrite, Retryable, StaleSchema, StelaeError, UnknownOutcome
+from stelae.model.errors import PartialWrite, Retryable, StaleSchema, StelaeError, UnknownOutcome, why_no_more
 from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock, blocks_behind, blocks_of_rows
 
@@ -59,7 +59,8 @@ class Written(msgspec.Struct):
         words = f"{durable} of {self.rows} rows are durable"
         if isinstance(error, UnknownOutcome):
             return UnknownOutcome(f"{error}; {words}, the others may be")
-        return PartialWrite(f"{words}; then: {error}", durable)
+        why = why_no_more(error)  # how many rows of its own part were durable is counted already
+        return PartialWrite(f"{words}; then: {why}", durable, why)
 
 
 def write_blocks(
@@ -81,12 +82,15 @@ def write_blocks(
             step.blocks = left
             if not left:
                 raise
+            continue
         except PartsLeft as error:
             written.note_durable(step.blocks, error.left)
             step.blocks, written.newest = error.left, max(written.newest, error.newest)
-            if not may_repeat(error.cause):
-                raise error.cause from None
-            yield Again(error.cause)
+            cause = error.cause
+        # Behind the `except`: what is raised in it would lead to PartsLeft, and keep all blocks that are not written.
+        if not may_repeat(cause):
+            raise cause
+        yield Again(cause)
 
 
 def may_repeat(error: StelaeError) -> bool:

@@ -105,15 +105,18 @@ class Session:
         attempts, numbering = Attempts(deadline, self.patience.rng), self.begin_numbering()
         if failed is not None:
             self.wait_to_repeat(attempts, failed, self.backend, deadline)
+        raised: StelaeError | None = None
+        result: Any = None
         try:
             step = next(steps)
             while True:
                 try:
                     result = self._carry_out(step, attempts, deadline, numbering)
                 except StelaeError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
+                    raised = error
+                # Behind the `except`: what the call raises comes of what it says itself, and not of all it was told.
+                step = steps.send(result) if raised is None else steps.throw(raised)
+                raised = None
         except StopIteration as done:
             return cast(T, done.value)
         except StelaeError as error:
@@ -123,7 +126,7 @@ class Session:
                     raise told from error
                 raise error.with_traceback(None) if isinstance(error, MISTAKES) else error
             finally:
-                del told  # an error that its own traceback leads to would keep all that the call had
+                del told, raised  # an error that its own traceback leads to would keep all that the call had
         finally:
             numbering.end()
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import msgspec
 
 from stelae.format.block import encode_block
-from stelae.model.errors import InvalidArgument, PartialWrite, StelaeError, UnknownOutcome
+from stelae.model.errors import InvalidArgument, PartialWrite, StelaeError, UnknownOutcome, why_no_more
 from stelae.model.ids import TableId, Txn
 from stelae.service.blocks import OrderedBlock
 from stelae.service.bodies import Bytes
@@ -87,8 +87,8 @@ class GroupsWritten:
             return error  # whoever is told StaleSchema makes all of it anew, and writes all of it again
         if isinstance(error, UnknownOutcome):
             return UnknownOutcome(f"{error}; the first {self._durable} records are durable")
-        durable = self._durable + (error.durable if isinstance(error, PartialWrite) else 0)
-        return PartialWrite(f"the first {durable} records are durable; then: {error}", durable)
+        durable, why = self._durable + (error.durable if isinstance(error, PartialWrite) else 0), why_no_more(error)
+        return PartialWrite(f"the first {durable} records are durable; then: {why}", durable, why)
 
 
 def write_in_order(groups: Iterator[WriteGroup], begin: Callable[[WriteGroup], Callable[[], Txn]]) -> Txn:

@@ -10,7 +10,7 @@ from stelae.model import hybrid
 from stelae.model.errors import NotFound, SnapshotTooOld
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Metastore
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
 from stelae.registry.schema_versions import SchemaVersions
 
 

@@ -21,11 +21,11 @@ from stelae.catalog.value import Catalog, CatalogVersion
 from stelae.model.errors import SnapshotTooOld, Unavailable, UnknownOutcome
 from stelae.model.ids import SchemaVersion, TableId
 from stelae.ports.metastore import Compare, IsAbsent, Metastore, ModRevisionIs, PutKey
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
+from stelae.registry.catalog.version_pins import take_hold
 from stelae.registry.changes.sessions import read_sessions
 from stelae.registry.decoding import number_of
 from stelae.registry.incarnations import read_lives
-from stelae.registry.version_pins import take_hold
 from stelae.registry.views.prefixed import local_prefix
 
 _NOTHING = CatalogVersion(0)

@@ -13,7 +13,7 @@ from stelae.model.errors import NotFound, SnapshotTooOld
 from stelae.model.hybrid import to_datetime
 from stelae.model.ids import Txn
 from stelae.ports.metastore import Metastore
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
 
 
 class HistoryStep(msgspec.Struct, frozen=True):

@@ -39,15 +39,15 @@ from stelae.model.errors import (
 )
 from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
-from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, PutKey, TxnOutcome, WatchBatch
+from stelae.ports.metastore import Compacted, KeyPut, LeaseExpired, Metastore, PutKey, WatchBatch
 from stelae.ports.rng import Rng
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
+from stelae.registry.catalog.compaction import CatalogCompaction
 from stelae.registry.catalog.history import CatalogHistory, read_history
 from stelae.registry.catalog.settings import CatalogSettings
-from stelae.registry.compaction import CatalogCompaction
+from stelae.registry.catalog.version_pins import VersionPins
 from stelae.registry.decoding import number_of
 from stelae.registry.schema_versions import SchemaVersions
-from stelae.registry.version_pins import VersionPins
 from stelae.service.deadlines import Deadline, left_of
 
 _WALL_WAIT_MS_MAX = 1_000
@@ -171,7 +171,7 @@ class CatalogService:
                 if deposed is not None:  # what was sent before can happen no more, and has not happened
                     in_doubt = False
                     raise deposed
-                outcome = await self._attempt(base, commands, token, store)
+                is_made = await self._attempt(base, commands, token, store)
             except UnknownOutcome:
                 in_doubt = True
             except Deposed as error:
@@ -182,9 +182,9 @@ class CatalogService:
                 if not in_doubt and self._is_final(error, attempt, deadline):
                     raise
             else:
-                if outcome is None:
+                if is_made is None:
                     return await self._wait_active(base)
-                if outcome.succeeded:
+                if is_made:
                     made = await self.wait_ready(CatalogVersion(base.version + 1))
                     self._compact_if_due(made)
                     return await self._wait_active(made)
@@ -202,8 +202,8 @@ class CatalogService:
 
     async def _attempt(
         self, base: Catalog, commands: tuple[Command, ...], token: bytes, store: Metastore
-    ) -> TxnOutcome | None:
-        """Judge and append once; None if there is nothing to do."""
+    ) -> bool | None:
+        """Judge and append once: whether this made the next version; None if there is nothing to do."""
         try:
             entries = decide_batch(base, commands)
         except Unavailable:
@@ -218,7 +218,7 @@ class CatalogService:
         author = self._settings.author.encode(errors="replace").decode()
         update = Update(CatalogVersion(base.version + 1), activation, token, author, entries)
         value = await log.encode_update(self._store, update, self._rng.token(12))
-        return await log.append(store, update, value, self._closed_at)
+        return value is not None and (await log.append(store, update, value, self._closed_at)).succeeded
 
     async def _sync(self) -> Catalog:
         """Know everything that anybody was told has happened."""

@@ -27,7 +27,7 @@ from stelae.spark.reading.question import Question
 from stelae.spark.reading.shapes import columns_of, overlay_shape
 from stelae.spark.reading.tablets import PlannedTablet
 from stelae.spark.reading.units import Stretch, Unit, units_of
-from stelae.storage.offline.hidden import Places
+from stelae.storage.offline.marked import Marked
 from stelae.storage.offline.scans import Appearing, output_schema
 
 HIDING_FILES_MAX = 64
@@ -76,20 +76,20 @@ def native_reads(
     while refused:
         units = [unit for unit in units if not any(stretch in refused for stretch in unit.stretches)]
         arranged, refused = arrange(question, units, limits)
-    places: dict[str, list[Places]] = {}
+    marked: dict[str, list[Marked]] = {}
     touched: list[TouchedRows] = []
     for unit in units:
         unit.tablet.native = unit.tablet.native.union(unit.rows)
         for layers, rows, hidden in unit.hidden():
-            for name, some in hidden.places.items():
-                places.setdefault(name, []).append(some)
+            for name, some in hidden.marked.items():
+                marked.setdefault(name, []).append(some)
             if not layers.is_clean:
                 touched.append(TouchedRows(unit.tablet, layers, rows, hidden))
     if overlays is not None:
         beside = [] if group is None else _beside(tablets, group, touched, room.beside)
         found = overlay_of(question, shape, touched, beside, _whole(tablets, room), overlays)
         arranged = arranged if found is None else _with_overlay(arranged, found, shape)
-    return tuple(read for each in arranged for read in _reads(question, each, places)), group
+    return tuple(read for each in arranged for read in _reads(question, each, marked)), group
 
 
 def _is_of_rows(question: Question) -> bool:
@@ -170,19 +170,19 @@ def _affordable(units: Sequence[Unit], limits: PlanLimits) -> list[Unit]:
     return kept
 
 
-def _reads(question: Question, arranged: Arranged, places: Mapping[str, Sequence[Places]]) -> Iterator[NativeRead]:
+def _reads(question: Question, arranged: Arranged, marked: Mapping[str, Sequence[Marked]]) -> Iterator[NativeRead]:
     """Files in which there is something to hide, some at a time. Those without are read with them if they are few: a
     read of its own costs Spark more than a look at each row."""
     where = None if question.where is None else sql_condition(question.where, columns_of(arranged.shape, question))
     files = {stretch.file.name: stretch.file for stretch in arranged.stretches}
-    whole = [file for name, file in files.items() if name not in places]
-    hiding_files = [file for name, file in files.items() if name in places]
+    whole = [file for name, file in files.items() if name not in marked]
+    hiding_files = [file for name, file in files.items() if name in marked]
     if sum(file.records for file in whole) <= sum(file.records for file in hiding_files):
         hiding_files += whole
     elif whole:
         yield NativeRead(arranged.shape, tuple(file.name for file in whole), arranged.rows, where)
     for some in _bins(hiding_files):
-        hiding = tuple(_packed(file, places.get(file.name, ())) for file in some)
+        hiding = tuple(_packed(file, marked.get(file.name, ())) for file in some)
         yield NativeRead(arranged.shape, tuple(each.file for each in hiding), arranged.rows, where, hiding)
 
 
@@ -204,11 +204,11 @@ def _bins(files: Iterable[NativeFile]) -> Iterator[list[NativeFile]]:
     yield from (rest[at : at + HIDING_FILES_MAX] for at in range(0, len(rest), HIDING_FILES_MAX))
 
 
-def _packed(file: NativeFile, places: Sequence[Places]) -> HiddenRows:
-    bits = np.zeros(-(-file.records // 64) * 64, np.uint8)
-    for some in places:
-        bits[some] = 1
-    return HiddenRows(file.name, file.size_bytes, np.packbits(bits, bitorder="little").tobytes(), file.records)
+def _packed(file: NativeFile, marked: Sequence[Marked]) -> HiddenRows:
+    bits = np.zeros(-(-file.records // 64) * 8, np.uint8)
+    for some in marked:
+        some.mark(bits)
+    return HiddenRows(file.name, file.size_bytes, bits.tobytes(), file.records)
 
 
 def native_group(question: Question, tablets: Sequence[PlannedTablet], *, alone: bool = True) -> ColumnsGroup | None:

@@ -18,8 +18,9 @@ _MEGABYTE = 2**20
 class PlanLimits:
     """`parts`: about so many, if they are not too large or too small then. `filtered_bytes_min`: less than that is not
     read natively if it takes a filter on the row. `hidden_rows_max`: in files of so many records at most it is
-    looked for what is not to be read: each takes a bit in this process, in Java, and in each worker. Of rows that are
-    merged while a read is planned: `overlay_rows_max` in all and about `overlay_bytes_max`, `overlay_rows_small`
+    looked for what is not to be read, which takes a bit for each (120 MB for a billion) in this process, in Java, and
+    in each worker, however many are hidden; files with more are merged by tasks. Of rows that are merged while a read
+    is planned: `overlay_rows_max` in all and about `overlay_bytes_max`, `overlay_rows_small`
     wherever they are, more only up to `overlay_share` of what is read
     natively beside them. `beside_rows_max`: among so many records of other groups it is looked for rows that the one
     read has nothing of."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
-import numpy as np
 import pyarrow as pa
 
 from stelae.format.fragment.footer import FragmentFile
@@ -16,10 +15,11 @@ from stelae.model.arrow import compute as pc
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import extent
-from stelae.storage.offline.hidden import Hidden, Places
+from stelae.storage.offline.hidden import Hidden
+from stelae.storage.offline.marked import Marked
 from stelae.storage.offline.plain import Layers
 
-_NOWHERE = np.array([], np.int64)
+_NOWHERE = Marked()
 
 
 class ChosenRows(Fragments):
@@ -29,7 +29,7 @@ class ChosenRows(Fragments):
         self.reading = fragments.reading
         self._fragments = fragments
         self._touched = hidden.touched
-        self._places = {each.file.name: hidden.places.get(each.file.name, _NOWHERE) for each in layers.files}
+        self._marked = {each.file.name: hidden.marked.get(each.file.name, _NOWHERE) for each in layers.files}
         self._whole = {ref.file.name for ref in layers.touching if ref.file is not None}
         self._chosen: dict[str, Fragment] = {}
 
@@ -44,8 +44,8 @@ class ChosenRows(Fragments):
         name = fragment.file.name
         if name in self._whole:
             return fragment
-        places = self._places.get(name)
-        return _ByRows(fragment, self._touched) if places is None else _ByPlaces(fragment, places, self._touched)
+        marked = self._marked.get(name)
+        return _ByRows(fragment, self._touched) if marked is None else _ByPlaces(fragment, marked, self._touched)
 
 
 class _Chosen(Fragment):
@@ -65,24 +65,24 @@ class _Chosen(Fragment):
 
 
 class _ByPlaces(_Chosen):
-    """The records at these places, of blocks that may have one of the rows: others are hidden for other reasons."""
+    """The records that are marked, of blocks that may have one of the rows: others are hidden for other reasons."""
 
-    def __init__(self, fragment: Fragment, places: Places, rows: pa.Array) -> None:
+    def __init__(self, fragment: Fragment, marked: Marked, rows: pa.Array) -> None:
         super().__init__(fragment)
-        self._places = places
+        self._marked = marked
         self._rows = rows
         counts = (self.reader.block_records(block) for block in range(self.reader.block_count))
         self._starts = list(accumulate(counts, initial=0))
 
     def block(self, block: int, columns: Iterable[str], keep: bool) -> Block:
         first, stop = self._starts[block], self._starts[block + 1]
-        low, high = np.searchsorted(self._places, [first, stop])
         columns = tuple(columns)
         begin, end = extent(self._rows, self.range_of(block))
-        if low == high or begin == end:
+        places = self._marked.places(first, stop)
+        if begin == end or not len(places):
             return self._nothing(columns)
         found = self._inner.block(block, columns, keep)
-        return self._some(found, columns, pa.array(self._places[low:high] - first))
+        return self._some(found, columns, pa.array(places - first))
 
 
 class _ByRows(_Chosen):

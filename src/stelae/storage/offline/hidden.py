@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from stelae.model.arrow import compute as pc
@@ -28,31 +27,31 @@ from stelae.storage.files.fragments import Fragment, Fragments
 from stelae.storage.merge.order import Flags, extent
 from stelae.storage.merge.overlay import overlaid
 from stelae.storage.merge.select import RawColumns
+from stelae.storage.offline.marked import Marked, Places
 from stelae.storage.offline.mixed import Mixed
 from stelae.storage.offline.plain import Layers
 from stelae.storage.read.scans.columns import times_of
 from stelae.storage.read.scans.windows import Piece, ScanWindow, plan_windows, run_ahead
 from stelae.storage.tablet.state import Ref
 
-Places = npt.NDArray[np.int64]
-
 _KEPT_BYTES_MAX = 64 * 2**20
 
 
 class Hidden(msgspec.Struct, frozen=True, eq=False):
-    """What is not read of the files of one stretch. `places`: by the file's name, in order. `touched`: the rows that
-    are merged, each once, in order; those that are only erased are not among them."""
+    """What is not read of the files of one stretch. `marked`: which records, by the file's name. `touched`: the rows
+    that are merged, each once, in order; those that are only erased are not among them."""
 
-    places: Mapping[str, Places]
+    marked: Mapping[str, Marked]
     touched: pa.Array
 
     @property
     def size_bytes(self) -> int:
-        return sum(places.nbytes for places in self.places.values()) + int(self.touched.nbytes)
+        return sum(marked.size_bytes for marked in self.marked.values()) + int(self.touched.nbytes)
 
 
 class HiddenPlaces:
-    """What was found lately: files never change, so it holds for ever. Safe for threads."""
+    """What was found lately: files never change, so it holds for ever. In all it takes `_KEPT_BYTES_MAX` at most: what
+    is larger by itself is looked for again by the next read. Safe for threads."""
 
     def __init__(self) -> None:
         self._found: dict[object, Hidden] = {}
@@ -66,11 +65,13 @@ class HiddenPlaces:
         found = self._found.get(at)
         if found is None:
             found = hidden_places(layers, fragments, rows)
+            if found.size_bytes > _KEPT_BYTES_MAX:
+                return found
             with self._lock:
                 before = self._found.pop(at, None)
                 self._bytes += found.size_bytes - (0 if before is None else before.size_bytes)
                 self._found[at] = found
-                while self._bytes > _KEPT_BYTES_MAX and len(self._found) > 1:
+                while self._bytes > _KEPT_BYTES_MAX:
                     self._bytes -= self._found.pop(next(iter(self._found))).size_bytes
         return found
 
@@ -106,15 +107,14 @@ def hidden_places(layers: Layers, fragments: Fragments, rows: RowRange) -> Hidde
                 found.add_plain(piece, window.rows, starts[id(piece.ref)])
         return found
 
-    hidden: dict[str, list[Places]] = {}
+    hidden: dict[str, Marked] = {}
     touched: list[pa.Array] = [pa.array([], pa.binary())]
     for found in run_ahead(filter(is_needed, plan_windows(refs, fragments, rows)), work, fragments.reading):
         union = found.touched()
         for name, places in found.places(union):
-            hidden.setdefault(name, []).append(places)
+            hidden.setdefault(name, Marked()).add(places)
         touched.append(union)
-    places_of = {name: np.concatenate(places) for name, places in hidden.items()}
-    return Hidden(places_of, pa.concat_arrays(touched))
+    return Hidden(hidden, pa.concat_arrays(touched))
 
 
 def _starts(fragment: Fragment) -> list[int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import gc
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
+from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, cast
 
 import pytest
@@ -74,6 +77,9 @@ class Cluster:
     async def put_on_loop(self) -> Txn:
         return await AsyncSession(self._session, cast(Executor, None)).run(self._steps(lambda _: BLOCKS))
 
+    def put_in_one_way(self, *, on_loop: bool) -> Txn:
+        return asyncio.run(_without_rest(self)) if on_loop else self.put()
+
     def prepared(self, make: Callable[[Any], Any], **_: bool) -> Steps[Any]:
         self.made += 1
         yield from ()
@@ -109,7 +115,7 @@ class Cluster:
             return FULL
         self.written.setdefault(shard, []).extend(rows[:outcome])
         if outcome < len(rows):
-            return PartialWrite(f"the first {outcome} are durable; then: it is full", outcome)
+            return PartialWrite(f"{outcome} rows are durable, the rest is not: it is full", outcome, "it is full")
         self.txn += 1
         return Txn(self.txn)
 
@@ -143,13 +149,12 @@ def test_an_event_loop_does_the_same(script: dict[str, list[StelaeError | int]])
 
 
 async def _without_rest(cluster: Cluster) -> Txn:
+    async def rest(seconds: float) -> None:
+        cluster.clock.advance(seconds)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asyncio, "sleep", _no_rest)
+        patch.setattr(asyncio, "sleep", rest)
         return await cluster.put_on_loop()
-
-
-async def _no_rest(_: float) -> None:
-    return
 
 
 def _outcome(write: Callable[[], Txn]) -> object:
@@ -179,6 +184,45 @@ def test_what_is_refused_for_good_ends_the_write() -> None:
     with pytest.raises(PartialWrite, match=r"^4 of 6 rows are durable; then: too wide$"):
         cluster.put()
     assert cluster.sent == 1
+
+
+def test_of_two_counts_that_of_all_rows_is_told() -> None:
+    """The shard has counted those of its own part that it has let in."""
+    cluster = Cluster({"n1/0": [1]}, seconds=0.0)
+    with pytest.raises(PartialWrite, match=r"^4 of 6 rows are durable; then: it is full$") as told:
+        cluster.put()
+    assert (told.value.durable, told.value.why) == (4, "it is full")
+
+
+def _kept_by(error: BaseException) -> Iterator[object]:
+    """All that lives as long as the error does, but for what the frames of its tracebacks have."""
+    seen: set[int] = set()
+    waiting: list[object] = [error]
+    while waiting:
+        found = [each for each in waiting if id(each) not in seen and not isinstance(each, _NOT_FOLLOWED)]
+        seen.update(map(id, found))
+        yield from found
+        waiting = gc.get_referents(*found)
+
+
+_NOT_FOLLOWED = (TracebackType, FrameType, FunctionType, ModuleType, type)
+
+
+@pytest.mark.parametrize("on_loop", [False, True], ids=["plain", "on a loop"])
+@pytest.mark.parametrize(
+    "refusal", [InvalidArgument("too wide"), Unavailable("no lease")], ids=["refused for good", "until the time is up"]
+)
+def test_who_keeps_the_error_of_a_write_does_not_keep_what_was_not_written(
+    refusal: StelaeError, *, on_loop: bool
+) -> None:
+    cluster = Cluster({"n1/1": [refusal] * 1_000}, seconds=2.0)
+    with pytest.raises(PartialWrite) as told:
+        cluster.put_in_one_way(on_loop=on_loop)
+    error = told.value
+    assert error.__cause__ is not None
+    kept = [type(each).__name__ for each in _kept_by(error)]
+    assert not {"OrderedBlock", "PartsLeft", "RecordBatch"}.intersection(kept)
+    assert "PartsLeft" not in "".join(traceback.format_exception(error))
 
 
 def test_what_is_unknown_of_one_part_is_asked_of_all_again() -> None:

@@ -41,7 +41,7 @@ def newest_written(parts: Parts, outcomes: Outcomes, seen: SeenTime) -> Txn:
     count, count_left = (_count(blocks) for blocks in ([b for part in parts.values() for b in part], left))
     if count_left == count or isinstance(error, UnknownOutcome):
         raise error
-    raise PartsLeft(left, newest, error) from error
+    raise PartsLeft(left, newest, error)
 
 
 def _count(blocks: Sequence[OrderedBlock]) -> int:

@@ -16,7 +16,7 @@ from stelae.catalog.value import CatalogVersion
 from stelae.model.errors import SnapshotTooOld, Unavailable, UnknownOutcome
 from stelae.ports.metastore import Compare, IsAbsent, LeaseExpired, LeaseId, Metastore, ModRevisionIs, PutKey
 from stelae.ports.rng import Rng
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
 from stelae.registry.decoding import number_of
 from stelae.service.deadlines import Deadline
 

@@ -29,7 +29,7 @@ from stelae.catalog.serial.snapshot import decode_snapshot
 from stelae.catalog.serial.version1 import CATALOG_SERIALIZERS
 from stelae.catalog.value import BrokenCatalog, Catalog, CatalogVersion, empty_catalog
 from stelae.format.checksums import crc32c
-from stelae.model.errors import Corruption, InvalidSchema, Unavailable, UnsupportedFormat
+from stelae.model.errors import Corruption, Deposed, InvalidSchema, Unavailable, UnsupportedFormat
 from stelae.model.ids import Txn
 from stelae.ports.metastore import (
     Compacted,
@@ -45,6 +45,7 @@ from stelae.ports.metastore import (
 )
 from stelae.registry.chunks import Manifest, read_chunks, write_chunks
 from stelae.registry.decoding import json_of, number_of
+from stelae.registry.views.compared import ComparedStore
 
 PREFIX = "catalog/"
 VERSION_KEY = PREFIX + "version"
@@ -149,14 +150,29 @@ def inline_value(data: bytes) -> bytes:
     return _INLINE + crc32c(data).to_bytes(_CRC_BYTES, "big") + data
 
 
-async def encode_update(store: Metastore, update: Update, attempt: bytes) -> bytes:
-    """The value of the update's key. A large update's chunks are written before this returns, under a prefix of this
-    attempt alone: an earlier one may still land, and its chunks must be what they were."""
+class _Unmade(ComparedStore):
+    """The metastore, as long as nobody has made this version of the catalog."""
+
+    def __init__(self, store: Metastore, version: CatalogVersion) -> None:
+        super().__init__(store, same_number(VERSION_KEY, version - 1))
+
+    def refusal(self, entry: Entry | None) -> Deposed:
+        return Deposed(f"another has made this version of the catalog: {VERSION_KEY} is {entry and entry.value!r}")
+
+
+async def encode_update(store: Metastore, update: Update, attempt: bytes) -> bytes | None:
+    """The value of the update's key; None if somebody else has made the version meanwhile. A large update's chunks are
+    written before this returns, under a prefix of this attempt alone: an earlier one may still land, and its chunks
+    must be what they were."""
     data = CATALOG_SERIALIZERS.encode(update)
     if len(data) <= INLINE_BYTES_MAX:
         return inline_value(data)
     prefix = f"{UPDATE_CHUNKS}{update.version:020d}-{attempt.hex()}/"
-    return _CHUNKED + msgspec.json.encode(await write_chunks(store, prefix, [data]))
+    try:
+        manifest = await write_chunks(_Unmade(store, update.version), prefix, [data])
+    except Deposed:
+        return None
+    return _CHUNKED + msgspec.json.encode(manifest)
 
 
 async def append(store: Metastore, update: Update, value: bytes, closed: Txn) -> TxnOutcome:

@@ -19,12 +19,13 @@ import msgspec
 
 from stelae.catalog.serial.snapshot import encode_snapshot
 from stelae.catalog.value import Catalog, CatalogVersion
-from stelae.model.errors import Unavailable
+from stelae.model.errors import Deposed, Unavailable
 from stelae.ports.metastore import (
     OPS_MAX,
     Compare,
     DeleteKey,
     DeletePrefix,
+    Entry,
     IsAbsent,
     Metastore,
     ModRevisionIs,
@@ -32,12 +33,20 @@ from stelae.ports.metastore import (
     Revision,
 )
 from stelae.ports.rng import Rng
-from stelae.registry import update_log as log
+from stelae.registry.catalog import update_log as log
 from stelae.registry.catalog.needed import read_needed
+from stelae.registry.catalog.version_pins import VersionPins
 from stelae.registry.chunks import write_chunks
-from stelae.registry.version_pins import VersionPins
+from stelae.registry.views.compared import ComparedStore
 
 _DELETES = OPS_MAX // 2
+
+
+class _Announced(ComparedStore):
+    """The metastore, as long as a compaction is the announced one."""
+
+    def refusal(self, entry: Entry | None) -> Deposed:
+        return Deposed(f"another compaction of the catalog is announced, or none: {entry and entry.value!r}")
 
 
 class CatalogCompaction(msgspec.Struct, frozen=True):
@@ -72,7 +81,11 @@ class CatalogCompaction(msgspec.Struct, frozen=True):
         if version <= head.oldest:
             return None
         prefix = f"{log.SNAPSHOT_CHUNKS}{self.rng.token(12).hex()}/"
-        manifest = await write_chunks(self.store, prefix, encode_snapshot(self.catalog_of(version)))
+        try:
+            chunks = encode_snapshot(self.catalog_of(version))
+            manifest = await write_chunks(_Announced(self.store, still_announced), prefix, chunks)
+        except Deposed:
+            return None
         made = await self.store.get(log.update_key(version))
         mark = log.SnapshotMark(version, manifest, made.mod_revision if made else 0)
         revealed = await self.store.txn(
