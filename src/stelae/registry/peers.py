@@ -124,7 +124,7 @@ class Peer:
         """Those who wait until fewer requests are under way."""
         self._wire: Wire | None = None
         self.connections = 0
-        """How many were opened. What two requests were asked on the same one, the same process has answered."""
+        """How many were opened so far: as long as it is the same number, the same process answers."""
         self._opening: asyncio.Task[Wire] | None = None
         self._failures = 0
         self._under_way = 0

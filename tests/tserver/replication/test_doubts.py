@@ -140,6 +140,27 @@ def test_who_is_started_again_is_asked_what_it_has_though_nothing_is_written(lea
     asyncio.run(story())
 
 
+def test_who_is_connected_again_and_does_not_answer_is_asked_until_it_does(leader: Leader) -> None:
+    peer = FollowerPeer()
+    peer.follower.host()
+    leader.lead(2)
+
+    async def story() -> None:
+        stream = Stream(leader, peer)
+        await stream.streams.start()
+        await stream.rest()
+        peer.follower.engine.shard.note_lost_end()
+        peer.connections, peer.is_silent = 2, True
+        await stream.steps(3)
+        assert peer.follower.replica.may_lack
+        peer.is_silent = False
+        await stream.rest()
+        assert not peer.follower.replica.may_lack
+        await stream.streams.close()
+
+    asyncio.run(story())
+
+
 def test_torn_garbage_alone_is_no_doubt_for_long(leader: Leader) -> None:
     """What was torn was never acknowledged: the replica lacks nothing, and its leader says so."""
     peer = FollowerPeer()

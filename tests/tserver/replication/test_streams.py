@@ -10,7 +10,7 @@ import pytest
 
 from stelae.format.log.copies import encode_kept
 from stelae.format.log.records import LogRecord
-from stelae.model.errors import StelaeError, Unavailable
+from stelae.model.errors import StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Index, TabletId, Txn
 from stelae.registry.control import Lead
 from stelae.registry.replication.appending import APPEND, HOST, AppendPart
@@ -32,6 +32,7 @@ class FollowerPeer:
         self.follower = Follower()
         self.connections = 0
         self.is_connected = False
+        self.is_silent = False
         self.asked: list[tuple[str, int]] = []
         self.refuses_whole = 0
         self.refusal: StelaeError = Unavailable("it is busy")
@@ -40,6 +41,8 @@ class FollowerPeer:
         following = self.follower.following
         self.connections += not self.is_connected
         self.is_connected = True
+        if self.is_silent:
+            raise UnknownOutcome("no answer")
         if operation is HOST:
             self.asked.append((operation.name, len(encode_kept(arguments[-1]))))
             if self.refuses_whole:

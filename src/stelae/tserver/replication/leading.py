@@ -75,6 +75,7 @@ class Leading:
         """The last epoch of each tablet that this process began to lead in: nobody else ever leads in that."""
         self.zone_of: ZoneOf = _know_no_zone
         self.tell: Listener = tell_nobody
+        """Hears, without the lock, why a new replica cannot be made."""
         self._resigned: dict[TabletId, int] = {}
         """In which epoch a tablet was led here and given up: it is not led in that one again, whoever asks late."""
 

@@ -147,7 +147,7 @@ class Streams:
             self._ask(name, _Appended(parts), lambda peer: peer.ask(APPEND, until, log_of(name), asked, copies))
         elif lacking is not None:
             self._send_whole(name, lacking)
-        elif name in self._met and not self._peers[name].is_connected:
+        elif not self._is_met(name):
             until = Deadline(self._clock, APPEND_S)
             self._ask(name, _Appended([]), lambda peer: peer.ask(APPEND, until, log_of(name), [], []))
 
@@ -159,6 +159,11 @@ class Streams:
         until = Deadline(self._clock, APPEND_S)
         ids = (log_of(name), led.table, led.tablet, led.lead.epoch)
         self._ask(name, _Sent(led), lambda peer: peer.ask(HOST, until, *ids, begun))
+
+    def _is_met(self, name: str) -> bool:
+        """Whether the process that has answered last is still there, or none has so far."""
+        before, peer = self._met.get(name), self._peers.get(name)
+        return before is None or peer is None or (peer.is_connected and peer.connections == before)
 
     def _meet(self, leading: Leading, name: str, connections: int) -> None:
         """It has answered, on the last of so many connections."""
