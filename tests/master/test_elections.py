@@ -192,11 +192,11 @@ def test_an_election_does_not_wait_for_a_drain(master: Masters) -> None:
     async def resign_slowly(request: ControlRequest | None) -> TabletReport:
         return await (go_on(request) if request is not None else have_both(A))
 
-    async def have_both(replica: str, *last: int) -> TabletReport:
-        here = [ReportedReplica(TabletId(each), TableId(1), 4, last or (4, 9)) for each in (20, 21)]
+    async def have_both(replica: str, last: tuple[int, int] = (4, 9)) -> TabletReport:
+        here = [ReportedReplica(TabletId(each), TableId(1), 4, last) for each in (20, 21)]
         return TabletReport(server_of(replica), (), True, tuple(here), Txn(70), replica=replica)
 
-    master.shards.answers = {"n1/0": resign_slowly, "n2/0": go_on, "n3/0": lambda _: have_both(C, 4, 10)}
+    master.shards.answers = {"n1/0": resign_slowly, "n2/0": go_on, "n3/0": lambda _: have_both(C, (4, 10))}
 
     async def story() -> float:
         begun_s = master.office.clock.monotonic_s()

@@ -131,10 +131,10 @@ def test_who_is_started_again_is_asked_what_it_has_though_nothing_is_written(lea
         peer.is_connected = False
         assert await stream.rest() <= 4
         assert peer.follower.replica.tail == led.replica.tail
-        assert not peer.follower.replica.may_lack
+        assert not peer.follower.is_in_doubt()
         assert await stream.rest() == 0, "it goes on asking"
         peer.follower.crash()
-        assert not peer.follower.replica.may_lack, "that it is whole again was not written down"
+        assert not peer.follower.is_in_doubt(), "that it is whole again was not written down"
         await stream.streams.close()
 
     asyncio.run(story())
@@ -152,10 +152,10 @@ def test_who_is_connected_again_and_does_not_answer_is_asked_until_it_does(leade
         peer.follower.engine.shard.note_lost_end()
         peer.connections, peer.is_silent = 2, True
         await stream.steps(3)
-        assert peer.follower.replica.may_lack
+        assert peer.follower.is_in_doubt()
         peer.is_silent = False
         await stream.rest()
-        assert not peer.follower.replica.may_lack
+        assert not peer.follower.is_in_doubt()
         await stream.streams.close()
 
     asyncio.run(story())
@@ -174,7 +174,7 @@ def test_torn_garbage_alone_is_no_doubt_for_long(leader: Leader) -> None:
         peer.follower.engine.shard.note_lost_end()
         peer.is_connected = False
         await stream.rest()
-        assert not peer.follower.replica.may_lack
+        assert not peer.follower.is_in_doubt()
         await stream.streams.close()
 
     asyncio.run(story())
@@ -257,7 +257,7 @@ def test_a_log_that_ends_anywhere_behind_a_doubt_tells_of_it(follower: Follower)
     shard.drain()
     follower.append(3, (1, 2))
     follower.append(4, (1, 1), block(4, 2))
-    assert follower.replica.may_lack
+    assert follower.is_in_doubt()
     found: dict[TabletId, Replica] = {}
     doubts: list[bool] = []
     for content in read_log(follower.engine.disk):
@@ -278,7 +278,7 @@ def test_a_doubt_as_logs_had_it_before_is_read(follower: Follower) -> None:
                 engine.shard.log_mark(follower.replica, LogKind.EPOCH, encode_mark(each))
         engine.shard.drain()
         follower.crash()
-        assert follower.replica.may_lack is is_doubtful
+        assert follower.is_in_doubt() is is_doubtful
         assert follower.replica.promised == 2
 
 
@@ -327,10 +327,10 @@ def test_an_answer_that_is_late_clears_no_doubt_of_another_replica(
     meanwhile.jobs.append(lambda: follower.following.host(world.TABLE, TABLET, 2, whole))
     assert follower.append(2, (2, 3), block(2, 4), committed=3) == AppendAnswer()
     assert follower.replica.begin == (2, 50)
-    assert follower.replica.may_lack
+    assert follower.is_in_doubt()
     follower.crash()
     assert follower.replica.begin == (2, 50)
-    assert follower.replica.may_lack
+    assert follower.is_in_doubt()
 
 
 def test_what_was_dropped_meanwhile_is_not_answered_as_kept(
