@@ -43,6 +43,7 @@ KEPT: st.SearchStrategy[ReplicaKept] = st.builds(
     NUMBERS.map(Index),
     st.binary(max_size=40),
     st.lists(RECORDS.map(copy_record), max_size=3).map(tuple),
+    st.booleans(),
 )
 
 

@@ -29,7 +29,7 @@ from tests.format.logs import log_record
 NUMBERS = st.integers(0, 2**64 - 1)
 INDEXES, EPOCHS, TABLETS = NUMBERS.map(Index), NUMBERS.map(Epoch), NUMBERS.map(TabletId)
 MARKS: st.SearchStrategy[StayMark] = st.one_of(
-    st.builds(EpochBegun, st.lists(st.tuples(EPOCHS, INDEXES), max_size=5).map(tuple), INDEXES),
+    st.builds(EpochBegun, st.lists(st.tuples(EPOCHS, INDEXES), max_size=5).map(tuple), INDEXES, st.booleans()),
     st.builds(Hosted, INDEXES, EPOCHS),
     st.just(Dropped()),
     st.builds(SplitInTwo, st.binary(max_size=40).map(Row), TABLETS, TABLETS),

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from stelae.format import layout
 from stelae.format.block import SmallBlock, encode_block
 from stelae.format.columnar import ColumnarBlock, ColumnarOp
+from stelae.format.log.copies import ReplicaKept, copy_record, encode_kept
 from stelae.format.log.marks import Dropped, EpochBegun, Hosted, JoinedOfTwo, SplitInTwo, encode_mark
 from stelae.format.log.positions import SegmentId
 from stelae.format.log.records import LogKind, SegmentEnd
@@ -90,6 +92,16 @@ RECORDS = (
     log_record(0, encode_mark(JoinedOfTwo(TabletId(3), TabletId(4))), kind=LogKind.JOINED, tablet=5),
     log_record(6_000, bytes(300), tablet=5, epoch=5, client=7, sequence=2, index=2**64 - 1),
 )
+KEPT = ReplicaKept(
+    Epoch(4), (Epoch(2), Index(8)), Index(9), b"a config", (copy_record(log_record(5_000, b"one", epoch=3, index=9)),)
+)
+"""Marks of replicas: as they were before a mark said itself that the log had lost its end, and as they are."""
+OF_REPLICAS = (
+    log_record(0, encode_kept(KEPT), kind=LogKind.REPLICA, tablet=9, epoch=4, client=0),
+    log_record(0, encode_mark(EpochBegun((), Index(9))), kind=LogKind.EPOCH, tablet=9, epoch=4, client=0),
+    log_record(0, encode_kept(replace(KEPT, may_lack=True)), kind=LogKind.REPLICA, tablet=9, epoch=4, client=0),
+    log_record(0, encode_mark(replace(EPOCH, may_lack=True)), kind=LogKind.EPOCH, tablet=9, epoch=4, client=0),
+)
 PREVIOUS = SegmentEnd(SegmentId(77), 1_234)
 SEGMENT = SegmentId(5_000)
 
@@ -150,6 +162,13 @@ def segment() -> bytes:
     return data + writer.group(RECORDS[4:])
 
 
+def replicas() -> bytes:
+    writer = SegmentWriter(SEGMENT, PREVIOUS)
+    data = writer.start()
+    writer.mark_synced()
+    return data + writer.group(OF_REPLICAS)
+
+
 def _fragment(name: str) -> dict[str, bytes]:
     spec_, rows = {"profile": (PROFILE, PROFILE_ROWS), "events": (EVENTS, EVENTS_ROWS)}[name]
     blob, _, seal = write(spec_, [batch_of(spec_, rows)])
@@ -164,7 +183,10 @@ FILES: dict[str, dict[str, Callable[[], dict[str, bytes]]]] = {
         "profile.parquet": lambda: _fragment("profile"),
         "events.parquet": lambda: _fragment("events"),
     },
-    "v2": {"segment.log": lambda: {"segment.log": segment()}},
+    "v2": {
+        "segment.log": lambda: {"segment.log": segment()},
+        "replicas.log": lambda: {"replicas.log": replicas()},
+    },
 }
 
 

@@ -10,7 +10,8 @@ from stelae.format.block import decode_block, encode_block
 from stelae.format.columnar import ColumnarBlock
 from stelae.format.fragment.footer import FragmentSeal, FragmentSpec
 from stelae.format.fragment.reader import FragmentReader
-from stelae.format.log.marks import Dropped, JoinedOfTwo, decode_mark
+from stelae.format.log.copies import decode_kept
+from stelae.format.log.marks import Dropped, EpochBegun, JoinedOfTwo, decode_mark
 from stelae.format.log.positions import segment_name
 from stelae.format.log.reader import read_segment
 from tests.format.fragments import Memory, batch_of
@@ -48,6 +49,21 @@ def test_segment() -> None:
     assert samples.segment() == data
     marks = [decode_mark(content.records[at]) for at in (2, 5, 6, 7, 8)]
     assert marks == [samples.EPOCH, samples.HOSTED, Dropped(), samples.SPLIT, JoinedOfTwo(3, 4)]  # type: ignore[arg-type]
+
+
+def test_marks_of_replicas() -> None:
+    """Of before there was a field for doubts, and with it."""
+    data = (V2 / "replicas.log").read_bytes()
+    kept, old, doubtful, marked = read_segment(segment_name(samples.SEGMENT), data).records
+    assert samples.replicas() == data
+    assert decode_kept(kept.payload, "here") == samples.KEPT
+    assert decode_kept(doubtful.payload, "here") == msgspec.structs.replace(samples.KEPT, may_lack=True)
+    assert msgspec.msgpack.decode(kept.payload) == msgspec.msgpack.decode(doubtful.payload)[:-1]
+    of_old, of_new = decode_mark(old), decode_mark(marked)
+    assert isinstance(of_old, EpochBegun)
+    assert isinstance(of_new, EpochBegun)
+    assert (of_old.is_in_doubt, of_new.is_in_doubt, samples.EPOCH.is_in_doubt) == (True, True, False)
+    assert (of_new.epochs, of_new.kept) == (samples.EPOCH.epochs, samples.EPOCH.kept)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,15 @@ from stelae.master.replication.asking import ask_within
 from stelae.master.replication.elections import ANSWER_S, OTHERS_S, RESIGN_S, Vacant
 from stelae.master.replication.replication import Replication
 from stelae.master.terms import Term
-from stelae.model.errors import Closed, PermissionDenied, UnknownOutcome
+from stelae.model.errors import (
+    Closed,
+    Corruption,
+    Deposed,
+    InternalFault,
+    PermissionDenied,
+    StelaeError,
+    UnknownOutcome,
+)
 from stelae.model.events import Event, LeadingFailed, tell_nobody
 from stelae.model.ids import TableId, TabletId, Txn
 from stelae.ports.metastore import PutKey
@@ -318,3 +326,66 @@ def test_a_term_tends_its_replicas_while_leaders_hand_over(master: Masters) -> N
 
     master.office.run(story())
     assert handed == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("error", [InternalFault("nobody expects this"), Corruption("is damaged", "a config")])
+def test_a_shard_that_cannot_say_what_it_has_holds_up_no_election(master: Masters, error: StelaeError) -> None:
+    """Nor is its tablet's vacancy the end of those of others; and it is said, once until it goes well."""
+
+    async def fail(_: ControlRequest | None) -> TabletReport:
+        raise error
+
+    told: list[Event] = []
+    master.elections._tell = told.append
+    master.shards.answers = {"n1/0": fail, "n2/0": having(B), "n3/0": having(C)}
+    master.office.run(master.elect())
+    assert master.stored().epoch == 5
+    assert set(master.stored().replicas) == {B, C}
+    for _ in range(2):
+        master.office.run(master.elections.ask_replicas(["n1/0"]))
+    failed = LeadingFailed("reports of n1/0", f"{type(error).__name__}: {error}")
+    assert [each for each in told if isinstance(each, LeadingFailed)] == [failed]
+    master.shards.answers["n1/0"] = having(A)
+    master.office.run(master.elections.ask_replicas(["n1/0"]))
+    master.shards.answers["n1/0"] = fail
+    master.office.run(master.elections.ask_replicas(["n1/0"]))
+    assert [each for each in told if isinstance(each, LeadingFailed)] == [failed, failed]
+
+
+def test_a_drained_shard_that_lets_nobody_in_holds_up_no_other(master: Masters) -> None:
+    """Its certificate has expired, say. What another drained shard leads is handed over."""
+
+    async def refuse(request: ControlRequest | None) -> TabletReport:
+        if request is not None:
+            raise PermissionDenied("expired")
+        return await have_both(A)
+
+    async def have_both(replica: str, **said: Any) -> TabletReport:
+        here = [ReportedReplica(TabletId(each), TableId(1), 4, (4, 9), **said) for each in (20, 21)]
+        return TabletReport(server_of(replica), (), True, tuple(here), Txn(70), replica=replica)
+
+    told: list[Event] = []
+    master.elections._tell = told.append
+    other = msgspec.structs.replace(master.record, tablet=TabletId(21), server="n2/0")
+    master.office.run(master.records.write([other]))
+    master.shards.answers = {
+        "n1/0": refuse,
+        "n2/0": lambda _: have_both(B, resigned=4),
+        "n3/0": lambda _: have_both(C),
+    }
+    master.office.run(master.elections.hand_over([master.record, other], LIVES, {"n1/0", "n2/0"}))
+    assert master.records.maps.tablet(TabletId(21)).server == "n3/0"
+    assert master.stored() == master.record
+    assert LeadingFailed("handing over from n1/0", "PermissionDenied: expired") in told
+
+
+def test_a_master_that_leads_no_more_stops_an_election(master: Masters) -> None:
+    async def depose(_: ControlRequest | None) -> TabletReport:
+        raise Deposed("another master leads")
+
+    master.shards.answers = {"n1/0": depose, "n2/0": having(B), "n3/0": having(C)}
+    with pytest.raises(Deposed):
+        master.office.run(master.elect())
+    with pytest.raises(Deposed):
+        master.office.run(master.elections._resign([master.record], LIVES, set(), is_forced=True))
+    assert master.stored() == master.record

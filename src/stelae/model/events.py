@@ -198,6 +198,16 @@ class LeadRefused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class ReplicaNotMade(msgspec.Struct, frozen=True, tag=True):
+    """A server was to get a replica of a tablet that has too few, and did not come so far. It is tried again, there or
+    elsewhere; told once by the tablet's leader until it goes well."""
+
+    server: str
+    table: TableId
+    tablet: TabletId
+    why: str
+
+
 class MasterLeads(msgspec.Struct, frozen=True, tag=True):
     """A master begins to lead: nobody else has this guard, nor changes anything from now on."""
 
@@ -308,6 +318,7 @@ Event: TypeAlias = (
     | MasterFollowed
     | MasterLeads
     | LeadRefused
+    | ReplicaNotMade
     | Attached
     | OwnerLost
     | TookOver

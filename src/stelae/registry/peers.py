@@ -123,6 +123,8 @@ class Peer:
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Those who wait until fewer requests are under way."""
         self._wire: Wire | None = None
+        self.connections = 0
+        """How many were opened so far: as long as it is the same number, the same process answers."""
         self._opening: asyncio.Task[Wire] | None = None
         self._failures = 0
         self._under_way = 0
@@ -171,6 +173,11 @@ class Peer:
             return None
         self._under_way += 1
         return Begun(wire, call)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands that was opened last, as far as this side knows. May be asked from anywhere."""
+        return self._wire is not None and not self._wire.is_over
 
     @property
     def awaited(self) -> Wire | None:
@@ -266,6 +273,7 @@ class Peer:
             raise
         self._failures = 0
         self._wire = wire
+        self.connections += 1
         return wire
 
     async def _greet(self, deadline: Deadline) -> Wire:

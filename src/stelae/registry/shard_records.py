@@ -2,6 +2,7 @@
 
 meta/root              the config of the first META tablet (`registry.meta`)
 log/closed             where the log ended when it was closed in order; absent while somebody writes to it
+log/lost-end           there while the log says nothing yet of an end that it had lost, and that was cut off
 horizon/{table id}     up to where a table's history may have been dropped
 """
 
@@ -19,6 +20,7 @@ from stelae.registry.views.own import OwnStore
 from stelae.storage.tablet.config import TabletConfig, decode_config, encode_config
 
 LOG_KEY = "log/closed"
+LOST_END_KEY = "log/lost-end"
 HORIZON_PREFIX = "horizon/"
 _CHANGES_MAX = 100
 
@@ -53,6 +55,22 @@ async def write_log_mark(store: OwnStore, mark: LogMark) -> None:
 async def remove_log_mark(store: OwnStore) -> None:
     """Before anything is written to the log."""
     await store.txn([], [DeleteKey(LOG_KEY)])
+
+
+async def is_end_lost(store: Metastore) -> bool:
+    """Whether a process before this one found that the log had lost its end, and did not come so far that the log says
+    so itself."""
+    return await store.get(LOST_END_KEY) is not None
+
+
+async def note_lost_end(store: OwnStore) -> None:
+    """Before the rest of the lost end is cut off: nobody could see then that there was one."""
+    await store.txn([], [PutKey(LOST_END_KEY, b"1")])
+
+
+async def forget_lost_end(store: OwnStore) -> None:
+    """The log says it itself."""
+    await store.txn([], [DeleteKey(LOST_END_KEY)])
 
 
 async def read_horizons(store: OwnStore, tables: Collection[TableId]) -> list[tuple[TableId, Txn]]:

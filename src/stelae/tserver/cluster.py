@@ -137,6 +137,7 @@ class ClusterShard:
         )
         self._hosting.following.needs = self._needs
         self._hosting.leading.zone_of = self._zone_of
+        self._hosting.leading.tell = parts.tell
         parts.streams.on_answer = lambda: self.wakes.streams()  # noqa: PLW0108 - set later, by whoever runs the steps
 
     def _zone_of(self, table: TableId) -> tuple[int, int] | None:

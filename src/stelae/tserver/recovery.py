@@ -24,6 +24,9 @@ from stelae.ports.logfiles import LogFileInfo, LogFiles
 from stelae.registry.meta import META0, META1
 from stelae.registry.shard_records import (
     LogMark,
+    forget_lost_end,
+    is_end_lost,
+    note_lost_end,
     read_horizons,
     read_log_mark,
     read_root,
@@ -62,7 +65,7 @@ def recover_shard(
     ports: ServerPorts, tables: Tables, settings: ServerSettings, tell: Listener, proved: Callable[[], None]
 ) -> RecoveredShard:
     """Blocking: for a thread that is not the loop's. `proved` is called when all that was found has proved good, before
-    anything is changed."""
+    anything is changed but for the note that the log has lost its end."""
     if not settings.name:
         raise InvalidArgument("a server has a name, by which configs know whose log holds a tablet's rows")
     run, store, begun_s = ports.loop.run, ports.metastore, ports.clock.monotonic_s()
@@ -99,9 +102,13 @@ def recover_shard(
         closed = run(read_log_mark(store))
         _check_end(shard, closed)
         _check_synced(shard, ports.logs.synced())
+        is_lost = bool(shard.replicas) and (shard.has_lost_end or run(is_end_lost(store)))
+        if is_lost:
+            run(note_lost_end(store))  # `proved` has the rest of it cut off: only this would say so after a crash
         proved()
-        if shard.has_lost_end:
+        if is_lost:
             shard.note_lost_end()
+            run(forget_lost_end(store))
         run(remove_log_mark(store))
         configs.attach(shard, stages.saved)
         for table, horizon in run(read_horizons(store, tables.kept())):

@@ -40,6 +40,9 @@ class Follower:
     def replica(self) -> Replica:
         return self.engine.shard.replicas[TABLET]
 
+    def is_in_doubt(self) -> bool:
+        return self.replica.may_lack
+
     def crash(self) -> None:
         self.engine.restart("crash")
 
@@ -69,10 +72,6 @@ def test_a_promise_to_whoever_sends_nothing_is_kept(follower: Follower) -> None:
 # -- a log that has lost its end
 
 
-def lacks(follower: Follower) -> bool:
-    return follower.replica.may_lack
-
-
 def test_a_replica_whose_log_has_lost_its_end_says_so_until_it_has_all_that_is_committed(follower: Follower) -> None:
     assert follower.append(1, (0, 0), block(1, 1), block(1, 2)) == AppendAnswer(2)
     assert follower.append(1, (1, 2), block(1, 3), committed=2) == AppendAnswer(3)
@@ -82,7 +81,7 @@ def test_a_replica_whose_log_has_lost_its_end_says_so_until_it_has_all_that_is_c
     follower.engine.shard.note_lost_end()
     for _ in range(2):
         follower.crash()
-        assert lacks(follower)
+        assert follower.is_in_doubt()
         follower.engine.upkeep.collect_log()
         with follower.engine.shard.lock:
             follower.engine.shard.keep_replica(follower.replica)
@@ -90,15 +89,15 @@ def test_a_replica_whose_log_has_lost_its_end_says_so_until_it_has_all_that_is_c
     assert follower.append(2, (1, 1), committed=0) == AppendAnswer(1)
     assert follower.append(2, (1, 1), block(1, 2), committed=1) == AppendAnswer(2)
     assert follower.append(2, (1, 2), block(1, 3), committed=2) == AppendAnswer(3)
-    assert lacks(follower), "its leader has committed nothing of its own yet"
+    assert follower.is_in_doubt(), "its leader has committed nothing of its own yet"
     follower.crash()
     assert follower.append(2, (1, 3), block(2, 4), committed=3) == AppendAnswer(4)
-    assert lacks(follower)
+    assert follower.is_in_doubt()
     assert follower.append(2, (2, 4), committed=4) == AppendAnswer(4)
-    assert not lacks(follower)
+    assert not follower.is_in_doubt()
     follower.engine.shard.drain()
     follower.crash()
-    assert not lacks(follower)
+    assert not follower.is_in_doubt()
 
 
 def test_a_log_whose_last_bytes_were_never_written_whole_has_lost_its_end(follower: Follower) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stelae.format.log.copies import encode_kept
 from stelae.format.log.records import LogRecord
-from stelae.model.errors import Unavailable
+from stelae.model.errors import StelaeError, Unavailable, UnknownOutcome
 from stelae.model.ids import Index, TabletId, Txn
 from stelae.registry.control import Lead
 from stelae.registry.replication.appending import APPEND, HOST, AppendPart
@@ -25,20 +25,29 @@ NEW = "new/0@log"
 
 
 class FollowerPeer:
-    """A shard that is asked without a network. `asked`: how many bytes each request had."""
+    """A shard that is asked without a network. `asked`: how many bytes each request had. A request connects, if need
+    be."""
 
     def __init__(self) -> None:
         self.follower = Follower()
+        self.connections = 0
+        self.is_connected = False
+        self.is_silent = False
         self.asked: list[tuple[str, int]] = []
         self.refuses_whole = 0
+        self.refusal: StelaeError = Unavailable("it is busy")
 
     async def ask(self, operation: Any, _: Any, __: str, *arguments: Any) -> Any:
         following = self.follower.following
+        self.connections += not self.is_connected
+        self.is_connected = True
+        if self.is_silent:
+            raise UnknownOutcome("no answer")
         if operation is HOST:
             self.asked.append((operation.name, len(encode_kept(arguments[-1]))))
             if self.refuses_whole:
                 self.refuses_whole -= 1
-                raise Unavailable("it is full")
+                raise self.refusal
             return following.host(*arguments)
         assert operation is APPEND
         parts, copies = arguments

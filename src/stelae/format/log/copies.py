@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import astuple
 
 from stelae.format.log.records import LogKind, LogRecord, checksum_of
 from stelae.model.errors import Corruption
@@ -33,13 +34,15 @@ class ReplicaKept(msgspec.Struct, frozen=True, array_like=True):
     """All that a log knows of a replica, in one record: what lies before it in the log is not needed any more.
 
     `epoch`: the greatest it has promised to follow. `begin`: epoch and index of the last record that the files of the
-    config hold; `records` are those behind it. `committed`: up to which index all replicas are known to have them."""
+    config hold; `records` are those behind it. `committed`: up to which index all replicas are known to have them.
+    `may_lack`: the log had lost its end, and what the replica lacks may have been acknowledged."""
 
     epoch: Epoch
     begin: tuple[Epoch, Index]
     committed: Index
     config: bytes
     records: tuple[RecordCopy, ...]
+    may_lack: bool = False
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -75,7 +78,8 @@ def record_of(copy: RecordCopy, table: TableId, tablet: TabletId) -> LogRecord:
 
 
 def encode_kept(kept: ReplicaKept) -> bytes:
-    return _ENCODER.encode(kept)
+    """Where there is no doubt, as it was written before there was a field for it."""
+    return _ENCODER.encode(kept if kept.may_lack else astuple(kept)[:-1])
 
 
 def decode_kept(data: bytes | memoryview, where: str) -> ReplicaKept:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import astuple
 
 from stelae.format.log.records import LogKind, LogRecord
 from stelae.model.errors import Corruption
@@ -15,11 +16,16 @@ from stelae.model.ids import Epoch, Index, Row, TabletId
 
 class EpochBegun(msgspec.Struct, frozen=True, array_like=True):
     """`epochs`: each with the first index it gave out, oldest first. `kept`: what lies before this record and has a
-    greater index is void. Of a replica, without epochs: the log had lost its end here, and what the replica lacks may
-    have been acknowledged."""
+    greater index is void. `may_lack`, of a replica: the log had lost its end, and what the replica lacks may have been
+    acknowledged; a mark without epochs says the same, in logs of before there was this field."""
 
     epochs: tuple[tuple[Epoch, Index], ...]
     kept: Index
+    may_lack: bool = False
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self.may_lack or not self.epochs
 
 
 class Hosted(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +69,9 @@ _DECODERS = {kind: msgspec.msgpack.Decoder(type_) for type_, kind in KIND_OF.ite
 
 
 def encode_mark(mark: StayMark) -> bytes:
+    """Where there is no doubt, as it was written before there was a field for it."""
+    if isinstance(mark, EpochBegun) and not mark.may_lack:
+        return _ENCODER.encode(astuple(mark)[:-1])
     return _ENCODER.encode(mark)
 
 

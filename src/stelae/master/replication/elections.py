@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -18,8 +18,8 @@ from stelae.master.records import Records
 from stelae.master.replication.asking import ask_within
 from stelae.master.replication.choosing import choose_leader, find_doubt, is_there, zone_of
 from stelae.master.servers import Servers
-from stelae.model.errors import Retryable, UnknownOutcome
-from stelae.model.events import LeaderElected, LeadRefused, Listener
+from stelae.model.errors import Closed, Deposed, Retryable, StelaeError, UnknownOutcome
+from stelae.model.events import LeaderElected, LeadingFailed, LeadRefused, Listener
 from stelae.model.ids import TabletId, Txn
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Entry
@@ -45,7 +45,6 @@ OTHERS_S = 10.0
 _TOGETHER_MAX = 64
 """So many tablets are handed over at once: they are not served meanwhile."""
 
-_LOST = (Retryable, UnknownOutcome)
 Lives = Mapping[str, ShardLife]
 
 
@@ -89,6 +88,8 @@ class Elections:
         """Since when a member is reached from here that the tablet's leader, in that epoch, does not reach."""
         self._vacant: dict[tuple[TabletId, int], float] = {}
         """Since when a tablet is known to be led by nobody after that epoch."""
+        self._failing: dict[str, type[StelaeError]] = {}
+        """What did not go well when it was tried last, and of what kind the error was that was told."""
 
     async def look(self) -> Sequence[Entry]:
         """See which shards renew their leases. All keys of shards."""
@@ -181,7 +182,7 @@ class Elections:
             for at in range(0, len(mine), _TOGETHER_MAX):
                 some = mine[at : at + _TOGETHER_MAX]
                 request = ResignTablets(tuple((record.tablet, record.epoch) for record in some), is_forced)
-                with suppress(*_LOST):  # it may have resigned: that is seen when it is asked next, to this or to lead
+                with self.going_on(f"handing over from {server}"):  # perhaps it did: that is seen when it is asked next
                     asked = self._servers.link(server).ask(request, Deadline(self._clock, RESIGN_S))
                     report = await ask_within(RESIGN_S, asked)
                     await self.elect(find_resigned(some, [report]), lives, drained)
@@ -257,11 +258,30 @@ class Elections:
         return {report.server: {each.tablet: each for each in report.replicas} for report in reports if report}
 
     async def _ask_report(self, server: str) -> TabletReport | None:
-        """None: it does not answer."""
-        with suppress(*_LOST):
+        """None: it does not answer, or cannot say it."""
+        reports: list[TabletReport] = []
+        with self.going_on(f"reports of {server}"):
             asked = self._servers.link(server).report(None, Deadline(self._clock, ANSWER_S))
-            return await ask_within(ANSWER_S, asked)
-        return None
+            reports.append(await ask_within(ANSWER_S, asked))
+        return reports[0] if reports else None
+
+    @contextmanager
+    def going_on(self, part: str) -> Iterator[None]:
+        """Ask one shard. If it does not answer, or cannot do it, the others are asked all the same. What waiting does
+        not mend, as damage or another token, is told once, until this part goes well. Raised is only what says that
+        this master leads no more, or closes."""
+        try:
+            yield
+        except (Deposed, Closed):
+            raise
+        except (Retryable, UnknownOutcome):
+            return
+        except StelaeError as error:
+            if self._failing.get(part) is not type(error):
+                self._failing[part] = type(error)
+                self._tell(LeadingFailed(part, f"{type(error).__name__}: {error}"))
+            return
+        self._failing.pop(part, None)
 
 
 def find_resigned(records: Iterable[TabletRecord], reports: Iterable[TabletReport]) -> list[Vacant]:

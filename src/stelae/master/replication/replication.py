@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -27,7 +26,7 @@ from stelae.master.replication.leads import Leads
 from stelae.master.replication.leftovers import Leftovers, look_for_leftovers
 from stelae.master.replication.racks import racks_of
 from stelae.master.servers import Servers
-from stelae.model.errors import NotFound, Retryable, Unavailable, UnknownOutcome
+from stelae.model.errors import NotFound, Unavailable
 from stelae.model.events import LeadRefused, Listener
 from stelae.model.ids import TableId, TabletId
 from stelae.model.ranges import RowRange
@@ -264,7 +263,7 @@ class Replication:
                 if not left:
                     continue
                 gone = DeleteTablets(tuple(left), tuple(answers[server][tablet].seen for tablet in left))
-                with suppress(Retryable, UnknownOutcome):  # it is tried again when shards are asked next
+                with self._elections.going_on(f"leftovers of {server}"):  # tried again when shards are asked next
                     asked = self._servers.link(server).ask(gone, Deadline(self._clock, ANSWER_S))
                     await ask_within(ANSWER_S, asked)
 

@@ -60,7 +60,7 @@ class Quorum:
     on this disk and on the disks of all of them; so they may be changed to fewer only by whoever is sure that the
     others are out of the tablet's set."""
 
-    __slots__ = ("_on_durable", "here", "is_over", "others", "refusal", "waiting")
+    __slots__ = ("_committed", "_on_durable", "here", "is_over", "others", "refusal", "waiting")
 
     def __init__(self, here: Index, others: Mapping[str, Index], on_durable: Callable[[], None]) -> None:
         """`here`: the last record that is on this disk. `others`: by replica the last that is on its disk, of those
@@ -70,6 +70,8 @@ class Quorum:
         self.waiting: deque[LogEntry] = deque()
         """On this disk, and not on all others."""
         self._on_durable = on_durable
+        self._committed = NO_INDEX
+        """What all had before one of them said that it has lost something."""
         self.refusal = ""
         """Why no write is let in now, in words; empty: they are."""
         self.is_over = False
@@ -77,7 +79,14 @@ class Quorum:
 
     @property
     def committed(self) -> Index:
-        return min((self.here, *self.others.values()))
+        return max(self._committed, min((self.here, *self.others.values())))
+
+    def note_lost(self, replica: str, kept: Index) -> None:
+        """A replica has said that it lacks what has a greater index: what follows is decided when it has it again. What
+        was decided before stays so."""
+        if kept < self.others.get(replica, kept):
+            self._committed = self.committed
+            self.others[replica] = kept
 
     def take_durable(self, entry: LogEntry) -> None:
         self.here = entry.record.index

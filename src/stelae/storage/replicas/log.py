@@ -22,6 +22,10 @@ from stelae.storage.tablet.config import TabletConfig, encode_config
 from stelae.storage.tablet.state import TabletState
 
 _LED_ELSEWHERE = "its tablet is led by another shard now"
+_NOT_NOTED = (
+    "the log had lost its end, and perhaps rows that were acknowledged; the disk refuses the note of that, without "
+    "which nobody can be told what the replicas here have: {error}"
+)
 
 
 class ReplicaLog:
@@ -79,26 +83,27 @@ class ReplicaLog:
         replica.is_unwritten = False
         durable = self.log_mark(replica, LogKind.REPLICA, encode_kept(replica.kept()))
         durable.add_done_callback(partial(self._note_kept, replica, position))
-        return self._log_doubt(replica) if replica.may_lack else durable
+        return durable
 
     def follow(self, replica: Replica, epoch: Epoch, kept: Index) -> Future[Txn]:
-        """Write down that a replica follows, or leads in, an epoch, and that what has a greater index is void. The
-        caller holds the lock, and has done it."""
-        mark = EpochBegun(((epoch, Index(kept + 1)),), kept)
-        durable = self.log_mark(replica, LogKind.EPOCH, encode_mark(mark))
-        return self._log_doubt(replica) if replica.may_lack else durable
+        """Write down that a replica follows, or leads in, an epoch, that what has a greater index than `kept` is void,
+        and whether it may lack what was acknowledged. The caller holds the lock, and has changed the replica itself to
+        that already."""
+        mark = EpochBegun(((epoch, Index(kept + 1)),), kept, replica.may_lack)
+        return self.log_mark(replica, LogKind.EPOCH, encode_mark(mark))
 
     def note_lost_end(self) -> None:
-        """The log had lost its end when it was opened: no replica here is known to have all that was acknowledged, and
-        that is written down before anything else. What the disk refuses of it is written when the replica is next."""
+        """The log had lost its end when it was opened: no replica here is known to have all that was acknowledged.
+        That is on the disk when this returns. Unavailable, in words, if the disk refuses it: nothing may be said of
+        the replicas then."""
         with self.lock:
             for replica in self.replicas.values():
                 replica.may_lack = True
-                self._log_doubt(replica)
+            noted = [self.follow(each, each.promised, each.last.index) for each in self.replicas.values()]
         self.wal.drain()
-
-    def _log_doubt(self, replica: Replica) -> Future[Txn]:
-        return self.log_mark(replica, LogKind.EPOCH, encode_mark(EpochBegun((), replica.last.index)))
+        for error in (durable.exception() for durable in noted):
+            if error is not None:
+                raise Unavailable(_NOT_NOTED.format(error=error)) from error
 
     def _note_kept(self, replica: Replica, position: Position, durable: Future[Txn]) -> None:
         if durable.exception() is None:

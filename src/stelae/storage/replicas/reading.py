@@ -49,7 +49,7 @@ def take_record(found: dict[TabletId, Replica], record: LogRecord, position: Pos
                     replica.cut(mark.kept)
                 for epoch, _ in mark.epochs:
                     replica.promise(epoch)
-                replica.may_lack = not mark.epochs
+                replica.may_lack = mark.is_in_doubt
         case LogKind.HOSTED | LogKind.SPLIT | LogKind.JOINED:
             return  # nobody writes them for replicas
         case LogKind.BLOCK | LogKind.CHANGE | LogKind.CONFIG:

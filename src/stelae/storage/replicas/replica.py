@@ -228,7 +228,7 @@ class Replica:
 
     def kept(self) -> ReplicaKept:
         records = tuple(copy_record(record) for record in self.tail)
-        return ReplicaKept(self.promised, self.begin, self.committed, self.encoded, records)
+        return ReplicaKept(self.promised, self.begin, self.committed, self.encoded, records, self.may_lack)
 
     def begun(self) -> ReplicaKept:
         """As a value that has no records: what is at the beginning of its tail."""
@@ -242,4 +242,5 @@ def replica_from(kept: ReplicaKept, table: TableId, tablet: TabletId, position: 
         replica.take(record_of(copy, table, tablet), position)
     replica.note_kept(position)
     replica.commit(kept.committed)
+    replica.may_lack = kept.may_lack
     return replica

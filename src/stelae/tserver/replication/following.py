@@ -58,8 +58,13 @@ class Following:
         self._wait(pending, deadline)
         # Of a replica that is being brought up to date the others may have committed what its disk refuses: nothing of
         # it counts as committed here before it is durable here.
+        cleared: list[Replica] = []
         with self._shard.lock:
-            return tuple(map(self._commit, replicas, parts, answers))
+            found = zip(replicas, parts, answers, strict=True)
+            answers = [self._commit(replica, part, answer, cleared) for replica, part, answer in found]
+        if cleared:
+            self._shard.drain(deadline)  # on an idle shard nothing else would have that written
+        return tuple(answers)
 
     def _read(self, part: AppendPart, copies: Sequence[RecordCopy]) -> Sequence[LogRecord]:
         """The records of one tablet, if they can be read."""
@@ -78,15 +83,23 @@ class Following:
         except _OF_ONE as error:  # before anything was changed
             return AppendAnswer(refused=str(error))
 
-    def _commit(self, replica: Replica | None, part: AppendPart, answer: AppendAnswer) -> AppendAnswer:
-        """What was taken is durable. Under the lock."""
-        if replica is None or answer.matched is None or replica.is_unwritten:
+    def _commit(
+        self, replica: Replica | None, part: AppendPart, answer: AppendAnswer, cleared: list[Replica]
+    ) -> AppendAnswer:
+        """What was taken is durable. Under the lock. What was taken by a replica that was dropped meanwhile, or that
+        another took the place of, is here no more. `cleared`: gets those that are in doubt no more."""
+        if replica is None or answer.matched is None:
+            return answer
+        if self._shard.replicas.get(replica.tablet) is not replica:
+            return AppendAnswer()
+        if replica.is_unwritten:
             return answer
         try:
             replica.commit(Index(min(part.committed, answer.matched)))
         except _OF_ONE as error:
             return AppendAnswer(refused=str(error))
-        self._clear_doubt(replica, part, answer.matched)
+        if self._clear_doubt(replica, part, answer.matched):
+            cleared.append(replica)
         return answer
 
     def _named(self, records: Sequence[LogRecord]) -> Iterable[NamedSchema]:
@@ -128,15 +141,18 @@ class Following:
                     pending.append(self._shard.wal.sync())  # what was taken before may not be on the disk yet
                 return AppendAnswer(matched=matched)
 
-    def _clear_doubt(self, replica: Replica, part: AppendPart, matched: int) -> None:
+    def _clear_doubt(self, replica: Replica, part: AppendPart, matched: int) -> bool:
         """What was acknowledged so far is committed by its leader, once that has committed a record of its own epoch:
-        whoever has as much lacks nothing. Under the lock."""
-        if not replica.may_lack or part.committed > matched:
-            return
+        whoever has as much lacks nothing. What an older leader says counts for nothing. Under the lock; whether there
+        is no doubt any more, and was before."""
+        if not replica.may_lack or part.committed > matched or part.epoch != replica.promised:
+            return False
         committed = replica.place_at(Index(part.committed))
-        if committed is not None and committed.epoch == part.epoch:
-            replica.may_lack = False
-            self._shard.follow(replica, replica.promised, replica.last.index)
+        if committed is None or committed.epoch != part.epoch:
+            return False
+        replica.may_lack = False
+        self._shard.follow(replica, replica.promised, replica.last.index)
+        return True
 
     def _promise(self, replica: Replica, epoch: Epoch, kept: Index, pending: list[Future[Txn]]) -> None:
         """Follow a leader of an epoch, and forget what lies above an index: written down before anything follows it."""

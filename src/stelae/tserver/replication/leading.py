@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stelae.model.errors import NotFound, Retryable, StelaeError, Unavailable, UnknownOutcome
+from stelae.model.events import Listener, ReplicaNotMade, tell_nobody
 from stelae.model.ids import Epoch, Index, TableId, TabletId, Txn
 from stelae.registry.control import Lead, ReportedReplica
 from stelae.registry.replication.members import MembersNow
@@ -73,6 +74,8 @@ class Leading:
         self._begun: dict[TabletId, int] = {}
         """The last epoch of each tablet that this process began to lead in: nobody else ever leads in that."""
         self.zone_of: ZoneOf = _know_no_zone
+        self.tell: Listener = tell_nobody
+        """Hears, without the lock, why a new replica cannot be made."""
         self._resigned: dict[TabletId, int] = {}
         """In which epoch a tablet was led here and given up: it is not led in that one again, whoever asks late."""
 
@@ -315,10 +318,11 @@ class Leading:
     def look(self, now_s: float, behind_s: float, stuck_s: float) -> list[Led]:
         """See who is behind. Those tablets whose members should be others."""
         changing: list[Led] = []
+        told: list[ReplicaNotMade] = []
         with self._shard.lock:
             for led in self.led.values():
                 self._note_zone(led)
-                self._count_ready(led)
+                led.count_ready()
                 led.note_behind(now_s)
                 late = led.late(now_s, behind_s)
                 if not led.is_leaving:
@@ -327,7 +331,9 @@ class Leading:
                     led.wanted = led.choose_change(now_s, behind_s) or led.wish_to_resign(now_s, stuck_s)
                 if led.wanted is not None:
                     changing.append(led)
-                self._give_up_pending(led, now_s, behind_s)
+                told += led.give_up_pending(now_s, 4 * behind_s)
+        for event in told:
+            self.tell(event)
         return changing
 
     def _note_zone(self, led: Led) -> None:
@@ -337,19 +343,6 @@ class Leading:
             led.replicas_max, least = zone
             if least != led.lead.min_replicas:
                 led.lead = msgspec.structs.replace(led.lead, min_replicas=least)
-
-    def _count_ready(self, led: Led) -> None:
-        """Whoever has caught up is waited for from now on; then it is asked for."""
-        for name, member in led.others.items():
-            if member.is_pending and member.matched >= led.quorum.here:
-                member.is_pending = False
-                led.quorum.others[name] = member.matched
-
-    @staticmethod
-    def _give_up_pending(led: Led, now_s: float, behind_s: float) -> None:
-        for name, member in list(led.others.items()):
-            if member.is_pending and member.since_s is not None and now_s - member.since_s > 4 * behind_s:
-                del led.others[name]
 
     # -- what is reported
 

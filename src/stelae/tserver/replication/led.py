@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stelae.format.log.records import NO_INDEX, LogRecord
+from stelae.model.events import ReplicaNotMade
 from stelae.model.ids import Index, TableId, TabletId
 from stelae.registry.control import Lead
 from stelae.registry.replication.appending import AppendAnswer, AppendPart
@@ -24,14 +25,17 @@ _TOO_FEW_MEMBERS = (
     "or start more nodes"
 )
 
+_SILENT = "it does not answer, or takes nothing of what it is sent"
+
 
 class Member(msgspec.Struct):
     """Another replica, as the leader knows it. `sent`: what follows this index is sent next. `matched`: up to which
     index it is known to have the leader's records, in this epoch. `since_s`: since when it has not moved on though it
     is behind; None: it is not. `is_pending`: it is being brought up to date, and does not count yet. `needs_all`: it
     lacks what the leader has no records of any more. `is_paused`: nothing is sent until members are looked at next,
-    because it would be answered as before; `words`: what it says then. `told`: what it was last told to be committed.
-    `refused_s`: when it last said that its disk takes nothing."""
+    because it would be answered as before. `words`: why it takes nothing, as it says. `told`: what it was last told to
+    be committed. `refused_s`: when it last said that its disk takes nothing. `is_unsure`: it may have been started
+    again since it answered, and may have lost what it had: it is asked, also if nothing is new."""
 
     sent: Index
     matched: Index = NO_INDEX
@@ -42,6 +46,7 @@ class Member(msgspec.Struct):
     words: str = ""
     told: Index = NO_INDEX
     refused_s: float = float("-inf")
+    is_unsure: bool = False
 
 
 class Led(msgspec.Struct):
@@ -61,6 +66,8 @@ class Led(msgspec.Struct):
     """No write is let in: it is about to be led elsewhere."""
     replicas_max: int | None = None
     """How many members its zone says; None: that is not known."""
+    given_up: set[str] = msgspec.field(default_factory=set)
+    """Those that were to be brought up to date, and of which it was told that this does not go well."""
 
     @property
     def tablet(self) -> TabletId:
@@ -81,7 +88,8 @@ class Led(msgspec.Struct):
             member.needs_all = True  # also of one that counts: its log has lost what it had
             return None
         records = [record for record in replica.after(prev.index, bytes_max) if record.index <= here]
-        if not records and member.matched >= here and member.told >= self._told_at(committed):
+        is_new = bool(records) or member.is_unsure or member.matched < here
+        if not is_new and member.told >= self._told_at(committed):
             return None
         lead = self.lead
         return AppendPart(lead.tablet, lead.table, lead.epoch, prev, committed), records
@@ -93,10 +101,11 @@ class Led(msgspec.Struct):
 
     def take_answer(self, name: str, part: AppendPart, answer: AppendAnswer, now_s: float) -> Index | None:
         """What a member has answered. Up to which index it has the leader's records now, if that is more than was
-        known."""
+        known. Under the lock."""
         member = self.others.get(name)
         if member is None:
             return None
+        member.is_unsure = False
         if answer.matched is not None:
             member.told, member.words = Index(part.committed), ""
             member.sent = Index(answer.matched)
@@ -108,30 +117,65 @@ class Led(msgspec.Struct):
         if answer.refused:
             member.is_paused, member.words = True, answer.refused
         elif answer.last is not None:
-            member.sent = Index(min(answer.last[1], max(part.prev[1] - 1, 0)))
+            self._note_lost(name, member, Index(min(answer.last[1], max(part.prev[1] - 1, 0))), now_s)
         elif not answer.promised:
             # Whoever counts and has nothing has lost its disk: it is brought up to date only as somebody new.
             member.needs_all, member.is_paused = member.is_pending, not member.is_pending
         return None
 
+    def _note_lost(self, name: str, member: Member, kept: Index, now_s: float) -> None:
+        """It has nothing of this leader above an index. If it had, it has lost that, and counts for what it has."""
+        member.sent = kept
+        if member.matched > kept:
+            member.matched, member.since_s = kept, now_s
+            self.quorum.note_lost(name, kept)
+
+    def doubt(self, name: str) -> None:
+        """The process that had answered is over. What this one has is not known before it is asked."""
+        if name in self.others:
+            self.others[name].is_unsure = True
+
     def pause(self, name: str) -> None:
-        """It has not answered, and others are to be served meanwhile."""
+        """It has not answered: nothing is sent until members are looked at next (`note_behind`), and others are served
+        meanwhile."""
         if name in self.others:
             self.others[name].is_paused = True
 
-    def note_refused(self, name: str, now_s: float) -> None:
-        """Its disk takes nothing."""
+    def note_refused(self, name: str, words: str, disk_s: float | None) -> None:
+        """It cannot take what it is sent, and says why. `disk_s`: now, if that is because its disk takes nothing."""
         if name in self.others:
-            self.others[name].refused_s = now_s
+            self.others[name].words = words
+            if disk_s is not None:
+                self.others[name].refused_s = disk_s
 
     def note_behind(self, now_s: float) -> None:
-        """Remember since when members have not moved on."""
+        """Remember since when members have not moved on. From now on those that were paused are sent to again."""
         for member in self.others.values():
             member.is_paused = False
             if member.matched >= self.quorum.here:
                 member.since_s = None
             elif member.since_s is None:
                 member.since_s = now_s
+
+    def count_ready(self) -> None:
+        """Whoever has caught up is waited for from now on; then it is asked for."""
+        for name, member in self.others.items():
+            if member.is_pending and member.matched >= self.quorum.here and not member.is_unsure:
+                member.is_pending = False
+                self.quorum.others[name] = member.matched
+                self.given_up.discard(name)
+
+    def give_up_pending(self, now_s: float, patience_s: float) -> list[ReplicaNotMade]:
+        """Whoever is brought up to date and has not moved on for so long makes room for others; it is tried again if
+        there are none. What is to be told of that: each once, until it goes well."""
+        told: list[ReplicaNotMade] = []
+        for name, member in list(self.others.items()):
+            if member.is_pending and member.since_s is not None and now_s - member.since_s > patience_s:
+                del self.others[name]
+                if name not in self.given_up:
+                    self.given_up.add(name)
+                    told.append(ReplicaNotMade(server_of(name), self.table, self.tablet, member.words or _SILENT))
+        return told
 
     def late(self, now_s: float, behind_s: float) -> list[str]:
         """Members that have not moved on for so long, and hold up everybody."""

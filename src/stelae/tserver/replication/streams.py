@@ -2,6 +2,10 @@
 
 A stream has one request under way. Meanwhile more becomes durable here; all of it goes with the next. What is sent, and
 what follows from answers, is decided by `step`, in a thread of its own; the event loop only carries both.
+
+What a member has answered counts as long as its process lives, which is known by the connection. When that is lost, the
+member is asked for nothing until it answers again; by then it may have been started anew and have lost what it had, and
+be in doubt because of that: so it is asked then for each of its tablets what it has, though there may be nothing new.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import msgspec
 
 from stelae.format.log.copies import copy_record
 from stelae.format.log.records import LogRecord
-from stelae.model.errors import DiskFailed, DiskFull, StelaeError
+from stelae.model.errors import DiskFailed, DiskFull, Retryable, StelaeError, UnknownOutcome
 from stelae.model.ids import Index, TabletId
 from stelae.ports.clock import Clock
 from stelae.registry.peers import Peer
@@ -45,6 +49,8 @@ MASTER = ""
 
 
 class _Appended(msgspec.Struct, frozen=True):
+    """Records; without parts it was only asked whether anybody answers."""
+
     parts: list[tuple[Led, AppendPart, list[LogRecord]]]
 
 
@@ -57,8 +63,8 @@ class _Sent(msgspec.Struct, frozen=True):
 _Asked = _Appended | _Sent | None
 """None: the master was asked for other members."""
 
-_Answer = tuple[AppendAnswer, ...] | AppendAnswer | tuple[MembersNow, ...] | DiskFull | DiskFailed | None
-"""None: no answer came."""
+_Answer = tuple[AppendAnswer, ...] | AppendAnswer | tuple[MembersNow, ...] | StelaeError | None
+"""None: no answer came. An error: why it cannot be done there."""
 
 
 class Streams:
@@ -74,7 +80,10 @@ class Streams:
         self._peers: dict[str, Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[str] = set()
-        self._answers: deque[tuple[str, _Asked, _Answer]] = deque()
+        self._answers: deque[tuple[str, _Asked, _Answer, int]] = deque()
+        """Each with how many connections there had been to whom it is of."""
+        self._met: dict[str, int] = {}
+        """How many there had been when a member answered last."""
         self._first: dict[str, TabletId] = {}
         """With which tablet the next request to a member begins, because the last had no room for it."""
         self._is_whole_next: set[str] = set()
@@ -108,9 +117,11 @@ class Streams:
     def step(self, leading: Leading) -> bool:
         """Take what was answered, and send what is to be sent now. Whether there is more to do at once."""
         while self._answers:
-            name, asked, answer = self._answers.popleft()
+            name, asked, answer, connections = self._answers.popleft()
             self._under_way.discard(name)
             self._take(leading, name, asked, answer)
+            if answer is not None:
+                self._meet(leading, name, connections)
         now_s = self._clock.monotonic_s()
         if now_s >= self._look_s:
             self._look_s = now_s + LOOK_S
@@ -136,6 +147,9 @@ class Streams:
             self._ask(name, _Appended(parts), lambda peer: peer.ask(APPEND, until, log_of(name), asked, copies))
         elif lacking is not None:
             self._send_whole(name, lacking)
+        elif not self._is_met(name):
+            until = Deadline(self._clock, APPEND_S)
+            self._ask(name, _Appended([]), lambda peer: peer.ask(APPEND, until, log_of(name), [], []))
 
     def _send_whole(self, name: str, led: Led) -> None:
         """What a replica begins with. Its records follow as those of others do, a part in each request: however many
@@ -146,9 +160,24 @@ class Streams:
         ids = (log_of(name), led.table, led.tablet, led.lead.epoch)
         self._ask(name, _Sent(led), lambda peer: peer.ask(HOST, until, *ids, begun))
 
+    def _is_met(self, name: str) -> bool:
+        """Whether the process that has answered last is still there, or none has so far."""
+        before, peer = self._met.get(name), self._peers.get(name)
+        return before is None or peer is None or (peer.is_connected and peer.connections == before)
+
+    def _meet(self, leading: Leading, name: str, connections: int) -> None:
+        """It has answered, on the last of so many connections."""
+        before = self._met.get(name, connections)
+        self._met[name] = connections
+        if before != connections:
+            with self._shard.lock:
+                for led in leading.led.values():
+                    led.doubt(name)
+
     def _gather(self, leading: Leading, name: str) -> list[tuple[Led, AppendPart, list[LogRecord]]]:
-        """What a member is sent next: first of the tablets that wait for it. Whoever had no room is the first next
-        time, so a tablet that always has more holds up no other for long."""
+        """What a member is sent next: first of the tablets in which it counts, whose writes wait for it, then of those
+        in which it is being brought up to date. Whoever had no room is the first next time, so a tablet that always has
+        more holds up no other for long."""
         parts: list[tuple[Led, AppendPart, list[LogRecord]]] = []
         room_bytes, is_pending = _REQUEST_BYTES_MAX, False
         for led in self._in_turn(leading, name):
@@ -174,7 +203,9 @@ class Streams:
 
     def _take(self, leading: Leading, name: str, asked: _Asked, answer: _Answer) -> None:
         """Without an answer nothing follows: whoever stays behind for long is dropped."""
-        if isinstance(asked, _Sent):
+        if isinstance(answer, StelaeError):
+            self._take_error(name, asked, answer)
+        elif isinstance(asked, _Sent):
             if isinstance(answer, AppendAnswer):
                 self._take_host(leading, name, asked.led, answer)
             else:
@@ -187,10 +218,16 @@ class Streams:
                     leading.take_members(each)
                 elif isinstance(each, AppendAnswer) and at < len(parts):
                     self._take_append(leading, name, *parts[at][:2], each)
-        elif answer is not None and asked is not None:
-            with self._shard.lock:
+
+    def _take_error(self, name: str, asked: _Asked, error: StelaeError) -> None:
+        now_s, is_full = self._clock.monotonic_s(), isinstance(error, DiskFull | DiskFailed)
+        with self._shard.lock:
+            if isinstance(asked, _Sent):
+                asked.led.note_refused(name, str(error), now_s if is_full else None)
+                asked.led.pause(name)
+            elif asked is not None:
                 for led, _, _ in asked.parts:
-                    led.note_refused(name, self._clock.monotonic_s())
+                    led.note_refused(name, str(error), now_s if is_full else None)
 
     def _take_append(self, leading: Leading, name: str, led: Led, part: AppendPart, answer: AppendAnswer) -> None:
         with self._shard.lock:
@@ -250,10 +287,14 @@ class Streams:
             answer = await ask(peer)
         except (DiskFull, DiskFailed) as error:
             answer = error
+        except (Retryable, UnknownOutcome):
+            pass
+        except StelaeError as error:
+            answer = error
+        connections = peer.connections
+        if answer is None or isinstance(answer, StelaeError):
             await asyncio.sleep(_PAUSE_S)
-        except StelaeError:
-            await asyncio.sleep(_PAUSE_S)
-        self._answers.append((name, asked, answer))
+        self._answers.append((name, asked, answer, connections))
         self.on_answer()
 
 
