@@ -1,7 +1,7 @@
 """Everybody crashes at each step of what replicas do: append and commit, flush, drop a member, bring one up to date,
 take over, cut. Whoever it was is started again by itself, all goes on, and nothing acknowledged is lost.
 
-A plain run tries a few steps of each; a soak tries all of them.
+How many steps a phase takes is counted first. A plain run tries one step of each, a soak tries all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.effort import is_soak
 
 WAIT_S = 60.0
 """Of simulated time: what a phase waits for may need who has crashed."""
-FEW = 2
+FEW = 1
 
 
 class Crash:
@@ -162,7 +162,7 @@ def test_nothing_is_lost_whoever_crashes_at_whichever_step(phase: Phase, part: s
     """The same is drawn each time, so a phase goes as it was counted until somebody crashes."""
     assert len(MASTERS) == 2
     count = _play(phase, part, None)
-    assert count > FEW
+    assert count > 0
     drawn = Random(f"{phase.__name__} {part}").sample(range(1, count + 1), FEW)
     for steps in range(1, count + 1) if is_soak() else drawn:
         _play(phase, part, steps)

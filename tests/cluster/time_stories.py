@@ -23,7 +23,7 @@ from tests.cluster.processes import MASTERS, SHARDS
 from tests.cluster.scripted import CALL_S, LEASE_S, SOON, Stage, play
 
 ROWS = ("a", "b", "n", "z")
-ASKED_MAX = 10
+ASKED_MAX = 4
 """So often masters may be asked where a table is, for one call."""
 _HOUR_MS = 3_600_000
 APART = WorldSettings(restart_s=SOON.restart_s, clock_offset_ms_max=900)
