@@ -229,40 +229,45 @@ def kill_the_leader(scene: Scene) -> None:
 
 
 def _behind_proxies(scene: Scene, cut: Callable[[Scene, str, Mapping[str, Proxy]], bool]) -> None:
-    """Both followers get proxies, and then the leader is killed: started again it makes all its connections anew, and
-    mostly it leads again. If it does not, this is done once more: another may have connections that go by no proxy.
-    `cut` is called with the leader and the proxies; whether it could be done."""
+    """Both followers get proxies. They are killed, and the leader is stopped until it is written down that they serve
+    at the proxies: so it makes its connections anew, by these. On a busy machine another may lead by then, and this is
+    done once more. `cut` is called with the leader of before and the proxies; whether it could be done."""
     cluster, table = scene.cluster, scene.table
     is_done = False
     while not is_done:
-        others = followers(table)
+        before, stopped = _stop_while_whole(scene)
         with ExitStack() as held:
-            proxies = {server: held.enter_context(Proxy(_address(cluster, server))) for server in others}
-            for server, proxy in proxies.items():
-                _rewrite(cluster, server, proxy.address)
-            killed = leader(table)
-            kill_the_leader(scene)
+            proxies: dict[str, Proxy] = {}
+            try:
+                for server, _ in before.replicas:
+                    address = _address(cluster, server)
+                    kill(process_of(cluster, server))
+                    _wait_moved(cluster, server, address)
+                    proxies[server] = held.enter_context(Proxy(_address(cluster, server)))
+                    _rewrite(cluster, server, proxies[server].address)
+            finally:
+                send_signal(stopped, signal.SIGCONT)
             until(lambda: is_whole(table))
-            is_done = leader(table) == killed and cut(scene, killed, proxies)
-            for server in others:  # they say themselves where they serve, when they are started again
+            is_done = cut(scene, before.server, proxies)
+            for server, proxy in proxies.items():  # they say themselves where they serve, when they are started again
                 kill(process_of(cluster, server))
-                _wait_moved(cluster, server, proxies[server].address)
+                _wait_moved(cluster, server, proxy.address)
                 until(lambda: is_whole(table))
 
 
 def _wait_moved(cluster: RealCluster, server: str, address: str) -> None:
-    until(lambda: _address(cluster, server) != address)
+    until(lambda: _address(cluster, server) not in ("", address))
 
 
 def _hold_back(
-    scene: Scene, _: str, proxies: Mapping[str, Proxy], *, to_target: bool = True, to_caller: bool = True
+    scene: Scene, first: str, proxies: Mapping[str, Proxy], *, to_target: bool = True, to_caller: bool = True
 ) -> bool:
     """Nobody reaches a follower, which reaches the others, or nobody hears what it answers, or both: it is dropped, and
     it, or the other shard of its node, has its place in the end. It must not lead the other tablet: programs that do
     not hear it could not even list the tablets."""
     led_by, others = {tablet.server for tablet in scene.table.tablets()}, followers(scene.table)
     quiet = [server for server in proxies if server in others and server not in led_by]
-    if not quiet:
+    if not quiet or leader(scene.table) not in (first, *proxies):
         return False
     far = quiet[0]
     proxies[far].hold_back(to_target=to_target, to_caller=to_caller)
@@ -294,7 +299,7 @@ def cut_off_the_leader(scene: Scene) -> None:
 
 
 def _hold_the_leader(scene: Scene, cut_off: str, proxies: Mapping[str, Proxy]) -> bool:
-    if {*proxies} != {*followers(scene.table)}:
+    if leader(scene.table) != cut_off or {*proxies} != {*followers(scene.table)}:
         return False
     leading = process_of(scene.cluster, cut_off).pid
     for proxy in proxies.values():
@@ -467,7 +472,8 @@ def lose_one_node_and_another(scene: Scene) -> None:
     _kill_node(cluster, first)
     until(lambda: first not in {node_of(server) for server in (leader(table), *followers(table))})
     scene.load.wait_for(20)
-    _kill_node(cluster, node_of(followers(table)[0]))
+    left = (first, node_of(leader(table)))
+    _kill_node(cluster, next(node for node in ("node-1", "node-2", "node-3") if node not in left))
     with connected(cluster.address, SOON_S) as hasty:
         mine = hasty.table("t")
 
