@@ -82,7 +82,7 @@ PLANTED_IN_TIME = [
         "who takes a tablet over drops history at once",
         "held through a change of leaders",
         _pins_are_not_waited_for,
-        0,
+        1,
         20,
     ),
     PlantedInStory(

@@ -62,8 +62,8 @@ async def t61_split_then_two_leaders(stage: Stage) -> None:
     with mock.patch.object(Records, "write", cut_off):
         split = stage.ask(lambda db: db.table("t").split("m"), by=OTHER)
         await is_cut.wait()
-        later = [stage.put_later(row, 2) for row in ROWS]
-        await asyncio.wait([split, *later])
+        asked: list[asyncio.Future[Any]] = [split, *(stage.put_later(row, 2) for row in ROWS)]
+        await asyncio.wait(asked)
     split.exception()  # whoever asked may not know what came of it: here it is known
     shown: list[str] = []
     while len(shown) < HALVES or leader in shown:

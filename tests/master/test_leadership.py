@@ -344,9 +344,9 @@ def _trusting() -> AbstractContextManager[Any]:
 
 _TWO = "two lead at once"
 PLANTED_IN_LEADERSHIP = [
-    Planted("no-guard", "a master writes without its guard", 0, 60, _uncompared, "somebody wrote who was followed"),
-    Planted("hasty-followers", "others do not wait until a lease is over", 0, 30, _hasty, _TWO),
-    Planted("relied-on-too-long", "a master relies on its lease for twice as long", 0, 30, _trusting, _TWO),
+    Planted("no-guard", "a master writes without its guard", 18, 60, _uncompared, "somebody wrote who was followed"),
+    Planted("hasty-followers", "others do not wait until a lease is over", 7, 30, _hasty, _TWO),
+    Planted("relied-on-too-long", "a master relies on its lease for twice as long", 3, 30, _trusting, _TWO),
 ]
 
 

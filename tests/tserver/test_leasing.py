@@ -378,7 +378,12 @@ PLANTED_IN_LEASES = [
     Planted("relied-on-too-long", "a shard relies on its lease for twice as long", 30, 150, _trusting, _AFTER),
     Planted("hasty-master", "a master does not wait until a lease is over", 7, 60, _hasty, _AFTER),
     Planted(
-        "fenced-unseen", "whoever renewed its lease is fenced all the same", 0, 100, _fenced_whatever_it_renewed, _AFTER
+        "fenced-unseen",
+        "whoever renewed its lease is fenced all the same",
+        31,
+        150,
+        _fenced_whatever_it_renewed,
+        _AFTER,
     ),
 ]
 SEEDS_MAX = 300
