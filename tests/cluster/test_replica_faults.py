@@ -228,28 +228,35 @@ def kill_the_leader(scene: Scene) -> None:
     scene.load.wait_for(20)
 
 
-def _behind_proxies(scene: Scene, cut: Callable[[Scene, str, Mapping[str, Proxy]], bool]) -> None:
-    """Both followers get proxies. They are killed, and the leader is stopped until it is written down that they serve
-    at the proxies: so it makes its connections anew, by these. On a busy machine another may lead by then, and this is
-    done once more. `cut` is called with the leader of before and the proxies; whether it could be done."""
+def _behind_proxies(scene: Scene, cut: Callable[[Scene, Mapping[str, Proxy]], bool]) -> None:
+    """All followers get proxies. They are killed, and the leader is stopped until it is written down that they serve at
+    the proxies: so it makes its connections anew, by these. On a busy machine another may lead by then: its followers
+    get proxies next, as far as they have none. `cut` is called with the proxies; whether it could be done."""
     cluster, table = scene.cluster, scene.table
-    is_done = False
-    while not is_done:
-        before, stopped = _stop_while_whole(scene)
-        with ExitStack() as held:
-            proxies: dict[str, Proxy] = {}
+    proxies: dict[str, Proxy] = {}
+
+    def is_direct(server: str) -> bool:
+        """Who was started again meanwhile has said itself where it serves."""
+        return server not in proxies or _address(cluster, server) != proxies[server].address
+
+    with ExitStack() as held:
+        is_done = False
+        while not is_done:
+            before, stopped = _stop_while_whole(scene)
             try:
-                for server, _ in before.replicas:
-                    address = _address(cluster, server)
+                direct = {server: _address(cluster, server) for server, _ in before.replicas if is_direct(server)}
+                for server in direct:
                     kill(process_of(cluster, server))
+                for server, address in direct.items():
                     _wait_moved(cluster, server, address)
                     proxies[server] = held.enter_context(Proxy(_address(cluster, server)))
                     _rewrite(cluster, server, proxies[server].address)
             finally:
                 send_signal(stopped, signal.SIGCONT)
             until(lambda: is_whole(table))
-            is_done = cut(scene, before.server, proxies)
-            for server, proxy in proxies.items():  # they say themselves where they serve, when they are started again
+            is_done = not any(map(is_direct, followers(table))) and cut(scene, proxies)
+        for server, proxy in proxies.items():
+            if not is_direct(server):
                 kill(process_of(cluster, server))
                 _wait_moved(cluster, server, proxy.address)
                 until(lambda: is_whole(table))
@@ -259,15 +266,13 @@ def _wait_moved(cluster: RealCluster, server: str, address: str) -> None:
     until(lambda: _address(cluster, server) not in ("", address))
 
 
-def _hold_back(
-    scene: Scene, first: str, proxies: Mapping[str, Proxy], *, to_target: bool = True, to_caller: bool = True
-) -> bool:
+def _hold_back(scene: Scene, proxies: Mapping[str, Proxy], *, to_target: bool = True, to_caller: bool = True) -> bool:
     """Nobody reaches a follower, which reaches the others, or nobody hears what it answers, or both: it is dropped, and
     it, or the other shard of its node, has its place in the end. It must not lead the other tablet: programs that do
     not hear it could not even list the tablets."""
-    led_by, others = {tablet.server for tablet in scene.table.tablets()}, followers(scene.table)
-    quiet = [server for server in proxies if server in others and server not in led_by]
-    if not quiet or leader(scene.table) not in (first, *proxies):
+    led_by = {tablet.server for tablet in scene.table.tablets()}
+    quiet = [server for server in followers(scene.table) if server in proxies and server not in led_by]
+    if not quiet:
         return False
     far = quiet[0]
     proxies[far].hold_back(to_target=to_target, to_caller=to_caller)
@@ -298,19 +303,22 @@ def cut_off_the_leader(scene: Scene) -> None:
     _behind_proxies(scene, _hold_the_leader)
 
 
-def _hold_the_leader(scene: Scene, cut_off: str, proxies: Mapping[str, Proxy]) -> bool:
-    if leader(scene.table) != cut_off or {*proxies} != {*followers(scene.table)}:
+def _hold_the_leader(scene: Scene, proxies: Mapping[str, Proxy]) -> bool:
+    """False if it reaches one of them all the same, and goes on with that one."""
+    cut_off, others = leader(scene.table), followers(scene.table)
+    if not proxies.keys() >= {*others}:
         return False
     leading = process_of(scene.cluster, cut_off).pid
-    for proxy in proxies.values():
-        proxy.hold_back(only=leading)
-    until(lambda: leader(scene.table) != cut_off)
+    for server in others:
+        proxies[server].hold_back(only=leading)
+    until(lambda: leader(scene.table) != cut_off or len(followers(scene.table)) < len(others))
+    is_followed = leader(scene.table) != cut_off
     scene.load.wait_for(20)
-    for proxy in proxies.values():
-        proxy.let_through()
+    for server in others:
+        proxies[server].let_through()
     until(lambda: is_whole(scene.table))
     scene.load.wait_for(20)
-    return True
+    return is_followed
 
 
 def _address(cluster: RealCluster, server: str) -> str:
